@@ -365,7 +365,7 @@ class Cursor:
 
     @property
     def place(self) -> Hashable:
-        """Where it stands: equal places have the same ways on, as far as texts so far are equal."""
+        """The position. Equal positions after equal texts allow the same continuations."""
         return self._engine, self._state
 
     @property
@@ -390,11 +390,11 @@ class Cursor:
 
     @property
     def temperature(self) -> float | None:
-        """What the next token is to be sampled with, by the rules of a grammar that are open or may
-        begin: the greatest of their ``temperature=``; 0: take the likeliest. None: they say
-        nothing.
+        """The temperature of the next token, by the rules of a grammar that are open or may begin:
+        the greatest of their ``temperature=``; 0: take the likeliest token. None: the rules have
+        none.
 
-        A mask cannot do it: who samples has to ask before each token.
+        A mask cannot express it. Read it before you sample each token.
         """
         machine = self._engine.machine
         return machine.temperature(self._trail[-1]) if isinstance(machine, CfgMachine) else None
@@ -524,8 +524,8 @@ class Cursor:
     def without_budget(self) -> npt.NDArray[np.uint32] | None:
         """The mask that the last `fill_mask` would have written without the budget.
 
-        None where it is the same: always without a budget, and as long as that is ample. What is
-        allowed here and was not there, the budget alone has barred.
+        None if it is the same: without a budget, and while the budget is ample. Only the budget
+        rules out tokens that are allowed here and not there.
         """
         return self._free
 
@@ -656,12 +656,11 @@ class Cursor:
     def forced(
         self, spell: Callable[[bytes], Sequence[int]] | None = None
     ) -> tuple[list[int], frozenset[int]]:
-        """The tokens of `forced_tokens`, and those that would spell what follows needlessly.
+        """The tokens of `forced_tokens`, and tokens that would spell the following text needlessly.
 
-        Where forced tokens stop short, some allowed tokens only begin what is forced and leave off
-        where no token could reach beyond it either, or within punctuation, where ``spell`` begins
-        with another token whatever follows. A tokenizer would never write these; the text is the
-        same without them.
+        If forced tokens end before the forced text does, some allowed tokens write only a part of
+        it, although no token could reach beyond it, or although ``spell`` begins with another token
+        whatever follows. A tokenizer would never write these; the text is the same without them.
 
         Args:
             spell: as in `forced_tokens`.
@@ -693,12 +692,11 @@ class Cursor:
     def along(
         self, ways: Callable[[bytes], Sequence[tuple[bytes, _T]]], most: int
     ) -> list[tuple[bytes, _T | None]]:
-        """Bytes that may come next: what is forced, and where there is a choice, what is wanted.
+        """Bytes that may come next: forced ones, and at each choice those that ``ways`` wants.
 
         Args:
-            ways: given what was written here, says at a choice what to write there: texts, each
-                with a label. The first with which the type continues is written, as far as it does;
-                none: the end.
+            ways: takes the bytes so far and returns texts, each with a label. The first with which
+                the type can continue is written, as long as it can; if none can, this ends.
             most: bytes after which it ends.
 
         Returns:

@@ -51,12 +51,12 @@ class Engine:
         size: how many tokens the vocabulary has.
         counting: the automaton where a rule of a grammar limits its tokens; else None.
         after_token: the state after a token, by state times ``size`` plus token id; of those met.
-        limits: what one call may do: all together that a mask, or a token, leads to.
-        refusals: the calls that have been cut short as too much. What was being made then may be
-            left half made.
-        held: about how many bytes its calls have added, as they were counted.
-        is_spent: whether there are such, or it has outgrown the limits: nothing new is to be asked
-            of it, but of the one that goes on instead (`Engines.instead_of`).
+        limits: the limits of one call, for all work that a mask or a token causes.
+        refusals: the errors of calls that exceeded the limits. They may have left half-made
+            objects.
+        held: roughly, the bytes that its calls have added.
+        is_spent: whether there were refusals, or it has outgrown the limits. New calls go to the
+            engine that replaces it (`Engines.instead_of`).
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Engine:
         return self._weight
 
     def weigh(self) -> None:
-        """Refuse an engine that outgrows the limits by what one sequence has made of it.
+        """Raise if one sequence has made the engine outgrow its limits.
 
         Raises:
             CompileLimitExceeded: it does.
@@ -214,7 +214,8 @@ class Engine:
         return plan
 
     def plan_size(self, state: int, tape: Callable[[], TextHistory]) -> int:
-        """How many tokens `plan` has: it is asked of many states of which one will be reached."""
+        """How many tokens `plan` has, without making it: many states are compared, one is
+        reached."""
         size = self._plan_sizes.get(state)
         if size is None:
             completion, is_shared = self._completion(state, tape)
@@ -236,15 +237,14 @@ class Engine:
 class Engines:
     """The engine that new calls of one constraint go to. Thread-safe.
 
-    Those that were before live as long as sequences are in them: nothing else holds what is spent
-    or outgrown.
+    Earlier engines live only while sequences use them.
 
     Attributes:
-        newest: that engine.
+        newest: the engine.
 
     Args:
-        first: the engine to begin with.
-        anew: makes one like it as it was at first.
+        first: the first engine.
+        anew: makes a new one like the first.
     """
 
     def __init__(self, first: Engine, anew: Callable[[], Engine]) -> None:
@@ -252,7 +252,7 @@ class Engines:
         self._anew = anew
 
     def instead_of(self, engine: Engine) -> Engine:
-        """The engine that goes on instead of one that is spent or outgrown."""
+        """The engine that replaces one that is spent or outgrown."""
         with GROW:
             if self.newest is engine or self.newest.is_spent:
                 self.newest = self._anew()

@@ -111,16 +111,14 @@ class Row:
     Attributes:
         path: JSON path of the schema that has the keyword, ``$`` for the whole.
         keyword: its name; ``pattern`` or ``choice`` for an output type that is no JSON.
-        how: ``"masked"``: no token is allowed that would break it;
-            ``"masked, by recording"``: so too, and masks depend on the text written so far, so they
-            are computed for each text;
-            ``"checked by parse"``: it is code of the output type's (``validator``), or asks the
-            clock: the text meets it when it is parsed, and with ``retries=`` each value when it
-            closes, or what it is part of;
-            ``"reference"``: it names, holds or leads to schemas;
-            ``"annotation"``: it asserts nothing here;
-            ``"not enforced"``: it cannot be enforced, and ``on_unsupported="warn"`` left it out.
-        note: why, where that is not plain.
+        how: ``"masked"``: no token is allowed that would violate it; ``"masked, by recording"``:
+            the same, with masks that depend on the text so far, and are computed for each text;
+            ``"checked by parse"``: code of the output type (``validator``), or the clock, checks it
+            when the text is parsed, and with ``retries=`` when the value, or what contains it,
+            closes; ``"reference"``: it names, holds or leads to schemas; ``"annotation"``: it
+            asserts nothing here; ``"not enforced"``: it cannot be enforced, and
+            ``on_unsupported="warn"`` left it out.
+        note: the reason, if it is not obvious.
     """
 
     path: str
@@ -539,9 +537,9 @@ class Advice:
 
     Attributes:
         path: JSON path of the schema it is about, ``$`` for the whole.
-        kind: which of the findings above.
-        text: what is there, and what to write instead.
-        measured: the effect, as far as we measured it.
+        kind: one of the findings above.
+        text: the problem, and what to write instead.
+        measured: the effect that we measured.
     """
 
     path: str

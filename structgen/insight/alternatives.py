@@ -61,7 +61,7 @@ def canonical(text: bytes) -> tuple[bytes, bytes]:
 
 
 def may_become(whole: bytes, begun: bytes, text: bytes) -> bool:
-    """Whether what `canonical` made of a beginning can go on to ``text``, which it made too."""
+    """Whether a beginning can continue to ``text``, both as `canonical` returns them."""
     if not text.startswith(whole):
         return False
     if not begun:
@@ -196,15 +196,15 @@ _OPEN = frozenset(b"{[")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in an output where one of a few texts stands.
+    """A place in an output that has few possible texts.
 
     Attributes:
         path: JSON path of the value; ``$`` for the whole output.
         start: offset of the value's first byte in the output.
-        chosen: index of the text that stands there.
-        texts: every text that could stand there after what comes before it, a string in its
-            shortest spelling; at least two. That an array could have ended instead is none of them.
-        values: what the texts stand for: of JSON the value, else the text itself (see `names_of`).
+        chosen: index of the text that the output has.
+        texts: every text that is possible there after the preceding text, strings in their shortest
+            spelling; at least two. The end of an array is none of them.
+        values: the values of the texts: of JSON the value, else the text itself (see `names_of`).
     """
 
     path: str

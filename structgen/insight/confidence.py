@@ -66,13 +66,13 @@ class TokenTree:
     """The token sequences that spell some texts, grown where the model makes them likely.
 
     Attributes:
-        masses: float64 ``[n_texts]``, what has been found of each text's probability.
-        cut: the greatest that could have been found where the context ends.
-        passes: how often the model's scores were looked at.
-        run_tokens: tokens that the model was run over for that.
-        room: most tokens that fit behind what comes before; None: all there are.
-        paths: for each text the likeliest token sequence that was found to spell it, with the token
-            that ends it where that reaches beyond it or is wanted to tell it from longer ones.
+        masses: float64 ``[n_texts]``, the part of each text's probability found so far.
+        cut: the most probability that could lie beyond the end of the context.
+        passes: how often the model's scores were read.
+        run_tokens: tokens that the model ran over for that.
+        room: most tokens that fit after the preceding text; None: no limit.
+        paths: for each text the likeliest token sequence found that spells it, with the token that
+            ends it if that reaches beyond the text or separates it from longer ones.
     """
 
     def __init__(
@@ -402,17 +402,17 @@ class Confidence(Mapping[str, ValueConfidence]):
 def below(
     confidence: Mapping[str, ValueConfidence], threshold: float | Mapping[str, float]
 ) -> Passes[tuple[ValueConfidence, ...]]:
-    """Find the values the model is not sure enough of, in the order of the output, pass by pass.
+    """Find values with too little probability, in the order of the output, pass by pass.
 
-    A value of which too little was found, within the passes there are, counts as unsure.
+    A value counts as unsure if the passes do not find enough of its probability.
 
     Args:
         confidence: of an output.
-        threshold: what every probability has to reach; or such a number for each of some paths.
+        threshold: the least probability, for all values or for each of some paths.
 
     Raises:
-        OptionError: a path at which no value was a choice among few; with one number for all,
-            values of which that cannot be told.
+        OptionError: no value at a path was a choice among few; or, with one number for all, this
+            cannot be decided for some values.
     """
     paths: Sequence[str] = list(confidence)
     if not isinstance(threshold, Mapping):
@@ -572,7 +572,7 @@ class BestValues:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a value has closed that is to be weighed before the output goes on."""
+        """Whether a value has closed that must be weighed before the output continues."""
         return self._site is not None
 
     @property
@@ -636,18 +636,17 @@ class BestValues:
     def weigh(
         self, token_ids: Sequence[int], open_sequence: OpenPasses
     ) -> Passes[tuple[int, tuple[int, ...]] | None]:
-        """Weigh the alternatives of the value that waits.
+        """Weigh the alternatives of the value that is waiting.
 
         Args:
             token_ids: the output's tokens so far.
             open_sequence: begins a sequence on its prompt.
 
         Returns:
-            None: it stands. Else to how many tokens the output goes back, and what is to be written
-            there: the likeliest way to write the likeliest alternative, to its end.
+            None to keep the value. Otherwise the number of tokens to keep, and the tokens to write
+            after them: the likeliest spelling of the likeliest alternative, to its end.
 
-        Cost: as `measuring`, or less: it ends once nothing that has not
-        been looked at could be likelier.
+        Cost: as `measuring`, or less: it stops once nothing left could be likelier.
         """
         site = self._site
         assert site is not None

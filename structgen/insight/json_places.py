@@ -91,8 +91,8 @@ Event: TypeAlias = "Opened | Grown | Closed"
 class Unescaper:
     """The text of a JSON string, from its bytes between the quotes, in pieces of any sizes.
 
-    An escape, a pair of surrogates and a character may each lie across pieces; what is given out is
-    certain. Half of a pair that stands alone is kept as it is, as Python's `json` does.
+    An escape, a pair of surrogates and a character may each lie across pieces; it returns only what
+    is certain. Half of a pair alone stays as it is, as in Python's `json`.
     """
 
     __slots__ = ("_decode", "_escape", "_high")
@@ -350,7 +350,7 @@ class ByteReader:
         return self._engine.within_limits(("forced", self.state, 0), find)
 
     def shortest_completion(self) -> Text:
-        """The shortest text that finishes what has been read, as far as one is known.
+        """The shortest known text that finishes what has been read.
 
         Raises:
             CompileLimitExceeded: that takes more than one call may do.

@@ -28,14 +28,14 @@ _CONTAINERS = frozenset(["object", "array"])
 
 
 def suggestion(constraint: Constraint, path: str) -> str | None:
-    """Say what may have been meant by a path that no output can have a choice among few at.
+    """Suggest other paths if no output can have a choice among few at this one.
 
     Args:
         constraint: the output type.
         path: a JSON path as `Confidence` writes them.
 
     Returns:
-        None: some output may have one there, as far as can be told. Else words for a message.
+        A text for a message; None: some output may have such a choice there.
     """
     grammar = constraint.output.grammar
     if not isinstance(grammar, ir.Json):

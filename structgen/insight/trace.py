@@ -112,16 +112,16 @@ def why_barred(
 
     Args:
         constraint: the output type.
-        before: the tokens of the output that stand before the place.
+        before: the tokens of the output before the place.
         token: a token id, the name of a special token, or text, which need not be one token.
-        chosen: the token that stands there.
+        chosen: the token that was chosen there.
         max_tokens: the budget of the output.
-        around: entered around the reading of each token within the budget.
+        around: a context manager for reading each token within the budget.
 
     Raises:
         OptionError: there is no such token.
 
-    Cost: that of reading the output up to the place again.
+    Cost: reading the output again up to the place.
     """
     vocabulary = constraint.vocabulary
     tokens = constraint.named.tokens
@@ -544,7 +544,7 @@ def _index(name: str, value: Any, fix: str) -> int:
 
 
 def headline(type_name: str | None, model_name: str) -> str:
-    """What a page is headed with: what was asked for, in words, and of which model.
+    """The heading of a page: the requested type, and the model.
 
     Args:
         type_name: of `OutputType.name`; None: free text.

@@ -244,8 +244,8 @@ class FrameWalks:
     ) -> Iterator[tuple[Tokens, Iterable[TokenEnd]]]:
         """As `walks_after`, where what follows depends on the text that led there.
 
-        As far as it does, that is node by node. Tokens, each time with the places in which they
-        end. ``is_string``: what ends there is the string that is open in ``tape``.
+        It yields tokens with the places in which they end, node by node where the text matters.
+        ``is_string``: the string that is open in ``tape`` ends there.
         """
         stacks, store = self._stacks, self._store
         todo = [(continuation, outcome, node)]

@@ -79,15 +79,15 @@ _FIRST_SIZE = 16
 
 
 class RowTable(ABC):
-    """Arrays by state, each state's part of which is filled when it is first asked for.
+    """Arrays by state, filled for each state on first use.
 
     Args:
         width: how many symbols there are.
-        charge: told the bytes that the arrays grow by.
+        charge: called with the bytes that the arrays grow by.
 
     Attributes:
         rows: int32 [states, width]; the next state, or -1, of the states that `cover` has seen.
-        columns: the arrays that a subclass has besides, and what stands in them at first.
+        columns: further arrays of a subclass, with their initial values.
     """
 
     columns: ClassVar[dict[str, int]] = {}
@@ -132,7 +132,7 @@ class StateRows(RowTable):
 
     Args:
         leaf: gives the leaf, which may not be kept alive.
-        charge: told the bytes that the arrays grow by.
+        charge: called with the bytes that the arrays grow by.
         loops: whether a run leads back to a state; None: it is not asked.
 
     Attributes:

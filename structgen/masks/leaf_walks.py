@@ -226,9 +226,9 @@ class TrieWalk(WalkBuilder):
         rows: gives where bytes lead from the leaf's states, as arrays.
         q: the leaf's state where the walk begins,
         node: and the node.
-        set_aside: notes states at nodes that are to be walked otherwise, and tells them.
-        going_on: what of a node some token goes on from after an outcome, -1 for nothing; None
-            where any byte may follow.
+        set_aside: collects states at nodes that are walked in another way.
+        going_on: the part of a node from which some token continues after an outcome, -1 for
+            nothing; None where any byte may follow.
         allowed: after that outcome, which bytes.
     """
 
@@ -612,15 +612,15 @@ class CacheInfo(NamedTuple):
 
     Attributes:
         vocabularies: how many vocabularies have caches.
-        n_bytes: bytes charged to them: what was used last and what will go first.
+        n_bytes: bytes charged to them, of both generations.
         budget: bytes they may take together.
         entries: remembered walks, rows and masks.
-        turns: how often the part not used for longest was dropped.
-        tables: bytes of what depends on the vocabularies alone and is never dropped.
+        turns: how often the older generation was dropped.
+        tables: bytes of tables that depend on the vocabularies alone and are never dropped.
         automata: bytes of the automata that schemas share, whatever the vocabulary; see
             `automaton.core.shared`.
-        constraints: about how many bytes the automata of live constraints take. They grow with
-            what is written; past 64 MB a constraint begins with a new one.
+        constraints: bytes of the automata of live constraints, roughly. They grow with the outputs;
+            past 64 MB a constraint starts a new one.
     """
 
     vocabularies: int

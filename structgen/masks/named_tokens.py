@@ -34,17 +34,17 @@ class NamedTokens:
 
     Args:
         vocabulary: the vocabulary.
-        named: what the grammar calls them, in the order of their numbers.
+        named: their names in the grammar, in the order of their numbers.
 
     Raises:
         GrammarError: the vocabulary has no such token, or it ends the sequence.
 
     Attributes:
         ids: their token ids, in the same order.
-        tokens: by token id, the bytes that the automaton reads; none where it cannot read it.
-        texts: by token id, the bytes that stand in the output's text.
-        textual: those of ``ids`` that are named alone, and that the vocabulary has as text, too.
-        several: the ids that are named together, by the bytes that stand for any of them.
+        tokens: by token id, the bytes that the automaton reads; empty if it cannot read the token.
+        texts: by token id, the bytes in the output's text.
+        textual: those of ``ids`` that are named alone and that also are text in the vocabulary.
+        several: the ids that are named together, by their bytes.
     """
 
     def __init__(self, vocabulary: Vocabulary, named: Sequence[ir.SpecialToken] = ()) -> None:

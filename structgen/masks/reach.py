@@ -121,8 +121,8 @@ class Reach:
         return found
 
     def restrict(self, state: int, most: int, out: Bits) -> bool:
-        """Clear the bits of tokens after which ``most`` tokens do not finish, where all can be told
-        at once.
+        """Clear the bits of tokens after which ``most`` tokens cannot finish, if one look decides
+        all.
 
         Args:
             state: the machine's state.
@@ -130,7 +130,7 @@ class Reach:
             out: uint32 ``[ceil(size / 32)]``, the mask of ``state``; changed in place.
 
         Returns:
-            Whether they can; else `sort_out` tells most of them.
+            Whether it did; otherwise use `sort_out`.
         """
         return False
 

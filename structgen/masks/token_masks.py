@@ -79,7 +79,7 @@ def packed(store: WalkStore, row: bytes | None, tokens: Tokens) -> Mask:
 
 
 def met_again(store: WalkStore, key: tuple[bytes | None, Tokens], mask: Mask) -> Mask:
-    """``mask``, known by ``key`` and met in another state: in a row of its own where that is often.
+    """``mask``, known by ``key`` and met in another state; in a row of its own if met often.
 
     The words that differ are a quarter of what filling it costs. One mask in twenty is met in eight
     states, and these are four in five of those that are filled.

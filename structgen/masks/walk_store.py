@@ -60,7 +60,8 @@ Stop: TypeAlias = "tuple[Leaf, int | tuple[int, int]]"
 
 
 def ends_of(leaf: Leaf, ends: Iterable[End]) -> Iterator[Stop]:
-    """The ends of a walk of ``leaf``, in states and runs of itself or of the leaf that goes on."""
+    """The ends of a walk of ``leaf``, in states and runs of that leaf or of the one that takes
+    over."""
     if isinstance(leaf, LimitedLeaf):
         leaf = leaf.inner
     if not leaf.hands_over:

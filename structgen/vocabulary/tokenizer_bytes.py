@@ -140,7 +140,7 @@ def read(path: str | os.PathLike[str]) -> TokenTable:
 
 
 def read_text(text: str) -> TokenTable:
-    """Read what a ``tokenizer.json`` holds; there are no files beside it.
+    """Read the text of a ``tokenizer.json`` without files beside it.
 
     Raises:
         VocabularyError: it is malformed, or its tokens do not stand for fixed bytes.

@@ -469,8 +469,8 @@ class Vocabulary:
             VocabularyError: the file is missing, malformed or of a kind whose tokens do not stand
                 for fixed bytes, or no EOS id is known.
 
-        What is read is kept in the user's cache (see `structgen.storage.array_cache`), under a key
-        made of the contents of all files it depends on.
+        The result is cached on disk (see `structgen.storage.array_cache`), under a key made of the
+        contents of all files it depends on.
 
         Cost: 0.3 s for 128k tokens, 1 s for 262k, half of it parsing JSON; from the cache
         0.06 s and 0.14 s.

@@ -70,10 +70,10 @@ class LexerWalk(NamedTuple):
     Attributes:
         ids: tokens that end inside, or exactly where a terminal may end.
         rows: further ones, as packed masks.
-        exits: ``(outcome, node)`` pairs: where terminals may end and a token goes on.
+        exits: ``(outcome, node)`` pairs: where terminals may end inside a token.
         ends: lexer states in which those tokens end; ``~q`` for all those inside a character that
             begins in ``q`` (`Walks.inside_characters`).
-        number: what no other walk of this process has, of a lexer or a goal.
+        number: unique among the walks of this process, of lexers and goals.
     """
 
     ids: Ids

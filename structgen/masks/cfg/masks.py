@@ -380,9 +380,9 @@ class NonterminalWalks:
         return found
 
     def settled(self, states: Iterable[int], condition: int) -> int:
-        """``condition``; or no condition, where whatever can begin in goal states ``states``, and
-        whatever is ignored, meets it at once: after numbers that may go on in other ways the same
-        may follow."""
+        """``condition``; or no condition, if everything that can begin in goal states ``states``,
+        and all ignored text, meets it at once. So the same walks serve terminals with different
+        conditions."""
         if condition == self._anything:
             return condition
         is_met = self._meeting.get(~condition)

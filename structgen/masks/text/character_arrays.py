@@ -277,9 +277,9 @@ class CharacterArrays:
         size: number of token ids.
         spelling: ``"utf8"`` for plain text; one of `encoding.Escapes` inside JSON strings.
         barred: bytes, from 0x7F on, that begin no character.
-        arrays: what `build` makes of all these.
-        cache: makes a cache that some budget rules.
-        charge: told the bytes that each thing in one of them takes.
+        arrays: the result of `build` for all these.
+        cache: makes a cache within a byte budget.
+        charge: called with the bytes of each entry.
 
     Attributes:
         is_canonical: whether printable ASCII, but quotes and backslashes, has one spelling.
@@ -510,9 +510,9 @@ class CharacterRun:
         places: nodes, ascending, none of which is below another.
 
     Attributes:
-        places: those.
+        places: as given.
         left: int32, ascending; the first node outside the set on each way down: another character,
-            a quote, what is no text.
+            a quote, or no text.
 
     Cost: for the whole vocabulary 0.3 ms at 128k tokens.
     """

@@ -138,11 +138,10 @@ class LeafTexts:
         return found
 
     def run_ends(self, leaf: Leaf, state: int, most: int) -> list[tuple[int, int]]:
-        """The leaf states in which tokens may end on a run: all that matter for completions; each
-        with the node of the encoding that it stands at.
+        """The leaf states in which tokens may end on a run, with their nodes of the encoding: all
+        that matter for completions.
 
-        States that may end right away, and after any one more character, are alike in that: one
-        stands for all.
+        One state represents all that may end at once and after any one more character.
         """
         assert leaf.holds_text
         symbols, encoding, walks = leaf.symbols, leaf.encoding, self.of(leaf)
@@ -427,7 +426,7 @@ class StringWalks:
         return ids + more, node, ends
 
     def before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        """The walk of what stands before a text, where a shared leaf does that, and of the text."""
+        """The walk of a text and of what precedes it, if a shared leaf reads that."""
         shared = leaf.before_text(q)
         if shared is None:
             return None
@@ -460,7 +459,7 @@ class StringWalks:
         return self._store.finished(found)
 
     def behind_text(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
-        """The walk of what stands behind a text, where a shared leaf does that."""
+        """The walk of what follows a text, if a shared leaf reads that."""
         shared = leaf.behind_text(q)
         if shared is None:
             return None

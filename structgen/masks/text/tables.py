@@ -27,11 +27,11 @@ from .characters import Characters, Whole
 
 
 class TransitionTable(RowTable):
-    """Transitions by minterm; the last column stands for what is no character of a text.
+    """Transitions by minterm; the last column is for everything that is no character of a text.
 
     Args:
         symbols: the automaton.
-        charge: told the bytes that the table grows by.
+        charge: called with the bytes that the table grows by.
 
     Attributes:
         goes_on: bool [states]; whether there is any next state.
@@ -76,7 +76,7 @@ Counted: TypeAlias = "tuple[CountedTokens, int]"
 
 
 class TextWalk(NamedTuple):
-    """What a text does from one place.
+    """The walk of a text from one node.
 
     Attributes:
         counted: for a run from the root, its tokens.
@@ -98,11 +98,11 @@ class TextWalk(NamedTuple):
 
 
 class FreeWalk(NamedTuple):
-    """What a text that may be anything does, but for what it is called once it ends.
+    """The walk of a text that may be anything, and the labels of its ends.
 
     Attributes:
-        whole: what every text does.
-        usual: the label of all texts but a few.
+        whole: the walk of every text.
+        usual: the label of most texts.
         special: quotes after which the text has another label, ascending;
         single: label → those of them after which it has that label.
         runs: as in `TextWalk`.

@@ -428,8 +428,8 @@ class TextWalks(TextRuns):
         return state if to == at else self.symbols.in_expression(to)
 
     def content(self, state: int) -> bytes | None:
-        """What is the same for equal expressions, whose walks are the same but for the names of
-        states; None where that is not known."""
+        """A key that is equal for equal expressions, whose walks differ only in the names of
+        states; None if unknown."""
         found = self.symbols.expression(state)
         if found is None or found[0] is not self.symbols:
             return None  # what it ends with is another's
