@@ -42,14 +42,14 @@ class Limits(NamedTuple):
 
 @final
 class Work:
-    """What the call that is under way may still do. To be used with `leaf.GROW` held, so that there
-    is one at a time.
+    """The remaining work of the current call. Hold `leaf.GROW` to use it, so that there is one call
+    at a time.
 
     Attributes:
-        left: steps,
-        room: and bytes that it may still take; no bound outside of calls.
-        limits: what it might take at its beginning.
-        depth: how many calls are under way, one in the other.
+        left: the remaining steps,
+        room: and bytes; no bound outside of calls.
+        limits: the limits at its beginning.
+        depth: how many calls are nested.
     """
 
     __slots__ = ("depth", "left", "limits", "room")

@@ -244,7 +244,7 @@ class EmbeddedTerminal:
 
 
 class GuardedLeaf(Leaf):
-    """A leaf whose first character has to meet what the terminal before it demands.
+    """A leaf whose first character must settle the demand of the terminal before it.
 
     Args:
         leaf: the leaf.

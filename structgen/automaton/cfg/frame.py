@@ -98,8 +98,8 @@ class Demands:
         return found
 
     def meeting(self, demand: int) -> tuple[int, int]:
-        """The terminals of which some first character settles a demand, and those of which some
-        does not, as masks."""
+        """The terminals with a first character that settles a demand, and those with one that does
+        not, as masks."""
         found = self._met.get(demand)
         if found is None:
             settling = self.settling(demand)[0]
@@ -113,7 +113,7 @@ class Demands:
         return found
 
     def of(self, terminal: int) -> tuple[int, ...]:
-        """What is demanded after a terminal: conditions, or the one that stands for all."""
+        """The demands after a terminal: conditions, or the one that represents all of them."""
         demands = self.known[terminal][2]
         return (~terminal,) if demands is None or len(demands) > MAX_DEMANDS else demands
 
@@ -123,7 +123,7 @@ class Demands:
         return demand < 0 or self.settling(demand) != self.settling(anything)
 
     def covers(self, other: int, demand: int) -> bool:
-        """Whether, as far as can be seen, what goes on after a demand does after another one."""
+        """Whether every text that is seen to follow a demand may also follow another one."""
         mask, may_end = self.settling(demand)
         settling, ends = self.settling(other)
         return other == demand or bool(mask and mask & ~settling == 0 and ends >= may_end)
@@ -146,11 +146,11 @@ class Demands:
 
 
 class Conditions:
-    """What a grammar's terminals demand, told exactly: as conditions on the rest.
+    """The demands of a grammar's terminals, exactly: as conditions on the rest of the text.
 
     Args:
         lexer: the terminals.
-        ignore: terminals that may stand anywhere.
+        ignore: terminals that may come anywhere.
     """
 
     def __init__(self, lexer: Lexer, ignore: frozenset[int]) -> None:
@@ -159,7 +159,7 @@ class Conditions:
         self._lookahead = lexer.terminals.lookahead
 
     def at_end(self, condition: int) -> Rest | None:
-        """What may still stand where all goals have ended, if any of it meets the condition."""
+        """The text that may follow after all goals have ended, if any of it meets the condition."""
         label = self._lookahead.label
         if label(condition) >= 0:
             return (0, b"", None)
@@ -192,7 +192,7 @@ class GoalEnds:
 
     Args:
         demands: what its terminals demand.
-        ignore: terminals that may stand anywhere.
+        ignore: terminals that may come anywhere.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class Neighbours:
     Args:
         graph: the places.
         lexer: the terminals.
-        ignore: terminals that may stand anywhere.
+        ignore: terminals that may come anywhere.
 
     Attributes:
         rests: short ways from places to the end, under demands.
@@ -561,7 +561,7 @@ class CfgFrame(Frame):
         grammar: the grammar.
         chars: the code points that may be written.
         embedded: how the texts of each terminal that is no pattern may start.
-        is_free: the attribute, where that is known.
+        is_free: the attribute, if known.
 
     Raises:
         Unsatisfiable: no text matches.
@@ -572,7 +572,7 @@ class CfgFrame(Frame):
     Attributes:
         lexer: the terminals.
         graph: the places.
-        ignore: terminals that may stand anywhere.
+        ignore: terminals that may come anywhere.
         embedded: terminals that are not patterns, by number.
         is_free: whether no terminal's demand on what follows can lead to a dead end.
     """

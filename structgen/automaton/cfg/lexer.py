@@ -506,12 +506,12 @@ class Lexer(Leaf):
 
     Attributes:
         terminals: the terminals.
-        outcomes: what each label stands for.
+        outcomes: the outcome of each label.
         conditions_of: the conditions of each outcome.
         ends: how terminals may end.
         is_met_at_once, is_free_of: see `TerminalSets`.
-        permits: whether a terminal expected with a number may end under a condition; None for
-            lexers of which none is expected so, which any grammar may use (`shared_lexer`).
+        permits: whether a terminal expected with a number may end under a condition; None if no
+            terminal is expected so: then all grammars may share the lexer (`shared_lexer`).
     """
 
     is_shared = False
@@ -582,8 +582,8 @@ class Lexer(Leaf):
         return self._minterm_bytes.width(self._sets.live(symbol))
 
     def split(self, q: int) -> tuple[int, ...]:
-        """States that together do what ``q`` does: each terminal that can go on in very many ways
-        has one of its own, so that walks of it are shared by all states in which it occurs."""
+        """States that are equal to ``q`` together. Each terminal with very many continuations has a
+        state of its own, so that all states that contain it share its walks."""
         found = self._splits.get(q)
         if found is None:
             symbol, node = self._keys[q]
@@ -632,12 +632,12 @@ class Lexer(Leaf):
         return found
 
     def loop(self, q: int) -> tuple[bytes, Mapping[int, int]] | None:
-        """Where ``q`` stands between characters and many of them lead back to it: which, and the
-        other bytes of its row.
+        """If ``q`` is between characters and many of them lead back to it: these, and the other
+        bytes of its row.
 
         Returns:
-            256 flags, by byte: ASCII, and lead bytes all of whose characters lead back; and what is
-            left of the row. None where that is more.
+            256 flags, by byte: ASCII, and lead bytes all of whose characters lead back; and the
+            rest of the row. None if the rest is larger.
         """
         if q in self._loops:
             return self._loops[q]

@@ -51,9 +51,9 @@ class Loops:
         root: the nonterminal of whole texts.
 
     Attributes:
-        rules: rules for the same nonterminals, as far as ``root`` leads to them; some have a loop
-            as their last symbol. Loops are numbered like nonterminals, after them.
-        ways: for each loop the ways in which a rule may go on there.
+        rules: rules for the same nonterminals, if ``root`` leads to them; some have a loop as their
+            last symbol. Loops are numbered like nonterminals, after them.
+        ways: for each loop the ways in which a rule may continue there.
     """
 
     def __init__(self, rules: Sequence[Rule], nullable: Sequence[bool], root: int) -> None:
@@ -229,10 +229,10 @@ class NonterminalAutomata:
     Attributes:
         origin: the state in which a text begins: it reads the start nonterminal and ends.
         nullable: nonterminals that can be empty.
-        productive: nonterminals of which some text can come.
+        productive: nonterminals that derive some text.
         accepts: whether a state may end its goal.
         goal_of: the goal of each state.
-        is_final: states that end their goal and cannot go on.
+        is_final: states that end their goal and cannot continue.
     """
 
     def __init__(self, grammar: ir.ContextFree, dead_terminals: Iterable[int] = ()) -> None:
@@ -325,9 +325,9 @@ class NonterminalAutomata:
         return found
 
     def symbols(self, state: int) -> Mapping[int, list[Item]]:
-        """The symbols that may follow, each with what is known after it.
+        """The symbols that may follow, each with the state after it.
 
-        A nonterminal stands for a text of it that is not empty.
+        A nonterminal means one of its texts that is not empty.
         """
         found = self._symbols[state]
         if found is None:
@@ -435,9 +435,9 @@ class NonterminalAutomata:
         return found
 
     def is_loop(self, state: int) -> bool:
-        """Whether every end of the state's goal can go on in all the ways that ``state`` can.
+        """Whether every end of the state's goal can continue in all ways that ``state`` can.
 
-        So where a goal stands last in itself, coming back to ``state`` adds nothing.
+        So if a goal is last in itself, returning to ``state`` adds nothing.
         """
         goal = self.goal_of[state]
         loop = self._loops.get(goal)

@@ -103,8 +103,8 @@ class LookaheadAutomaton(RegexAutomaton):
         return found
 
     def unless(self, ways: list[tuple[int, int]]) -> int:
-        """The state of what begins in none of some ways: with one of some minterms, and then as a
-        state says. As `shortened` says it; what it allows is told without derivatives.
+        """The state of texts that do not begin in some ways: with one of some minterms, and then as
+        a state says. In the form of `shortened`; its answers need no derivatives.
         """
         full = 0
         for mask, after in ways:
@@ -556,7 +556,7 @@ class Terminals:
 
     Attributes:
         alphabet: the minterms.
-        lookahead: the automaton of conditions on what follows.
+        lookahead: the automaton of conditions on the following text.
         starts: the start state of each terminal; -1 when it matches nothing, or is embedded.
         embedded: terminals that are not patterns, by number; for the caller to fill in.
         literals: the bytes of those that match one text.
@@ -682,15 +682,15 @@ class Terminals:
     def demands(
         self, terminal: int, most: int | None = None
     ) -> tuple[int, bool, tuple[int, ...] | None]:
-        """What a terminal's ends may demand of the rest.
+        """The demands that a terminal's ends may put on the rest of the text.
 
         Args:
             terminal: its number.
-            most: how many states to look at; None for as many as cost next to nothing.
+            most: how many states to look at; None: as many as are nearly free.
 
         Returns:
-            Minterms, any of which settles whatever is demanded; whether the text may always end;
-            and the conditions. Of a terminal with very many states, a safe guess and None.
+            Minterms, any of which settles all demands; whether the text may always end; and the
+            conditions. For a terminal with very many states, a safe guess and None.
         """
         conditions: dict[int, None] = {}
         start = self.starts[terminal]
@@ -717,8 +717,8 @@ class Terminals:
     def settled_by(self, conditions: Iterable[int]) -> tuple[int, bool]:
         """Minterms that settle each of ``conditions``, and whether the text may end under all.
 
-        A named token is the end of the text to what stands before it: `Terminals.end_of_text`, one
-        minterm more.
+        To the text before it, a named token is the end of the text: `Terminals.end_of_text`, one
+        more minterm.
         """
         rest, minterms = self.lookahead, self.alphabet.everything
         may_end = True

@@ -21,12 +21,12 @@ from .leaf import Leaf
 class Frame:
     """A kind of open value. ``at`` is the frame's own integer state.
 
-    As it stands, one that goes on alike, whatever the text was.
+    By default, it continues alike after all texts.
 
     Attributes:
         nests: whether it counts towards the depth of the stack.
         limit: the depth, with this frame on top, from which on it is resumed as ``limited``.
-        may_record: whether `records` may ever say so; hardly any frame's does.
+        may_record: whether `records` may ever be true; rare.
     """
 
     nests: bool
@@ -56,10 +56,10 @@ class Frame:
         return False
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """Where `records` says that what follows depends on the text: a state of the frame from
-        which the same follows, whatever the text is, up to the end of the next value inside.
+        """If the continuation depends on the text (`records`): a state of the frame with the same
+        continuation after all texts, up to the end of the next value inside.
 
-        Not to be resumed there, and some value is certainly possible. None where there is none.
+        Do not resume it there; some value is certainly possible. None if there is no such state.
         """
         return None
 
@@ -69,8 +69,8 @@ class Frame:
         return 0
 
     def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
-        """Where `records` says that what follows depends on the text: a frame and its state that go
-        on instead after all texts but those of certain values, and these. None where there is none.
+        """If the continuation depends on the text (`records`): a frame and its state that replace
+        it after all texts except those of certain values, and these values. Or None.
         """
         return None
 

@@ -43,18 +43,17 @@ class Leaf:
     """Base of all leaf automata: interning, lazy rows, shortest completions.
 
     Attributes:
-        is_shared: whether several schemas use one instance, so that walks of it are worth keeping
-            when a constraint goes.
+        is_shared: whether several schemas use one instance, so that its walks outlive a constraint.
         holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
-        hands_over: whether `handed` may say something.
-        start: where it starts, if always in the same state.
-        leads: for states of the symbols from which every text of printable ASCII without quotes
-            and backslashes leads to the same one, that one; for others None; of those met.
-        attached: what others keep about this leaf for as long as it lives, each under its own key.
-        number: what no other leaf of the process ever has.
+        hands_over: whether `handed` may return a leaf.
+        start: its first state, if that is always the same.
+        leads: by state of the symbols, the one state to which every text of printable ASCII without
+            quotes and backslashes leads; None if there are several. Only states that were met.
+        attached: data of other modules about this leaf, each under its own key, while it lives.
+        number: unique in the process.
         labels: `label` of each state. Only to be read.
-        tell_from: below so many states `grown` has nothing to tell.
-        of_grammar: whether it is a context-free grammar's, which has walks of its own.
+        tell_from: below so many states `grown` reports nothing.
+        of_grammar: whether it belongs to a context-free grammar, which has walks of its own.
     """
 
     is_shared = True
@@ -81,9 +80,9 @@ class Leaf:
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes by now, encodings apart, which leaves share.
+        """Its size in bytes, roughly, without encodings, which leaves share.
 
-        By the number of its parts, and what parts of each kind took on average on MaskBench.
+        Estimated from the number of its parts of each kind and their average size on MaskBench.
         """
         return 2000 + self._state_bytes * len(self._keys) + 40 * self._n_edges
 
@@ -185,7 +184,7 @@ class Leaf:
         return self.step(q, byte) >= 0 if row is None else byte in row
 
     def reads_plain(self, q: int) -> bool:
-        """Whether every text that `leads` speaks of leads from ``q`` back to it, as far as met."""
+        """Whether every text that `leads` describes leads from ``q`` back to it, if met."""
         state = self.text_state(q)
         return state is not None and self.leads.get(state) == state
 

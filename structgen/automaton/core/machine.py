@@ -226,12 +226,11 @@ class Machine:
     Shareable between threads: growth happens under one lock, reading needs none.
 
     Attributes:
-        languages: what is to be released when the machine goes.
-        fingerprint: what tells its language from all others in every process, if that is known.
+        languages: released together with the machine.
+        fingerprint: identifies its language in every process, if known.
         stacks: the continuations.
         leaves, states, accepting, pending: see `states.States`; only to be read.
-        loops: states of which it is known that no plain text (`text_leaf.is_plain`) leads out of
-            them. Only to be read.
+        loops: states that no plain text (`text_leaf.is_plain`) leaves, if known. Only to be read.
     """
 
     languages: Sequence[Released] = ()

@@ -51,13 +51,13 @@ _T = TypeVar("_T", bound="Weighed | None")
 
 
 class SharedAutomata:
-    """A cache of automata by what they are made from; those not asked for longest go first.
+    """A cache of automata by what makes them; the least recently used go first.
 
-    Thread-safe. What is not kept goes on working for those that hold it, and is found meanwhile.
+    Thread-safe. An automaton that was dropped still works for its holders, and is found while they
+    hold it.
 
     Attributes:
-        n_bytes: bytes that are kept, each automaton as it was last weighed; not yet counted are the
-            newest, fewer than `_AT_ONCE`.
+        n_bytes: bytes of all automata as last weighed, without the newest, fewer than `_AT_ONCE`.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_count: int = MAX_COUNT) -> None:

@@ -63,7 +63,7 @@ _Step = tuple[int, int, int, int, State, tuple[Text, ...]]
 
 
 class ArrayClosing(ArraySpec):
-    """Closes the arrays of which it says what items owe."""
+    """Closes the arrays whose items it describes."""
 
     _language: Language
 

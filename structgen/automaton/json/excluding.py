@@ -30,13 +30,13 @@ Single: TypeAlias = "tuple[Leaf, int] | None"
 
 
 class ExcludingLeaf(Leaf):
-    """The texts of a leaf but for those of some others, which `open` is told.
+    """The texts of a leaf except those of some others, which `open` gets.
 
     Args:
         base: the leaf; it has one outcome.
 
     Attributes:
-        base: see above.
+        base: as given.
     """
 
     is_shared = False
@@ -99,7 +99,7 @@ class ExcludingLeaf(Leaf):
         return super().weight + 400 * len(self._nodes)
 
     def key(self, q: int) -> Key:
-        """The state of `base`, and those of what is barred, that ``q`` stands for."""
+        """The state of `base` and of the barred values for ``q``."""
         key: Key = self._keys[q]
         return key
 
@@ -133,8 +133,8 @@ class ExcludingLeaf(Leaf):
     def is_alive(self, key: Key) -> bool:
         """Whether any text that is not barred can still be read.
 
-        `base` has no dead ends, so it is enough to find a byte that nothing barred goes on with.
-        What is barred is finite, and so is the search, which hardly ever takes a second step.
+        `base` has no dead ends, so a byte with which no barred value continues is enough. The
+        search is finite, as barred values are, and rarely takes a second step.
         """
         found = self._alive.get(key)
         if found is None:

@@ -138,8 +138,8 @@ class Window:
         self.high = -1
 
     def bound(self, mark: Mark, compared: int, rest: str) -> None:
-        """Keep what is right by ``mark``, whose digits go on with ``rest``, where everything
-        before compared so with it."""
+        """Keep the digits that satisfy ``mark``, whose digits continue with ``rest``, given how
+        everything before compared with it."""
         if compared != EQUAL:
             if not mark.holds(compared):
                 self.bar()
@@ -198,13 +198,13 @@ class NumberSpec:
         lower, upper: bounds, None for none; ``exclusive_*``: whether the bound itself is barred.
         multiples: the value must be a multiple of each.
         non_multiples: the value must not be a multiple of any (1 here means: not an integer).
-        excluded: values that it must not equal.
+        excluded: forbidden values.
         max_digits: most digits before, and after, the decimal point, and of an exponent (more
             where a bound has more).
         canonical: exponents as Python writes them (see above), no more decimal places than a
-            multiple has, and neither fraction nor exponent where only integers will do. Zeros at
-            the end of a fraction may stand: a model that has written ``2.50`` means to end there,
-            and could go on with another digit only.
+            multiple has, and neither fraction nor exponent if only integers are valid. A fraction
+            may end with zeros: a model that writes ``2.50`` wants to end there, and could otherwise
+            only continue with another digit.
         form: ``"digits"``: an integer, written without point and exponent; ``"pointed"``: written
             with one or the other; ``"any"``.
     """
@@ -387,7 +387,7 @@ class NumberLeaf(Leaf):
     # -- transitions ------------------------------------------------------------------------
 
     def following(self, s: State) -> Iterator[tuple[int, State]]:
-        """The bytes that a number may go on with, as far as its grammar is concerned."""
+        """The bytes with which a number may continue by its grammar alone."""
         phase = s.phase
         if phase == BEGIN and self.sides[True].allowed:
             yield _MINUS, State(SIGN, True)

@@ -353,7 +353,7 @@ class ObjectPlan(Frame):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a bit mask of names says all of what has been written, and of what may be."""
+        """Whether a bit mask of names describes all that has been written and may be written."""
         table = self._table
         return table.takes_any_key and not self._is_involved and table.rule.kind == "all"
 

@@ -27,8 +27,8 @@ class JsonOptions:
     Attributes:
         whitespace: ``"natural"``, at most one space after each comma and colon, where
             ``json.dumps`` writes one; ``"compact"``, none; ``"spaced"``, exactly one there;
-            ``"flexible"``; or a regular expression (Python's syntax) for what stands at each place
-            inside an object or array: after ``{ [ , :`` and before ``: , ] }``. Only
+            ``"flexible"``; or a regular expression (Python's syntax) for the whitespace at each
+            place inside an object or array: after ``{ [ , :`` and before ``: , ] }``. Only
             ``"flexible"`` allows some around the whole document too.
         max_whitespace: longest run under ``"flexible"``, in characters.
         indent: instead of ``whitespace``: lines with so many spaces for each level, exactly as
@@ -52,10 +52,10 @@ class JsonOptions:
             bound. Where items must be unique there is always one (`values.MAX_DEPTH_COMPARED`).
         on_unsupported: ``"error"``: a keyword that cannot be enforced is refused; ``"warn"``: it is
             left out, with an `UnenforcedWarning`, and ``explain()`` says so.
-        max_work: most steps of one call, of `compile` or of any of a cursor's: states, nodes and
-            walks that it makes. A call that needs more raises `CompileLimitExceeded`.
+        max_work: most steps of one call, of `compile` or of a cursor: states, nodes and walks that
+            it makes. A call that needs more raises `CompileLimitExceeded`.
         max_mask_work: the same of one call of a cursor, such as one mask; None: ``max_work``.
-        max_memory_bytes: about how many bytes one call may keep, and an automaton as it grows.
+        max_memory_bytes: most bytes, roughly, that one call may keep, or an automaton as it grows.
     """
 
     whitespace: str = "natural"

@@ -180,7 +180,7 @@ def _number_leaf(spec: NumberSpec) -> NumberLeaf | None:
 def scalar_leaves(
     types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, spelling: str
 ) -> tuple[tuple[Leaf, int], ...]:
-    """The leaves, each with its start, of scalars of which nothing but ``types`` is asked."""
+    """The leaves, each with its start, of scalars with no assertion but ``types``."""
     leaves: list[Leaf] = []
     if types & STRING:
         string = string_leaf(ir.ANY_TEXT, escapes, missing)

@@ -87,19 +87,19 @@ _MOST_UNDER_WAY = 12
 
 
 class Emptiness:
-    """What is known of the texts of conjunctions.
+    """Which conjunctions have texts, and their shortest ones.
 
     Args:
         conjunctions: the conjunctions.
         typed: the requirements that name one type, or none, and say nothing else.
-        plain: what is plain to see of the nodes.
+        plain: cheap tests of the nodes.
         branches: gives a conjunction's branches, without those that contradict themselves by type.
         shapes: gives the leaves and the object and array plans a value may take, possible or not.
 
     Attributes:
         typed: as given.
         levels: per requirement that `nesting` has made, the levels that it leaves.
-        any_will_do: whether `shortest` may answer with any text: it is asked whether there is one.
+        any_will_do: whether `shortest` may return any text, because only its existence matters.
     """
 
     def __init__(
@@ -754,11 +754,10 @@ MAX_CHECKED = 2_000
 
 
 def check(language: JsonLanguage) -> None:
-    """Build the plans that come first, so that what can still fail fails now.
+    """Build the first plans, so that errors come now.
 
-    Breadth first, as far as `MAX_CHECKED` conjunctions: the parts that a schema is made of are
-    met early, what comes later combines them in other ways. Costs little for schemas that are
-    plain (see `quick_checks`), as most are.
+    Breadth first, up to `MAX_CHECKED` conjunctions: a schema's parts occur early, later ones
+    combine them in other ways. Cheap for plain schemas (see `quick_checks`), as most are.
     """
     if "patterns" in language.said:
         _check_patterns(language)

@@ -167,7 +167,7 @@ CLOSE, ITEM = 0, 1
 
 
 class Punctuation(Leaf):
-    """What stands around items, or around members up to a key's first character.
+    """The punctuation around items, or around members up to a key's first character.
 
     Ends with `CLOSE` behind the closing bracket; with `ITEM` where an item starts, or behind the
     quote of a key.
@@ -175,7 +175,7 @@ class Punctuation(Leaf):
     Args:
         space: whitespace allowed around it.
         brackets: the opening and the closing one.
-        is_quoted: whether a quote stands before what is inside.
+        is_quoted: whether a quote follows the opening bracket or comma.
     """
 
     def __init__(self, space: Whitespace, brackets: bytes, is_quoted: bool) -> None:
@@ -221,10 +221,9 @@ class Punctuation(Leaf):
 
 
 class IndentedPunctuation(Punctuation):
-    """The same where each place has whitespace of its own; see `Indentation`.
+    """The same with different whitespace at each place; see `Indentation`.
 
-    Behind the first byte a state is what is left of the texts that may stand there, each with the
-    outcome at its end.
+    After the first byte, a state is the rest of the possible texts, each with its outcome.
     """
 
     def _edges(self, key: Any) -> Mapping[int, Any]:

@@ -79,13 +79,13 @@ class Span(NamedTuple):
 
 
 class Quoting(NamedTuple):
-    """A state that is what is left of a quote.
+    """A state inside a quote.
 
     Attributes:
         passages: the quotes of the document.
         masks: the minterms of each class of its characters.
-        read: what has been read.
-        state_of: the state in which something else has been read.
+        read: the text that has been read.
+        state_of: the state after another text.
     """
 
     passages: Passages
@@ -109,12 +109,11 @@ class Quoting(NamedTuple):
 class SymbolAutomaton(Protocol):
     """A lazy deterministic automaton over the minterms of an alphabet, without dead states.
 
-    Expressions and keys (`json.keys`) are such. What is not known of either has an answer here.
+    Expressions and keys (`json.keys`) implement it. The defaults here answer for both.
 
     Attributes:
-        has_expressions: whether the texts of several states may be told to be alike by their
-            `expression`.
-        is_private: whether it holds a document, which is not kept when nobody uses it any more.
+        has_expressions: whether `expression` can show that several states have the same texts.
+        is_private: whether it holds a document, which is dropped after its last use.
     """
 
     alphabet: Alphabet
@@ -141,9 +140,8 @@ class SymbolAutomaton(Protocol):
     def run(self, state: int) -> tuple[int, int]:
         """Minterms of which many can be read in a row, and how many (-1: any number).
 
-        After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is what is left
-        of this one; after all of them some may still be read, elsewhere. ``(0, 0)`` where nothing
-        is known.
+        After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is the rest of
+        this one. After all of them, more may follow from there. ``(0, 0)`` if nothing is known.
         """
 
     def after_run(self, state: int, count: int) -> int:
@@ -220,7 +218,7 @@ class SymbolAutomaton(Protocol):
         return None
 
     def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
-        """What is left of each of those names, with its number, where ``most`` or fewer are."""
+        """The rest of each of those names, with its number, if there are at most ``most``."""
         return None
 
     def special_texts(self, state: int) -> Mapping[str, int]:

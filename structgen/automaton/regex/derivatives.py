@@ -25,7 +25,7 @@ from .quotes import Interval, passages_of
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
     """All character sets that occur in ``regex`` (iterative: nesting costs no stack).
 
-    Formats are made of few parts, each of which stands in many places: it is looked at once.
+    Formats have few parts, each in many places; each part is visited once.
     """
     found: set[ir.Ranges] = set()
     seen: set[ir.Regex] = set()

@@ -52,8 +52,8 @@ class Expressions:
 
     Attributes:
         alphabet: as given.
-        nodes: per node its kind, and what it is made of: nodes, a mask of minterms, or bounds (-1:
-            none). ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and bounds,
+        nodes: per node its kind and its parts: nodes, a mask of minterms, or bounds (-1: none).
+            ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and bounds,
             ``QUOTE`` the number of a document and an interval of it.
         flags: per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable
             when the text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums

@@ -32,10 +32,10 @@ MAX_CHARACTERS = 4_000_000
 
 
 class Interval(NamedTuple):
-    """Beginnings of quotes that go on alike.
+    """Beginnings of quotes that continue alike.
 
     Attributes:
-        low: the first of them, in the order of what follows them,
+        low: the first of them, in the order of the text that follows them,
         high: and one more than the last.
         depth: so many characters have been read.
     """
@@ -163,12 +163,11 @@ class Passages:
     def nearest(
         self, interval: Interval, widths: list[int], first: list[int] | None = None
     ) -> tuple[int, int]:
-        """How far what is nearest to an end has been read, and where that is.
+        """The read position that is nearest to an end, and that end.
 
         Args:
-            widths: what each class of characters takes.
-            first: what the next character takes, where there has to be one; `FAR` for one that
-                cannot be.
+            widths: the bytes of each class of characters.
+            first: the bytes of the next character, if one is required; `FAR` for an impossible one.
         """
         _, at, end, last = self.standing(interval)
         upto = self.upto(widths)

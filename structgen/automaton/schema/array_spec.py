@@ -102,15 +102,15 @@ _CONTAINERS = ("object", "array")
 
 
 class ArraySpec:
-    """What the array assertions of several nodes at once say of items.
+    """The array assertions of several nodes, combined.
 
     Attributes:
-        min, max: how many items there have to and may be; None: any number.
-        prefix: how many of the first owe something else than all after them.
+        min, max: bounds on the number of items; None: any number.
+        prefix: the number of first items with requirements of their own.
         unique: whether no two items may be equal,
-        repeats: or two of them have to be.
-        contains: of what kinds there have to be how many.
-        count_to: the number of items from which on more of them make no difference.
+        repeats: or two of them must be equal.
+        contains: how many items of which kinds are required.
+        count_to: from this number of items on, more of them make no difference.
         is_simple: whether items owe nothing to each other.
     """
 
@@ -351,10 +351,10 @@ class ArraySpec:
         return found
 
     def rare(self) -> Mapping[int, tuple[int, ...]]:
-        """The numbers of all values that an item may have, of those of which there are fewer than
-        items owed, by the item's index (all after the prefix have that of the first).
+        """The numbers of all values of an item that has fewer values than there are items owed, by
+        the item's index (all after the prefix share the first one's).
 
-        Any other item can be told from all that are owed, whatever these are.
+        Any other item can differ from all that are owed, whatever these are.
         """
         found = self._rarities
         if found is None:
@@ -435,9 +435,9 @@ class ArraySpec:
         return tuple(sorted({*seen, number}))
 
     def seen_of(self, some: Contains, seen: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of the values seen that ``some`` lists: an item that is to meet it is no other one.
+        """The values seen that ``some`` lists: only these matter to an item that must meet it.
 
-        So what the next of forty constants owes does not depend on which others there have been.
+        So the requirement on the next of forty constants does not depend on the earlier others.
         """
         listing = self._language.listings.of(some.requirement)
         if listing is None or not seen or is_forgotten(seen):

@@ -118,13 +118,13 @@ def answered(
     known: dict[Hashable, _T],
     key: Callable[[_Q], Any] = lambda question: question,
 ) -> _T:
-    """The answer to a question that depends on those to others, without recursion.
+    """Answer a question that depends on other questions, without recursion.
 
     Args:
         question: the question.
         ask: works on a question: yields others, is sent their answers, and returns its own.
-        known: by key, answers; those that are found are added, so that each is asked once.
-        key: what tells questions apart.
+        known: answers by key; new ones are added, so that each is asked once.
+        key: identifies a question.
 
     Raises:
         RecursionError: a question depends on itself.
@@ -156,8 +156,8 @@ def answered(
 def holds(nodes: Sequence[Node], requirement: int, value: Any) -> bool:
     """Whether ``value`` meets ``requirement``.
 
-    Alternatives that refer to each other ask the same of a part in more ways with each level, so a
-    node is asked once of each part.
+    Each node is evaluated once on each part, because alternatives that refer to each other would
+    otherwise repeat it more often with each level.
     """
     judged = answered(
         (requirement, value),

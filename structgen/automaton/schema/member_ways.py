@@ -28,12 +28,12 @@ class Requirements:
     """Requirements on one value. Immutable.
 
     Args:
-        language: of which the value is part.
-        base: the conjunction that the value owes anyway.
+        language: the language of the value.
+        base: the conjunction that the value owes in any case.
 
     Attributes:
-        base: that conjunction.
-        requirements: what has been added to it.
+        base: as given.
+        requirements: the added ones.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Requirements:
 
     @property
     def among(self) -> frozenset[Any] | None:
-        """All values that it can be, by `json_key`, as far as lists tell; None where none does."""
+        """All possible values by `json_key`, if lists give them; else None."""
         return self._among
 
     def listed_by(self, number: int) -> frozenset[Any] | None:
@@ -147,7 +147,7 @@ class Requirements:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it turns out that no value meets what `adding` took for possible by lists."""
+        """Whether no value meets requirements that `adding` considered possible by lists."""
         return self._is_guess and self._language.values.clearly_empty(self.conjunction)
 
     def adding(self, requirement: int) -> Requirements | None:
@@ -186,16 +186,16 @@ Sides: TypeAlias = tuple[int, int]
 def told_apart(
     language: Schema, rule: Rule, touched: int, start: Requirements, limit: int
 ) -> list[tuple[Requirements, Rule]] | None:
-    """The cases of a value, each with what it owes and what is left of ``rule``.
+    """The cases of a value, each with its requirements and the rest of ``rule``.
 
-    Every value falls into a case, perhaps into several. Cases in which nothing can hold, or of
-    which no value is known at a glance, are left out.
+    Every value belongs to at least one case. Cases that are plainly impossible or plainly have no
+    value are left out.
 
     Args:
-        language: of which the value is part.
-        rule: what holds of the members together.
+        language: the language of the value.
+        rule: the rule about all members.
         touched: bit mask of the facts in it that a member with this key can settle.
-        start: what its value owes anyway.
+        start: the requirement on its value in any case.
         limit: most cases.
 
     Returns:
@@ -270,9 +270,9 @@ def _by_value(
     """The cases of a value told apart by the nodes in ``lists``, all at once.
 
     Args:
-        language: of which the value is part.
+        language: the language of the value.
         start: what it owes anyway.
-        rule: what holds of the members together.
+        rule: the rule about all members.
         decided: by node the facts that it decides.
         lists: by node the values that meet it.
         here: bit mask of the facts that no other member can settle.
@@ -439,7 +439,8 @@ class MemberWays:
         ]
 
     def rule_before(self, state: State, label: int) -> Rule:
-        """What is left of the rule when what has to come before a key with ``label`` is absent."""
+        """The rest of the rule if all members that must come before a key with ``label`` are
+        absent."""
         left = state[0]
         if label < self._n_names:
             left &= ~(1 << label)
@@ -457,7 +458,7 @@ class MemberWays:
         return count < self._table.least or bool(rule.support & told)
 
     def are_few(self, rule: Rule, label: int) -> bool:
-        """Whether the ways of a member with this label are plainly few, and what they owe plain.
+        """Whether the ways of a member with this label are plainly few, with plain requirements.
 
         A sufficient test that builds nothing.
         """

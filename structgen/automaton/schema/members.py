@@ -36,11 +36,11 @@ class MemberTable:
     Attributes:
         names: the named keys; their labels are their indexes.
         index: the label of each name.
-        ordered: bit mask of the labels that the schema lists as properties or requires; the
-            others are only spoken of, by a negation say.
+        ordered: bit mask of the labels that the schema lists as properties or requires; others are
+            only mentioned, for example by a negation.
         required: bit mask of the labels that must be there.
         least, most: bounds on the number of members; ``most`` may be None.
-        rule: what further has to hold of the members.
+        rule: further conditions on the members.
         counts: whether the number of members matters.
         speaks_of_unnamed: whether unnamed members can settle anything.
         bits: every pattern that tells unnamed keys apart, with its bit.

@@ -204,7 +204,7 @@ class Outline(NamedTuple):
     closed: tuple[frozenset[str], ...]
 
     def owed(self, name: str) -> tuple[int, ...]:
-        """What the member called ``name`` owes; FALSE among it if there must be none."""
+        """The requirements on the member ``name``; FALSE among them if it is forbidden."""
         found = self.members.get(name, ())
         if self.closed and any(name not in names for names in self.closed):
             return (*found, FALSE)
@@ -212,12 +212,12 @@ class Outline(NamedTuple):
 
 
 class Outlines:
-    """What the nodes of a growing list plainly ask, remembered.
+    """The plain assertions of the nodes of a growing list, cached.
 
     Args:
         nodes: the schema's nodes.
-        listings: which values they list.
-        is_empty: whether values that owe all of some requirements are clearly none.
+        listings: the values that they list.
+        is_empty: whether clearly no value meets some requirements together.
     """
 
     def __init__(
@@ -268,8 +268,8 @@ class Outlines:
         return Outline(types, frozenset(required), by_name, tuple(closed))
 
     def overlapping(self, options: tuple[int, ...], types: int) -> list[list[int]]:
-        """For each of ``options`` the places of those others that a value of one of ``types`` may
-        meet as well: all others, but those that certainly exclude it."""
+        """For each of ``options`` the indexes of the others that a value of one of ``types`` may
+        also meet: all that do not certainly exclude it."""
         key = options, types
         found = self._groups.get(key)
         if found is None:

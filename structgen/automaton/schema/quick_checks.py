@@ -49,7 +49,7 @@ class QuickChecks:
         nodes: the schema's nodes.
         has_string: whether some string meets a node's lengths and patterns.
         has_number: whether some whole number plainly meets a node's assertions.
-        is_ascii: whether no text can be relied on but ASCII: the vocabulary lacks some bytes.
+        is_ascii: whether only ASCII is certain, because the vocabulary lacks some bytes.
         typed: the requirements that name one type, or none, and say nothing else.
     """
 
@@ -91,10 +91,10 @@ class QuickChecks:
         return found
 
     def opened(self, requirement: int) -> tuple[bool, bool] | None:
-        """What may follow the brace of an object that ``requirement`` asks for: a key, and ``}``.
+        """Whether a key, and whether ``}``, may follow the brace of an object for ``requirement``.
 
-        None where it asks for anything else, or where this, or whether there is such an object, or
-        one with any of its members, is not plain to see.
+        None if it allows anything else, or if it is not plain which of them may follow, or whether
+        the object, with any of its members, exists.
         """
         if requirement & 1:
             return None
@@ -203,11 +203,11 @@ def _applies_simply(node: Node) -> bool:
 
 
 class PlainNodes:
-    """Which nodes of a schema leave a value so few alternatives that nothing need be built to know.
+    """The nodes of a schema that leave a value few alternatives, found without building anything.
 
-    Such a node either asserts things by itself, or stands for others: for one, or for any of some,
-    or for one of some that differ by type; and these are plain too. What a value owes is then one
-    node, or two of which one does not speak of what is inside; nothing is negated.
+    Such a node either has assertions itself, or refers to plain nodes: to one, to any of some, or
+    to one of some that differ by type. A value then owes one node, or two of which one says nothing
+    about its inside; nothing is negated.
 
     Args:
         nodes: the nodes of the schema.
@@ -233,7 +233,8 @@ class PlainNodes:
         return self._count_ways(requirement >> 1, 0) <= _MAX_WAYS
 
     def children(self, requirement: int) -> list[int]:
-        """What members and items may owe, each alone, where a value owes ``requirement``."""
+        """The requirements on members and items, each alone, of a value that owes
+        ``requirement``."""
         out: dict[int, None] = {}
         stack = [requirement >> 1]
         while stack:

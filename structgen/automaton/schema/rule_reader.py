@@ -149,11 +149,10 @@ class RuleReader:
         return self.book.some(keys, self.first_alike(requirement) ^ 1).negated
 
     def first_alike(self, requirement: int) -> int:
-        """The first requirement met that says the same as ``requirement``, wherever it stands.
+        """The first requirement that says the same as ``requirement``, at any place.
 
-        Alternatives often repeat what they share. To tell its values apart would be to ask of each
-        what it is twice: that of two lists of alternatives one holds and the other, its equal, does
-        not.
+        Alternatives often repeat shared parts. As different facts, equal parts would be asked
+        twice, with cases in which one holds and the other does not.
         """
         if requirement <= FALSE:
             return requirement

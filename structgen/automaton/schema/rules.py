@@ -33,18 +33,17 @@ _MANY_SETTINGS = 32
 class Rule:
     """An interned rule; compare by identity. Made by a `RuleBook` only.
 
-    Half of a book's rules are opposites that nobody looks into: the parts of an ``"any"`` are made
-    when first asked for.
+    Half of a book's rules are unused opposites, so the parts of an ``"any"`` are made on first use.
 
     Attributes:
         kind: ``"some"`` and ``"least"`` for facts, ``"none"`` and ``"fewer"`` for their
             opposites, ``"all"`` and ``"any"``, ``"count"``.
-        parts: the rules it is made of.
+        parts: its parts.
         detail: ``(keys, requirement)`` of a ``"some"``, the number of a ``"least"``; of a
             ``"count"`` the bit mask of how many parts may hold.
         negated: the opposite rule.
         support: bit mask of the numbers of the facts that it depends on.
-        asked: bit masks of the facts that an ``"all"`` asks for by itself to hold, and not to.
+        asked: bit masks of the facts that an ``"all"`` itself requires to hold, and not to hold.
     """
 
     __slots__ = (
@@ -143,10 +142,10 @@ class RuleBook:
     """All rules of one schema.
 
     Attributes:
-        yes, no: the rules that always and never hold; all books have them in common.
+        yes, no: the rules that always and never hold; all books share them.
         facts: the facts by number; bit i of a rule's ``support`` stands for ``facts[i]``.
-        counting: bit mask of the facts that speak of the number of members.
-        presence: bit mask of the facts that only ask for a key, whatever its value.
+        counting: bit mask of the facts about the number of members.
+        presence: bit mask of the facts that only require a key, with any value.
         by_name: for each name, the bit mask of the facts about that one key.
     """
 
@@ -309,15 +308,15 @@ class RuleBook:
     def settle_each(
         self, rule: Rule, base: tuple[int, int], settings: Sequence[tuple[int, int]]
     ) -> list[Rule]:
-        """What is left of ``rule`` for each of several ways in which facts are settled.
+        """The rest of ``rule`` for each of several ways to settle facts.
 
         Args:
-            rule: what is settled.
-            base: facts that hold and do not hold, much as in all ``settings``.
-            settings: likewise; what differs from ``base`` is small.
+            rule: the rule.
+            base: facts that hold and do not hold, similar to all ``settings``.
+            settings: likewise; each differs little from ``base``.
 
-        Cost: of many alternatives only those are looked at, for each setting, that speak of a
-        fact in which it differs from ``base``.
+        Cost: for each setting, only alternatives about a fact that differs from ``base`` are
+            visited.
         """
         if rule.kind == "any":
             return [found.negated for found in self.settle_each(rule.negated, base, settings)]
