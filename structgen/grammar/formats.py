@@ -399,9 +399,9 @@ _ASCII = [(0x2D, 0x2D), (0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A)]
 def idn_hostname() -> ir.Regex:
     """``idn-hostname``: IDNA 2008 as far as it is a regular language.
 
-    That is which code points a label may hold (RFC 5892, from the running interpreter's Unicode
-    data), its contextual rules, the Bidi rule (RFC 5893) and Normalization Form C. What is not
-    regular, or would need an unwieldy automaton, is replaced by something stricter:
+    It enforces the code points of a label (RFC 5892, from the running interpreter's Unicode data),
+    its contextual rules, the Bidi rule (RFC 5893) and Normalization Form C. Stricter rules replace
+    those that are not regular or need too large an automaton:
 
     * A-labels (``xn--...``) hold Punycode, and none is accepted.
     * The A-label of a U-label has at most 63 octets. How long it gets depends on the code points,

@@ -114,8 +114,8 @@ class Checksum(_Compound):
 
     Attributes:
         modulus: 2 or more.
-        steps: for each place the characters that may stand there, by their numbers.
-        between: what stands before ``count`` of the places in ``gaps`` and counts for nothing.
+        steps: for each place the allowed characters, by their numbers.
+        between: the text before ``count`` of the places in ``gaps``, which counts as 0.
         gaps: some of the places, in order.
         count: how many of them.
     """
@@ -353,9 +353,9 @@ class Capture:
     Attributes:
         nonterminal: its number.
         name: the name.
-        tails: what is no part of the capture: of the end of the text first the longest text of the
-            first of these, then that of the next.
-        is_tail: whether the last of these is what has the name.
+        tails: expressions whose longest texts are cut off the end of the capture, one after the
+            other.
+        is_tail: whether the name belongs to the last of these.
     """
 
     nonterminal: int
@@ -377,7 +377,7 @@ class ContextFree:
         start: number of the start nonterminal.
         ignore: numbers of the terminals that may stand anywhere between the others.
         captures: the nonterminals whose texts have names.
-        key: what the store of grammars knows it by; None for one that is not kept by its text.
+        key: its key in the store of grammars; None: not stored by its text.
     """
 
     terminals: tuple[AnyTerminal, ...]

@@ -31,7 +31,7 @@ _UNDER_WAY: ContextVar[_Reading | None] = ContextVar("reading", default=None)
 
 @contextmanager
 def reading(limit: int | None = None) -> Iterator[None]:
-    """Count what is read inside together; inside another one, with what that counts.
+    """Count all reading inside together, also with an enclosing count.
 
     Args:
         limit: most steps; None for `MAX_WORK`.

@@ -219,10 +219,10 @@ class JsonType:
 
     Attributes:
         schema: a JSON Schema (2020-12).
-        checked: what code looks at when the text is parsed: paths, and what the code is called.
+        checked: code that checks the parsed text: paths, and the names of the code.
         parse: JSON text → value; raises `ParseError`.
         parse_string: bare text → value, for types whose JSON is one string.
-        values: what the value is made by, for those who read parts of its JSON.
+        values: the Pydantic schema of the value, for readers of parts of its JSON.
     """
 
     schema: dict[str, Any]

@@ -134,15 +134,15 @@ def url(
 ) -> Schema:
     """URLs as RFC 3986 has them, with a lower-case scheme and a host of ASCII characters.
 
-    Left out: whatever Pydantic would write otherwise itself, such as characters that it escapes
-    with %; host names with A-labels (``xn--…``) or without a host where a default stands in for it.
+    Left out: texts that Pydantic would change, such as characters that it escapes with %; host
+    names with A-labels (``xn--…``); and URLs whose missing host has a default.
 
     Args:
         schemes: those allowed; None for all.
         max_length: most characters.
         needs_host: whether there is always a host.
         is_hierarchical: whether ``//`` always follows the scheme.
-        many_hosts: whether several hosts may stand side by side, with commas between them.
+        many_hosts: whether there may be several hosts, separated by commas.
     """
     limits = {} if max_length is None else {"maxLength": max_length}
     known = schemes and [s for s in schemes if re.fullmatch(r"[a-z][a-z0-9+.\-]*", s)]
@@ -221,7 +221,7 @@ def base64(*, is_url: bool = False, is_text: bool = False) -> Schema:
     alphabet += "-_" if is_url else "+/"
 
     def sextets(zeros: int) -> str:
-        """A character that stands for six bits, of which those of ``zeros`` are 0."""
+        """A character of six bits, of which those of ``zeros`` are 0."""
         return f"[{re.escape(''.join(c for i, c in enumerate(alphabet) if not i & zeros))}]"
 
     # The first bit of each of three bytes.

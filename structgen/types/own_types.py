@@ -168,9 +168,9 @@ _BOUNDS = ("le", "ge", "lt", "gt")
 
 
 def looked_at_by(schema: Any) -> list[str]:
-    """What code looks at the values of one core schema, its parts left out: what no mask can know.
+    """The code that checks values of one core schema, without its parts: no mask can know it.
 
-    Somebody's functions and constructors; the clock; bounds on times, which have many spellings.
+    The user's functions and constructors; the clock; bounds on times, which have many spellings.
     """
     kind = schema["type"]
     if kind in FUNCTIONS:

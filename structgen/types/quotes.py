@@ -106,13 +106,13 @@ class QuotedText(str):
 
 
 class ListCheck:
-    """What is asked of a list of quotes beside each other, in `Annotated`: a check on the value.
+    """A check on a list of quotes, in `Annotated`.
 
-    No mask looks at it, so ``retries=`` has to be given for another attempt.
+    No mask enforces it; pass ``retries=`` for another attempt.
 
     Args:
-        name: what it is called.
-        choose: of the places of each quote, those that fit together, one each; None for none.
+        name: its name.
+        choose: picks one place for each quote, so that all fit together; None if there are none.
     """
 
     def __init__(

@@ -37,16 +37,16 @@ _MOST_IN_ENUM = 1000
 class Ready(TextPattern[str]):
     """A type of `structgen.types`. It parses to the text.
 
-    By itself it is an output type and may stand where a type does, in a Pydantic class, ``list[…]``
-    or a union; it is combined like a `Regex`; and called with a text it gives that text back.
+    It is an output type, also in a Pydantic class, ``list[…]`` or a union. It combines with others
+    like a `Regex`. Called with a text, it returns that text.
 
     Args:
-        name: what it is called, as an expression in `structgen.types`.
+        name: its name, as an expression in `structgen.types`.
         about: one sentence on its texts.
-        expression: what makes an expression of `grammar.regex.algebra`.
-        texts: what lists the texts instead, if there are so few.
-        remake: the function of `structgen.types`, and its arguments, by which another process comes
-            by it; None where it is looked up by its name.
+        expression: makes an expression of `grammar.regex.algebra`.
+        texts: lists the texts instead, if they are few.
+        remake: the function of `structgen.types`, with its arguments, that makes it in another
+            process; None: it is found by its name.
     """
 
     __slots__ = ("_expression", "_make", "_members", "_remake", "_texts", "about", "name")

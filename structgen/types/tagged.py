@@ -473,11 +473,11 @@ def tagged_type(
 
     Args:
         value: what the user wrote.
-        name: what to call it in messages.
+        name: its name in messages.
         lower: makes output types of the types inside.
 
     Raises:
-        OutputTypeError: a type cannot stand in a tag, or the begins cannot be told apart.
+        OutputTypeError: a tag cannot hold a type, or the begins are ambiguous.
     """
     text = TaggedText(value) if isinstance(value, Tagged) else value
     inner = [_inner(tag, lower) for tag in text.tags]

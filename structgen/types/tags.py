@@ -238,10 +238,10 @@ FREE = Flow()
 
 
 def tag_grammar(parts: Sequence[TagPart], bounds: Bounds, flow: Flow = FREE) -> ir.ContextFree:
-    """The texts in which each begin opens what it has to, with so many tags in all.
+    """The texts in which each begin opens its tag, with so many tags in all.
 
     Raises:
-        OutputTypeError: a begin that cannot be told from others, or too many counts.
+        OutputTypeError: an ambiguous begin, or too many counts.
     """
     begins = [text_of(part.begin) for part in parts]
     _spend(sum(len(begin) ** 2 for begin in begins))

@@ -56,16 +56,16 @@ class Template(Combining, Typed[dict[str, Any]]):
     Parses to a dict of the holes' values, by name. ``{{`` and ``}}`` are braces. The text of a
     hole is what the type writes as a whole output: ``int`` bare digits, a class its JSON.
 
-    Where a text can be divided in more than one way, it is read from its end: the last hole is as
-    short as it can be, then the one before it, and so on.
+    If a text can be divided in several ways, the last hole is as short as possible, then the one
+    before it, and so on.
 
     Args:
         text: the text; it has each hole once.
         holes: the output types by name.
 
     Raises:
-        OutputTypeError: a hole without a type, a type without a hole, a name that stands twice, or
-            braces that are none of a hole's.
+        OutputTypeError: a hole without a type, a type without a hole, a name twice, or braces that
+            belong to no hole.
     """
 
     __slots__ = ("holes", "parts", "text")

@@ -48,10 +48,10 @@ class Parameter:
 
     Attributes:
         name: its name.
-        is_required: whether it has to be there.
-        text: the strings that may stand as they are; None: none may.
-        value: what else may stand, in JSON or Python's literals; None: nothing.
-        looks: what is no string, although there may be strings; None: that is said otherwise.
+        is_required: whether it is required.
+        text: the strings that are written as they are, or None.
+        value: other values, in JSON or Python's literals, or None.
+        looks: texts that are no string, although there may be strings; None: the syntax shows it.
     """
 
     name: str

@@ -32,10 +32,10 @@ class Call:
 
     Attributes:
         function: the function, method or `functools.partial` that was in the output type.
-        arguments: the checked values by parameter name; those that the model left out are missing.
-            Of ``*values`` it is a list, of ``**options`` a dict, each under its own name.
-        made: what a call gives, alone in a tuple, where that was made when the arguments were
-            checked: of a class its instance. Empty: the function has to be called.
+        arguments: the checked values by parameter name, without those that the model left out.
+            ``*values`` is a list, ``**options`` a dict, each under its own name.
+        made: the result of the call in a tuple, if checking the arguments made it, as for a class
+            its instance. Empty: the function has to be called.
     """
 
     function: Callable[..., Any]
@@ -51,9 +51,9 @@ class Call:
         return name_of_function(self.function)
 
     def call(self) -> Any:
-        """Call the function with the arguments, as its signature wants them, and return the result.
+        """Call the function with the arguments and return the result.
 
-        Raises what the function raises. Of an ``async`` function the result is to be awaited.
+        Raises what the function raises. Await the result of an ``async`` function.
         """
         if self.made:
             return self.made[0]
@@ -79,7 +79,7 @@ class Call:
 
 
 def name_of_function(function: Callable[..., Any]) -> str:
-    """The name of a function, of a method, or of what a `functools.partial` is made of."""
+    """The name of a function, of a method, or of the function in a `functools.partial`."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
@@ -106,11 +106,11 @@ class ParameterSyntax:
     """How arguments are written one by one: each as ``before NAME between VALUE after``.
 
     Attributes:
-        before: what stands before a name.
-        between: what stands between a name and its value.
-        after: what stands after a value.
-        again: what stands between two of them.
-        values: ``"xml"``: strings as they are, without what closes them, all else in JSON; or
+        before: the text before a name.
+        between: the text between a name and its value.
+        after: the text after a value.
+        again: the text between two arguments.
+        values: ``"xml"``: strings as they are, without the closing tag, all else in JSON; or
             ``"python"``: Python's literals.
     """
 
@@ -140,19 +140,19 @@ class ParameterSyntax:
 class ToolSyntax:
     r"""How a model writes calls: ``before NAME between ARGUMENTS after``.
 
-    For several, ``again NAME between ARGUMENTS`` is repeated before ``after``. The arguments are an
-    object in JSON, or what ``parameters`` says. Names of control tokens among the text mean those
+    For several, ``again NAME between ARGUMENTS`` is repeated before ``after``. The arguments are a
+    JSON object, unless ``parameters`` is given. Names of control tokens in the text mean those
     tokens, and `INDEX` any whole number.
 
     Attributes:
-        marker: what ``before`` begins with and free text never has: as soon as it is there, a call
-            has begun. Empty: calls come at the start of the answer or nowhere.
+        marker: the beginning of ``before``, which free text never contains: it begins a call.
+            Empty: only the start of an answer can be a call.
         before: the text before the first name, such as ``<tool_call>\n{"name": "``.
-        between: what stands between a name and its arguments: ``", "arguments": ``.
-        again: what stands between two calls; None: the syntax has one call only.
-        after: what stands after the last call's arguments.
+        between: the text between a name and its arguments: ``", "arguments": ``.
+        again: the text between two calls; None: the syntax has one call only.
+        after: the text after the last call's arguments.
         known: whether the model's template shows it, or a token of its vocabulary.
-        parameters: how arguments are written that are no object in JSON; then ``between`` may be
+        parameters: how arguments are written, if not as a JSON object; then ``between`` may be
             empty.
     """
 
@@ -222,13 +222,13 @@ class ToolSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ToolsOffered:
-    """What a prompt tells the model of its tools.
+    """The tools for a prompt.
 
     Attributes:
         schemas: each tool as in OpenAI's API.
         syntax: how calls are written.
-        instructions: what to tell, see `ToolCalls`.
-        rewritten: makes the output type in another syntax; None where the user said which.
+        instructions: see `ToolCalls`.
+        rewritten: makes the output type in another syntax; None if the user chose one.
     """
 
     schemas: tuple[Mapping[str, Any], ...]
@@ -343,31 +343,30 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
 class ToolCalls(Combining, Typed[list[str | Call]]):
     """Calls of tools in the model's own syntax, or free text instead of or before them.
 
-    Parses to a list: the text that is not empty as a str, then a `structgen.Call` for each call,
-    with arguments that are checked; nothing is called by itself. With ``answer``: the calls, or one
+    Parses to a list: text that is not empty as a str, then a `structgen.Call` with checked
+    arguments for each call. structgen calls nothing by itself. With ``answer``: the calls, or one
     value of that type alone.
 
     Args:
         tools: functions with annotated parameters, classes (Pydantic's, dataclasses, `TypedDict`s),
             `JsonSchema`s of objects with a ``title``, or dicts as in OpenAI's API:
             ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``.
-        parallel: whether there may be several calls in an answer. None: where the syntax has them.
+        parallel: whether an answer may have several calls. None: if the syntax has them.
         choice: ``"auto"``: free text, calls, or text and then calls; ``"required"``: at least one
-            call; a tool's name: calls of that one, at least one; or ``"none"``: free text, though
-            the prompt tells of the tools.
+            call; a tool's name: at least one call of it; or ``"none"``: free text, although the
+            prompt describes the tools.
         text: whether free text may come before the calls; None: with ``"auto"`` only.
         syntax: how calls are written; None: as the model's chat template shows it, else `NEUTRAL`.
-        instructions: what the system message tells the model, where a prompt is a chat: ``{tools}``
-            in it becomes their schemas, one a line, ``{example}`` a call. None: the chat template
-            tells it, or where that takes no tools, a text of ours
-            (`structgen.decoding.tools`); ``""``: nothing.
-        answer: an output type whose values stand where free text would, with ``"auto"`` or
-            ``"none"``; None: free text. Then no text comes before calls.
-        plain: where free text may stand, and calls have a marker: whether an answer that begins
-            with a call of a tool in plain JSON, or fenced as code, is that call (`PLAIN`). Some
-            models write these instead of the calls that their template shows. False: it is text.
-        blank: whether free text without calls may be blank. False: it says something, and no call
-            of a tool is written in it as JSON.
+        instructions: a text for the system message of a chat: ``{tools}`` in it becomes their
+            schemas, one a line, ``{example}`` a call. None: the chat template describes the tools,
+            or if it cannot, a default text (`structgen.decoding.tools`); ``""``: nothing.
+        answer: an output type in place of free text, with ``"auto"`` or ``"none"``; then no text
+            comes before calls. None: free text.
+        plain: if free text is allowed and calls have a marker: whether an answer that begins with a
+            call of a tool in plain JSON, or fenced as code, is that call (`PLAIN`). Some models
+            write these instead of their template's syntax. False: it is text.
+        blank: whether free text without calls may be blank. False: it is not blank, and contains no
+            call of a tool as JSON.
 
     Raises:
         OutputTypeError: the arguments are none of these.

@@ -52,10 +52,10 @@ def tool_grammar(
     """The texts of answers.
 
     Args:
-        calls: what the user asked for.
+        calls: the user's options.
         syntax: how calls are written.
-        tools: those of which there may be calls.
-        tokens: names of the tokens that are no text.
+        tools: the tools that may be called.
+        tokens: names of tokens that have no text.
 
     Raises:
         OutputTypeError: the syntax cannot say what is asked for.
@@ -296,7 +296,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
 
     Args:
         value: what the user wrote.
-        name: what to call it in messages.
+        name: its name in messages.
         lower: makes output types of the tools' arguments.
 
     Raises:

@@ -32,10 +32,10 @@ class Tool:
     """One tool.
 
     Attributes:
-        name: what the model calls it.
-        description: what it is for, perhaps empty.
+        name: its name for the model.
+        description: its purpose, perhaps empty.
         output: the object of its arguments; parses to a `Call`.
-        parameters: what the object has, where its members are written one by one.
+        parameters: the object's members, if they are written one by one.
     """
 
     name: str

@@ -67,8 +67,8 @@ class PartReader(Protocol):
     """A text that grows, read part by part."""
 
     def feed(self, text: str) -> list[tuple[Part, str, bool]]:
-        """The text goes on: parts in their order, each with what is now certain to be the next of
-        its text, and whether that is all of it."""
+        """Read more text. Returns parts in their order, each with the next certain piece of its
+        text, and whether the part is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +78,17 @@ class OutputType(Typed[T_co]):
     Attributes:
         grammar: the texts a model may write.
         parse: turns one such text into the value it stands for; raises `ParseError`.
-        named: what to call the type in messages, or what gives that: a schema is long, and few
+        named: the type's name in messages, or a function that makes it: a schema is long, and few
             messages are written.
-        checked: what code looks at when a text is parsed, and no mask can know: paths, and what the
-            code is called.
-        locate: adds to an error where it is in what the user wrote; None where nothing is to add.
-        fitted: makes the output type for a vocabulary, of the names of its control tokens, which
-            have no text; None where that makes no difference.
-        offered: the tools that a prompt has to tell of, or None.
-        values: what Pydantic makes the value by, for those who read parts of its JSON; None where
-            it is not Pydantic that does.
-        growing: begins to read a text that grows part by part, for those who want its parts as
-            they come; None where it has none.
+        checked: code that checks parsed texts, which no mask can know: paths, and the names of the
+            code.
+        locate: adds the place in the user's text to an error; None: nothing to add.
+        fitted: makes the output type for a vocabulary, from the names of its control tokens, which
+            have no text; None: all vocabularies have the same.
+        offered: the tools for the prompt, or None.
+        values: the Pydantic schema of the value, for readers of parts of its JSON; None without
+            Pydantic.
+        growing: begins to read a growing text part by part; None if it has no parts.
     """
 
     grammar: ir.Grammar
@@ -185,8 +184,8 @@ class Choice(Combining, Typed[T]):
 class Cfg(Combining, Typed[str]):
     """Text that a context-free grammar derives; parses to the text itself.
 
-    Any grammar will do: left- or right-recursive, ambiguous, cyclic. See ``docs/grammars.md`` for
-    what each dialect's terminals match.
+    Any grammar works: left- or right-recursive, ambiguous, cyclic. ``docs/grammars.md`` says what
+    the terminals of each dialect match.
 
     Args:
         text_or_path: the grammar, or the file that holds it: a path object, or a string that ends

@@ -96,10 +96,10 @@ def place(text: str, at: int) -> tuple[int, int]:
 
 
 def lift(text: str, given: Mapping[str, Given]) -> Lifted:
-    """Take out what is embedded, and declare it together with the terminals ``given``.
+    """Replace embedded pieces by terminals, and declare these and the terminals ``given``.
 
     Raises:
-        GrammarError: a schema is not JSON, or stands in a terminal; or what is given is defined.
+        GrammarError: a schema is not JSON, or is in a terminal; or a given terminal is defined.
     """
     for name in given:
         _check_given(name, text)
@@ -173,10 +173,10 @@ def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
 
 
 def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
-    """The terminal of ``%json`` and a schema, which stand at ``at``, and where they end.
+    """The terminal of a ``%json`` and its schema at ``at``, and where they end.
 
     Raises:
-        GrammarError: what follows is no JSON Schema.
+        GrammarError: no JSON Schema follows.
     """
     schema, end = json_after("%json", text, at)
     line, column = place(text, at)

@@ -61,7 +61,7 @@ _LONGEST_LINE = 1000
 
 
 def in_lark(text: str, at: int) -> str:
-    """What to write in Lark instead of what stands at ``at``; nothing where that is not known."""
+    """What to write in Lark instead of the text at ``at``; empty if not known."""
     if re.match(r"\s*\{\s*\"", text):
         return "This is JSON. A JSON Schema is an output type of its own: JsonSchema(...)."
     line, column = _line(text, at)
@@ -74,7 +74,7 @@ def in_lark(text: str, at: int) -> str:
 
 
 def mixed_case(text: str, at: int) -> tuple[str, int] | None:
-    """What is said of a name in upper and lower case around ``at``, and where it begins."""
+    """The message about a name in mixed case around ``at``, and where the name begins."""
     line, column = _line(text, at)
     for found in _WORD.finditer(line):
         word = found[0]
@@ -90,7 +90,7 @@ def mixed_case(text: str, at: int) -> tuple[str, int] | None:
 
 
 def item(text: str, at: int) -> str:
-    """What to write in GBNF or EBNF instead of what stands at ``at``, as a sentence to add."""
+    """What to write in GBNF or EBNF instead of the text at ``at``, as a sentence to add."""
     return next((advice for look, advice in _ITEMS.items() if look.match(text, at)), "")
 
 

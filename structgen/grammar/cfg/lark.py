@@ -136,9 +136,9 @@ def lines(text: str) -> list[list[Token]]:
 
 
 def statements(text: str) -> list[Statement]:
-    """The statements of a text; what is not like one has no kind.
+    """The statements of a text; anything else has no kind.
 
-    What is no token between them is passed over.
+    Text between them that is no token is skipped.
     """
     found = [[t for t in line if t.kind != "other"] for line in lines(text)]
     return [_statement(line) for line in found if line]
@@ -159,8 +159,8 @@ def _statement(line: list[Token]) -> Statement:
 
 
 def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
-    """By name, where each rule and terminal is defined, and the names that stand in it; what stands
-    in no definition, or in one that is changed, is under ``""``."""
+    """By name, where each rule and terminal is defined, and the names in it; names outside of
+    definitions, or in one that is changed, are under ``""``."""
     found: dict[str, tuple[int, set[str]]] = {"": (0, set())}
     for one in statements(text):
         is_own = one.name and one.tokens[0].kind not in ("%override", "%extend")
@@ -298,7 +298,7 @@ def parse(
 
     Raises:
         GrammarError: the grammar is malformed.
-        CompileLimitExceeded: it is too long, or what it stands for is.
+        CompileLimitExceeded: it is too long, before or after expansion.
     """
     spend(text)
     if given or (path is not None and cache.reads_files(text)):
@@ -390,8 +390,8 @@ class _Trees:
         return skipped
 
     def terminals(self) -> list[notation.Placed]:
-        """All terminals, in an order that their names alone say: grammars that have the same ones
-        share what is made of them."""
+        """All terminals, ordered by their names alone, so that grammars with the same ones share
+        their lexer."""
         return sorted(self._terminals.values(), key=lambda one: repr(one.terminal)[:_MAX_LENGTH])
 
     def _made(self, node: Any, given: Mapping[str, Any]) -> notation.Expression:

@@ -131,13 +131,13 @@ def build(
     Args:
         rules: expressions by name.
         start: the rule to begin with.
-        text: what the rules were read from, for what is said of differences.
-        terminals: those that come first, in this order.
-        ignore: what may stand before any terminal.
-        captures: the names under which rules capture; those are no part of a terminal.
+        text: the source of the rules, for messages about differences.
+        terminals: the first terminals, in this order.
+        ignore: terminals that may come before any other.
+        captures: the names of captures by rule; such rules are no part of a terminal.
 
     Raises:
-        GrammarError: a difference of what is not regular.
+        GrammarError: a difference of parts that are not regular.
     """
     names = captures or {}
     builder = _Builder(rules, text, names)
@@ -766,7 +766,7 @@ class Reader:
         return rules
 
     def body(self, begin: int) -> Expression:
-        """What a rule derives whose name stands at ``begin``."""
+        """The body of the rule whose name is at ``begin``."""
         return self.alternatives()
 
     def options(self, name: str) -> None:
@@ -882,8 +882,7 @@ class Reader:
         return found
 
     def times(self) -> tuple[int, int | None] | None:
-        """How often what stands before may come, at least and at most; None where that is not
-        said."""
+        """The counts of the preceding item, at least and at most; None if there are none."""
         char = self.text[self.at : self.at + 1]
         count = _COUNT.match(self.text, self.at)
         if char and char in "*+?":

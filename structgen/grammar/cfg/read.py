@@ -52,7 +52,7 @@ def parse(
 
     Raises:
         GrammarError: the grammar is malformed.
-        CompileLimitExceeded: it is too long, or what it stands for is.
+        CompileLimitExceeded: it is too long, before or after expansion.
     """
     given = terminals or {}
     text = text.removeprefix(BYTE_ORDER_MARK)
@@ -74,7 +74,7 @@ def parse(
 
 
 def is_decided(dialect: str | None, path: str | None) -> bool:
-    """Whether how a grammar is written has been said, and need not be told from its look."""
+    """Whether the dialect is given, by the option or by the file's name."""
     return dialect is not None or str(path).endswith(tuple(_EXTENSIONS))
 
 
@@ -100,8 +100,8 @@ def _parse(
 
 
 def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
-    """By name, where what a text that can be read defines begins, and the names that stand in it;
-    under ``""`` those that stand elsewhere."""
+    """By name, where each definition of a valid text begins, and the names in it; under ``""``
+    names elsewhere."""
     if dialect == "lark":
         from . import lark
 
@@ -114,7 +114,7 @@ def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
 
 
 def _reader(text: str, dialect: str) -> notation.Reader:
-    """What reads a text in a dialect that is no Lark."""
+    """The reader of a dialect other than Lark."""
     if dialect != "xgrammar":
         return notation.Reader(text, dialect)
     from . import xgrammar
@@ -123,7 +123,7 @@ def _reader(text: str, dialect: str) -> notation.Reader:
 
 
 def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeError) -> int | None:
-    """Add to an error about a terminal where a grammar has it; the line, or None if it has none."""
+    """Add the place in the grammar to an error about a terminal; return the line, or None."""
     if error.terminal is None or (dialect or dialect_of(text, path)) != "lark":
         return None
     from . import lark
@@ -137,7 +137,7 @@ def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeEr
 
 
 def choose_dialect() -> str:
-    """Which dialects there are, for a message."""
+    """The names of all dialects, for a message."""
     return f"Choose {', '.join(map(repr, DIALECTS[:-1]))} or {DIALECTS[-1]!r}. {foreign.NO_ISO}"
 
 

@@ -82,7 +82,7 @@ class Reader(notation.Reader):
         self.at = found.end()
 
     def body(self, begin: int) -> Expression:
-        """What a rule derives whose name stands at ``begin``."""
+        """The body of the rule whose name is at ``begin``."""
         options = self._options
         if self.text[self.text.rfind("\n", 0, begin) + 1 : begin].strip():
             self.wrong("The name of a rule must be the first on its line.", begin)

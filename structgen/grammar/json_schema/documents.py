@@ -114,7 +114,7 @@ class Place:
     base: int = 0
 
     def below(self, *steps: str | int) -> Place:
-        """The place ``steps`` below, as far as nothing is known of what stands there."""
+        """The place ``steps`` below, without knowledge of its schema."""
         return Place(self, self.resource, self.scope, steps, self.depth + 1, self.base)
 
     @property

@@ -133,7 +133,8 @@ class Node:
     """One schema object. A field that is not set has the value it has here: the keyword is absent.
 
     Args:
-        place: where the schema object stands, or what knows it; with steps, what is above it.
+        place: the place of the schema object, or something that knows it; with steps, the place
+            above it.
         **fields: fields to set.
     """
 
@@ -306,12 +307,12 @@ class SchemaGraph:
 
     Attributes:
         nodes: all nodes.
-        root: what the document owes.
+        root: the document's requirement.
         height: most nodes on a way down from the root, or more; None where references lead in
             circles.
         typed: the requirements that name one type, or none, and say nothing else.
         lists_containers: whether any ``enum`` or ``const`` lists objects or arrays.
-        said: the fields that any node sets: what none speaks of needs no look at each.
+        said: the fields that any node sets, so that others need not be looked at.
     """
 
     nodes: list[Node]

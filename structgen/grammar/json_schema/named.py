@@ -32,8 +32,8 @@ class _Closing:
         self._todo: list[tuple[Node, int, bool]] = []
 
     def copy(self, requirement: int, is_value: bool) -> int:
-        """``requirement`` with closed values inside; closed itself if it ``is_value``, and else
-        stands beside others that speak of the same value."""
+        """``requirement`` with closed values inside. It is closed itself if it ``is_value``;
+        otherwise others apply to the same value."""
         node = self._nodes[requirement >> 1]
         if requirement & 1 or not node.types & (OBJECT | ARRAY) or not node.fields():
             return requirement

@@ -51,7 +51,7 @@ from .named import only_named
 
 
 class Heights:
-    """The heights of the root and of what references lead to, each with a number: its base.
+    """The heights of the root and of all targets of references, each with a number: its base.
 
     Attributes:
         of: for each base the most schemas that are inside one another there, itself included.
@@ -944,7 +944,7 @@ class UnreachedReader(Reader):
     """Checks the definitions of some schemas.
 
     Args:
-        documents: what the schemas are part of.
+        documents: the documents of the schemas.
         reached: the schema objects that need no check.
         fill: see `Reader`.
 
@@ -1024,10 +1024,10 @@ def lower(
         documents: documents that references may lead to, by URL; the metaschemas are known.
         format_assertion: whether ``format`` is enforced or an annotation.
         closed: whether objects have no members but those that the schema names.
-        skipped: keywords, with their paths, that are passed over.
-        observe: told of each subschema that is reached, and where.
-        apart: whether each subschema is to be a node of its own, which knows where it stands, also
-            where it says no more than a type or a reference.
+        skipped: keywords to skip, with their paths.
+        observe: called for each subschema that is reached, with its place.
+        apart: whether each subschema is a node of its own that knows its place, even if it has only
+            a type or a reference.
 
     Returns:
         The graph of everything reachable from the schema.

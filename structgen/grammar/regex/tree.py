@@ -62,7 +62,7 @@ def is_nullable(regex: ir.Regex) -> bool:
 
 
 def is_empty(regex: ir.Regex, of_part: Callable[[ir.Regex], bool]) -> bool:
-    """Whether ``regex`` matches the empty string, by what ``of_part`` tells of its parts."""
+    """Whether ``regex`` matches the empty string, given ``of_part`` for its parts."""
     if isinstance(regex, (ir.Concat, ir.Intersect)):
         return all(map(of_part, regex.parts))
     if isinstance(regex, ir.Alternate):
