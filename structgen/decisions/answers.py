@@ -112,7 +112,7 @@ class ChoiceAnswer(_Answer):
     """The answer to a `Choice`.
 
     Attributes:
-        values: what the labels stand for.
+        values: the values of the labels.
     """
 
     values: tuple[Any, ...]
@@ -169,10 +169,10 @@ class Answers(Mapping[str, Any], Generic[T]):
     """The answers about one state: a mapping of a question's name to its answer.
 
     Attributes:
-        usage: what they took.
+        usage: the tokens and passes that they took.
         trace: a question's name to the prompts that were read for it, exactly as the model got
-            them, special tokens by their names; the first is the question as it was asked, others
-            are there for the sake of ``debias``.
+            them, special tokens by their names. The first asks the question; others serve
+            ``debias``.
     """
 
     def __init__(

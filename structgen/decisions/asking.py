@@ -49,15 +49,15 @@ hundreds of rare labels would take one each."""
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What answers took.
+    """The tokens and passes that answers took.
 
     Attributes:
-        prompt_tokens: tokens of the prompts, what they share counted once.
+        prompt_tokens: tokens of the prompts; shared beginnings count once.
         cached_tokens: how many of these the model had read before.
-        run_tokens: tokens that the model was run over: fewer where it had read some before, more
-            by those of labels, and by those run again after a rewind.
+        run_tokens: tokens that the model ran over: without cached ones, with those of labels, and
+            with those run again after a rewind.
         passes: passes of the model; a prompt of many tokens is one.
-        label_passes: how many of these were for labels, past a prompt's end.
+        label_passes: how many of these were for labels, after a prompt's end.
     """
 
     prompt_tokens: int = 0
@@ -111,14 +111,14 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One prompt, and the labels to be weighed after it.
+    """One prompt, and the labels to weigh after it.
 
     Attributes:
         token_ids: int32 ``[n]``.
         texts: the labels.
-        is_enough: asked of a distribution that is within the tolerance: whether it is exact enough
-            for what is made of it, too. None: it is.
-        keep: what the distribution is given to, before readings that keep nothing are begun.
+        is_enough: whether a distribution within the tolerance is exact enough for its use. None: it
+            is.
+        keep: called with the distribution, before readings without it begin.
     """
 
     token_ids: TokenIds
@@ -275,16 +275,16 @@ def check_share(value: Any, name: str, *, is_open: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a model gives the labels of some questions.
+    """A model's probabilities of the labels of some questions.
 
     Attributes:
-        distributions: of each question, debiased and not calibrated.
-        changes: by how much the answer to each differs from that without a state, from 0 to 1,
-            where the model was asked without one.
-        usage: what that took.
+        distributions: one for each question, debiased and not calibrated.
+        changes: how much each answer differs from the one without a state, from 0 to 1, if the
+            model was asked without one.
+        usage: the tokens and passes that this took.
         trace: the prompts that were read for each.
-        fingerprints: what each question is, for calibrations; empty unless asked for.
-        vector: the state's, where there is an embedder.
+        fingerprints: the fingerprint of each question, for calibrations; empty unless requested.
+        vector: the state's vector, if there is an embedder.
     """
 
     distributions: dict[str, Distribution]

@@ -121,7 +121,7 @@ class Request:
         return cls(asked, _thresholds(abstain_below, asked), output_type)
 
     def answers(self, found: Found, calibrations: Mapping[str | None, Calibration]) -> Answers[Any]:
-        """Make the answers of what a model said, whose fingerprints say what calibrates it."""
+        """Turn a model's distributions into answers; their fingerprints choose the calibrations."""
         answers: dict[str, Answer] = {}
         for name, question in self.questions.items():
             given = found.distributions[name]
@@ -539,10 +539,10 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
 
     Attributes:
         model: the model, or the embedder that takes its place.
-        embedder: makes vectors of states, for what `fit` has learned; None: nothing does.
+        embedder: makes vectors of states for the weights that `fit` learned; or None.
         template: how a model is asked; None for an embedder.
-        debias: what is done about the bias of labels and their order.
-        tolerance: how far off a probability may be.
+        debias: how to correct the bias of labels and their order.
+        tolerance: the greatest error of a probability.
         calibrations: what is applied to the answers.
         abstain_below: what the likeliest label has to reach, where a call does not say.
 
@@ -586,16 +586,16 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         """Answer questions about a state.
 
         The same call gives the same numbers, to the bit, on one machine's CPU: alone, among other
-        questions, with or without what calls before have left.
+        questions, and whatever ran before.
 
         Args:
             state: text, chat messages, or any JSON value.
             questions: name to question; or a Pydantic class of ``bool``, ``Literal`` and ``Enum``
                 fields, of which each becomes a question.
-            abstain_below: what the likeliest label's probability has to reach, less what it may be
-                off; else the answer is marked ``abstained`` and its ``choice`` is None. One number,
-                or one for each of some questions.
-            timeout: seconds this may take.
+            abstain_below: the least probability of the likeliest label, less its possible error;
+                below it the answer is ``abstained`` and its ``choice`` is None. One number, or one
+                for each of some questions.
+            timeout: the most seconds.
             cancel: an object with ``is_set()``, asked before each pass of the model.
 
         Raises:
@@ -657,7 +657,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
             examples: pairs of a state and its right answer: an option, True or False, a level (its
                 text or number).
             bias: whether to fit a bias for each label too: worth it with some 20 examples a label.
-            timeout: seconds this may take.
+            timeout: the most seconds.
             cancel: as for `decide`.
 
         Raises:
@@ -680,15 +680,15 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         cancel: CancelEvent | None = None,
         **misplaced: Never,
     ) -> Self:
-        """Learn a question from labelled examples: a decider that answers it so.
+        """Return a decider that has learned a question from labelled examples.
 
-        It learns weights for the vectors of an embedder, on top of the decider's answer without
-        them. How good it is on what it has not seen is in ``calibrations[-1].after``.
+        It learns weights for the vectors of an embedder, on top of the decider's own answer.
+        ``calibrations[-1].after`` has its quality on examples that it has not seen.
 
         Args:
             question: the question.
             examples: as for `calibrate`, eight or more of each label.
-            timeout: seconds this may take, but for the sums.
+            timeout: the most seconds, without the fit itself.
             cancel: as for `decide`.
 
         Raises:
@@ -736,12 +736,12 @@ _FORMAT = "structgen decider 1"
 
 @dataclass(frozen=True)
 class SavedDecider:
-    """What a file of `Decider.save` has.
+    """The contents of a file of `Decider.save`.
 
     Attributes:
         settings: how questions are asked.
         abstain_below: as for a `Decider`.
-        calibrations: what was learned.
+        calibrations: the calibrations.
     """
 
     settings: Settings
@@ -910,7 +910,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
         cancel: CancelEvent | None = None,
         **misplaced: Never,
     ) -> Self:
-        """Learn a question from labelled examples: a decider that answers it so.
+        """Return a decider that has learned a question from labelled examples.
 
         Args and raises as for `Decider.fit`, ``timeout`` of a text model for each example. The sums
         run in a thread.
@@ -983,14 +983,14 @@ def begin(
     settings: Settings,
     is_bound: bool,
 ) -> Passes[Found]:
-    """An errand: to ask questions about a state, where the model is.
+    """An errand that asks questions about a state in the model's process.
 
     Args:
         model: the model.
         state: its text.
-        questions: by name, without their values.
-        settings: how they are asked.
-        is_bound: whether what the questions are is asked for.
+        questions: the questions by name, without their values.
+        settings: how to ask them.
+        is_bound: whether to return the fingerprints of the questions.
     """
     return _asker(model, settings).ask(state, questions, is_bound=is_bound)
 

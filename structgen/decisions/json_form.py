@@ -168,13 +168,13 @@ def _plain(value: Any, label: str) -> Any:
 
 
 def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Question:
-    """The question that is meant.
+    """Return the question.
 
     Args:
         kind: see above.
-        instructions: text; anything else is told as JSON.
-        criteria: what ``true`` and ``false`` mean, or None; what each option means, or None of it;
-            the levels. What is no text is told as JSON.
+        instructions: text; anything else becomes JSON.
+        criteria: descriptions of ``true`` and ``false``, or None; of each option, each may be None;
+            the levels. What is no text becomes JSON.
 
     Raises:
         OptionError: there are too many labels, two are alike, or one is empty.

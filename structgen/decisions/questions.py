@@ -28,9 +28,9 @@ class Label:
     """One possible answer.
 
     Attributes:
-        text: what the model would write.
-        description: what the prompt says of it; None: nothing.
-        value: what it stands for.
+        text: the text that the model would write.
+        description: its description in the prompt, or None.
+        value: its value.
     """
 
     text: str

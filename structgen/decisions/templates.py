@@ -25,8 +25,8 @@ _PLACE = re.compile(r"\{(state|question|options|label|description)\}")
 class PromptTemplate:
     """The text that turns a question about a state into a prompt.
 
-    Places are written ``{state}``, ``{question}`` and ``{options}``; all else stands as it is,
-    other braces too. Where ``{state}`` comes before the others, it is read once for all questions.
+    The placeholders are ``{state}``, ``{question}`` and ``{options}``; other braces are text. If
+    ``{state}`` comes before the others, it is read once for all questions.
 
     Attributes:
         text: the prompt, or the user's message.
@@ -34,9 +34,9 @@ class PromptTemplate:
         option: one line of ``{options}`` that has a description, of ``{label}`` and
             ``{description}``.
         bare_option: one that has none.
-        separator: what stands between the lines.
+        separator: the text between the lines.
         system: the system message; "": none. Only where ``is_chat``.
-        is_chat: whether the model's chat template goes around it.
+        is_chat: whether to apply the model's chat template.
         answer: how the answer begins: of a chat, the beginning of the assistant's message; else
             the end of ``text``, which is left out here. Labels come after it.
         before_label: the text before each label, which counts as part of it: a space after

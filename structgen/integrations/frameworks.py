@@ -110,11 +110,10 @@ def chat_request(
     Args:
         fields: those that a caller sets.
         messages: the chat.
-        streams: what is said of several answers where they are to come in pieces; None: they are
-            not.
+        streams: the error message about several answers in a stream; None: no stream.
 
     Raises:
-        OptionError: several answers are asked for in pieces.
+        OptionError: a stream of several answers was requested.
     """
     made = {**fields, "messages": messages}
     if streams is not None:
@@ -141,7 +140,7 @@ def vector_request(model: str, embedder: Any, texts: list[str], input_type: str)
 
 
 def details_of(choice: Choice) -> dict[str, Any]:
-    """What a whole choice tells beside what it says."""
+    """The details of a complete choice besides its message."""
     details: dict[str, Any] = {"finish_reason": choice.finish_reason}
     if choice.logprobs is not None:
         tokens = choice.logprobs.content or ()

@@ -122,9 +122,9 @@ def replies_of(answer: ChatResponse) -> list[ChatMessage]:
 
 
 class Pieces:
-    """The chunks of an answer, as Haystack's, and what they make together.
+    """The chunks of an answer, in Haystack's classes, and their sum.
 
-    A chunk tells of one block: the thought, the text, or one of the calls; ``index`` counts these.
+    A chunk belongs to one block: the thought, the text, or one call; ``index`` counts these.
     """
 
     def __init__(self, component: ComponentInfo) -> None:

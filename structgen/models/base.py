@@ -33,9 +33,9 @@ PREFIXES_OF: ContextVar[Hashable] = ContextVar("prefixes_of", default=None)
 
 @contextmanager
 def sharing(owner: Hashable) -> Iterator[None]:
-    """Have sequences that begin inside go on from what was read for ``owner`` only.
+    """Let sequences that begin inside reuse only prefixes that were read for ``owner``.
 
-    How long a prompt takes would tell one owner what another has asked.
+    Otherwise the time that a prompt takes would reveal to one owner what another has asked.
     """
     token = PREFIXES_OF.set(owner)
     try:
@@ -158,11 +158,11 @@ class Model(KnownModel, Protocol):
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Text of a chat, up to where the assistant's answer begins.
+        """Return the text of a chat, up to the beginning of the assistant's answer.
 
         Args:
             messages: the chat.
-            tools: what the template may tell the model of, each as in OpenAI's API.
+            tools: tools for the template, each as in OpenAI's API.
         """
 
     def perceive(self, media: Sequence[Media]) -> Perceived:
@@ -228,14 +228,14 @@ class Model(KnownModel, Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Perceived:
-    """What a model makes of pictures and sounds, before they stand in a prompt.
+    """Pictures and sounds as a model reads them, before they are part of a prompt.
 
     Attributes:
-        token_ids: the tokens of each, int32 ``[n]``, as the runtime wants them; negative ones stand
-            for no token of the vocabulary.
+        token_ids: the tokens of each, int32 ``[n]``, as the runtime needs them; negative ones are
+            not in the vocabulary.
         around: the text that comes before each, and after it.
-        inputs: makes the runtime's tensors, of all of them together, which it takes away.
-        stand_in: the token that negative ones are shown as.
+        inputs: makes the runtime's tensors for all of them; the runtime consumes these.
+        stand_in: the token that replaces negative ones.
     """
 
     token_ids: Sequence[TokenIds]
@@ -248,13 +248,13 @@ class Perceived:
         return sum(len(self.token_ids[-1 - i]) - 1 for i in token_ids.tolist() if i < 0)
 
     def in_prompt(self, token_ids: TokenIds) -> tuple[TokenIds, MediaPrompt]:
-        """A prompt with them in their places.
+        """Insert them into a prompt.
 
         Args:
-            token_ids: of its text, int32 ``[n]``, with a negative number where each is to stand.
+            token_ids: the tokens of its text, int32 ``[n]``, with a negative number at each place.
 
         Returns:
-            Its tokens, int32 ``[n]``, all of the vocabulary; and what the model runs.
+            The tokens, int32 ``[n]``, all in the vocabulary; and the media that the model runs.
         """
         places = np.flatnonzero(token_ids < 0)
         pieces = []
@@ -290,14 +290,14 @@ class GivenUp(Exception):
 
 
 def run_passes(work: Passes[T], give_up: Callable[[], bool] | None = None) -> T:
-    """Run all passes of some work; what it returns.
+    """Run all passes of some work, and return its result.
 
     Args:
         work: what to run.
-        give_up: asked before each pass.
+        give_up: called before each pass.
 
     Raises:
-        GivenUp: ``give_up`` said so.
+        GivenUp: ``give_up`` returned true.
     """
     try:
         while True:
@@ -327,12 +327,12 @@ def per_model(make: Callable[[Model], T]) -> Callable[[Model], T]:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What passes of a model cost on the device that it runs on, in passes over one token.
+    """The cost of a model's passes on its device, in passes over one token.
 
     Attributes:
         longest_pass: most tokens in one pass over a prompt: nothing can end a call within one.
-        token: what a further token in a pass costs: by it guesses are as long as pays.
-        row: what a further row in a step costs.
+        token: the cost of a further token in a pass; it limits the length of guesses.
+        row: the cost of a further row in a step.
         rows: most rows run together unless asked otherwise.
     """
 
@@ -358,11 +358,11 @@ class LoadOptions:
 
     @property
     def target(self) -> str:
-        """What weights are to be converted for: see `structgen.models.convert`.
+        """The device to convert weights for: see `structgen.models.convert`.
 
         Raises:
-            OptionError, ModelError: the device or an option is not there. Asked before anything is
-                fetched, it is told at once.
+            OptionError, ModelError: the device or an option does not exist. Read it before a
+                download, so that the error comes at once.
         """
         names, _, _ = read_options(self.providers, self.session_options, self.threads)
         return "cuda" if names and names[0] == "cuda" else "cpu"
@@ -373,10 +373,10 @@ class DraftModel:
     """A small model that guesses what a large one writes.
 
     Attributes:
-        model: the small model. Its vocabulary is that of the large one, but for padding.
-        cost: what a pass costs, in passes of the large one over as many tokens.
-        most: most tokens that it guesses at once; None: as many as pay.
-        close: frees what it keeps of calls, where it is the large one's own.
+        model: the small model. Except for padding, its vocabulary is that of the large one.
+        cost: the cost of a pass, in passes of the large one over as many tokens.
+        most: most tokens of one guess; None: as many as are worth it.
+        close: frees its sequences, if the large model owns it.
     """
 
     model: Model
@@ -423,12 +423,12 @@ _LONGEST_TOKEN = 100
 
 
 def most_characters(n_tokens: int, longest: int = 0) -> int:
-    """Most characters of a text that so many tokens can hold: what is longer need not be encoded,
-    which takes a quarter of a second for each megabyte.
+    """Most characters that so many tokens can hold. A longer text need not be encoded, which takes
+    a quarter of a second for each megabyte.
 
     Args:
         n_tokens: how many.
-        longest: characters of the longest token, where that is known.
+        longest: characters of the longest token, if known.
     """
     return n_tokens * max(longest, _LONGEST_TOKEN)
 

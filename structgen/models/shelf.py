@@ -21,22 +21,22 @@ from .progress import Progress, bytes_under, reporting
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of a model.
+    """The facts about a model.
 
     Attributes:
-        name: as in the catalogue, else as it was fetched; of a local folder, its path.
+        name: its name in the catalogue, or as it was fetched; of a local folder, its path.
         task: ``"generate"`` or ``"embed"``.
         summary: one line; ``""``: nothing is known.
-        parameters: how many numbers it has learnt; None: not known.
-        size: bytes on disk, or that it would take; None: not known.
+        parameters: the number of its parameters; None: not known.
+        size: bytes that it takes, or would take, on disk; None: not known.
         context: most tokens of prompt and output together; None: not known.
-        vocabulary: how many tokens it tells apart; None: not known.
+        vocabulary: the number of its tokens; None: not known.
         languages: ISO 639 codes; ``"mul"``: many; empty: not known.
         licence: of the weights; ``""``: not known.
-        source: where it came from, or would be fetched, the first first.
+        source: where it came from, or would be fetched from, in this order.
         origin: who made it; ``""``: not known, or as the notes say.
-        notes: what is not known, or was not checked.
-        folder: where it is; None: it is not here.
+        notes: facts that are not known or were not checked.
+        folder: its folder; None: it is not installed.
         commit: of the repository that it came from; ``""``: from none, or not known.
     """
 
@@ -63,14 +63,14 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a check of one model found.
+    """The result of checking one model.
 
     Attributes:
         name: the model.
         folder: where it is.
         checked: ``"digests"``, or ``"sizes"`` where no digests are known.
         files: how many files were looked at.
-        problems: what is wrong, each a sentence; empty: nothing.
+        problems: one sentence each; empty: none.
         cure: what to do; ``""``: nothing.
     """
 
@@ -110,9 +110,9 @@ def listing() -> list[ModelInfo]:
 
 
 def info(name: str) -> ModelInfo:
-    """Return what is known of a model: of the catalogue, in the cache, or in a local folder.
+    """Return the facts about a model in the catalogue, the cache or a local folder.
 
-    The hub is asked about any other repository, ``org/name`` or ``org/name/folder``.
+    It asks the hub about any other repository, ``org/name`` or ``org/name/folder``.
 
     Raises:
         ModelNotFound: it is none of these; or a repository holds several models, which are listed.

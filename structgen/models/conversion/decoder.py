@@ -291,14 +291,14 @@ class Tensors(ABC, Generic[StoredT]):
 
 @dataclass(frozen=True)
 class Names:
-    """What a kind of file calls its tensors.
+    """The names of tensors in one kind of file.
 
     Attributes:
         embedding: the table of tokens.
         head: the output projection.
         norm: the norm before it.
-        layer: what names of a layer's tensors begin with; ``{}`` stands for its number.
-        parts: the rest of a name, by field of `LayerWeights`; of fused ones ``qkv``, ``gate_up``.
+        layer: the prefix of a layer's tensors; ``{}`` is its number.
+        parts: the rest of a name, by field of `LayerWeights`; ``qkv`` and ``gate_up`` if fused.
     """
 
     embedding: str

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """Vectors, and what it took to make them.
+    """Vectors, and the tokens that they took.
 
     Attributes:
         vectors: float32 ``[n, dimensions]``, in the order of the texts.
@@ -560,7 +560,7 @@ class Embedder:
 
 
 async def in_thread(work: Passes[T], pause: Pause | None = None) -> T:
-    """What some work gives, which goes on after a pass while somebody waits for it.
+    """Run some work in a thread, pass by pass, while somebody waits for it.
 
     ``pause`` is awaited between passes.
     """

@@ -34,20 +34,20 @@ _FLAG = "pooling_mode_"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a folder says.
+    """The settings of a folder.
 
     Attributes:
         folder: the folder.
         graph: the ONNX file.
         tokenizer: ``tokenizer.json``, if there is one.
-        pooling: how tokens become one vector; a name this package has not, if the folder asks for
-            another; None: it does not say.
+        pooling: how tokens become one vector, also a name that structgen does not support; None:
+            not given.
         pools_prompt: whether a prompt's tokens count in the mean.
-        max_length: most tokens of a text as the folder says it, or None.
-        positions: most tokens that the graph can take, or None if not known.
-        prompts: what to put before a text, by what the text is: ``"query"``, ``"document"``, ….
-        default_prompt: the name of the prompt for texts that nothing is said of, or None.
-        lacks: the pooling's configuration, where ``modules.json`` names it and it is not there.
+        max_length: most tokens of a text by the folder, or None.
+        positions: most tokens of the graph, or None if not known.
+        prompts: texts to prepend, by kind of text: ``"query"``, ``"document"``, ….
+        default_prompt: the name of the prompt for texts without a kind, or None.
+        lacks: the pooling's configuration, if ``modules.json`` names it and it is missing.
         others: modules after the pooling that change the vector, such as ``Dense``.
     """
 

@@ -131,7 +131,7 @@ def weights(lengths: Sequence[int], pooling: Pooling, n_skipped: int, n_tokens: 
 def pooling_graph(kind: int) -> bytes:
     """A graph that adds up ``hidden`` [b, s, d] by ``weights`` [b, s, 1] to ``pooled`` [b, d].
 
-    What has no weight counts for nothing, whatever stands there: padding may be no number at all.
+    Vectors without weight are ignored, whatever they hold: padding may be NaN.
     """
     import onnx_ir as ir
 

@@ -32,7 +32,7 @@ _WRONG = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return ``genai_config.json``, with what is needed of it.
+    """Return ``genai_config.json``, with the fields that are needed.
 
     Raises:
         ModelError: there is none, or it cannot be understood.

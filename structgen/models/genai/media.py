@@ -35,14 +35,14 @@ from .runtime import og
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How pictures stand in the prompts of some models.
+    """How some models write pictures in prompts.
 
     Attributes:
-        marker: what the processor takes for a picture, which may have its number.
-        ends: the special tokens that begin and end what it writes for one; empty: it writes one
-            token many times.
+        marker: the processor's marker of a picture, perhaps with its number.
+        ends: the special tokens that begin and end a picture; empty: a picture is one token many
+            times.
         token: that token; None: negative numbers.
-        around: the text that the models have been taught before a picture and after it.
+        around: the text before and after a picture, as the models were trained.
     """
 
     marker: str

@@ -83,7 +83,7 @@ FloatArray = npt.NDArray[np.float32]
 
 
 def no_output(name: str) -> ModelError:
-    """What is said of a model that lacks the output."""
+    """The error about a model that lacks the output."""
     error = ModelError(
         f"{name} has no output {OUTPUT!r}, so it cannot embed. Convert it with "
         "`structgen models convert FILE.gguf OUT --hidden-states`, or use an embedder: "
@@ -141,21 +141,21 @@ class TextModel:
 
     Attributes:
         name: what messages call it: the folder's name.
-        folder: where it was loaded from, None when it was handed in as objects.
+        folder: its folder; None if it was passed in as objects.
         vocabulary: its tokens; ``vocabulary.size`` is the width of its logits.
         context_length: most tokens a sequence can have, prompt and output together.
-        start_ids: the tokens that a prompt begins with which is a text: often none, or one.
+        start_ids: the tokens that begin a text prompt: often none, or one.
         search_defaults: its own search settings, from ``genai_config.json``.
-        options: what it was loaded with, None when it was handed in as objects.
-        device: what the runtime runs it on, in its words: ``"CPU"``, ``"CUDA"``.
-        deterministic: whether an output is the same to the bit however its passes are cut.
-        draft: the model that guesses what this one writes, if it was loaded with one.
-        has_cuda_graph: whether it runs as a CUDA graph, which takes one sequence at a time.
+        options: its load options; None if it was passed in as objects.
+        device: the runtime's name of its device: ``"CPU"``, ``"CUDA"``.
+        deterministic: whether an output is the same to the bit however its passes are divided.
+        draft: the draft model, if it was loaded with one.
+        has_cuda_graph: whether it runs as a CUDA graph, one sequence at a time.
         has_mask: whether its graph adds a mask to the scores, so that the runtime can choose.
-        reader: reads pictures and sounds; None: it takes text only.
-        og_model: the runtime's model object. With `has_mask`, what is made of it wants a mask too.
+        reader: reads pictures and sounds; None: text only.
+        og_model: the runtime's model object. With `has_mask`, its generators need a mask.
         og_tokenizer: the runtime's tokenizer object.
-        sequences: what is kept of calls, for prompts that begin alike; see
+        sequences: sequences of earlier calls, for prompts that begin alike; see
             `structgen.models.genai.sequences`.
     """
 
@@ -466,7 +466,7 @@ class TextModel:
         return pools.finish(found, dimensions, normalize)
 
     def transcribe(self, audio: Audio, *, prompt: str = "", temperature: float = 0.0) -> Transcript:
-        """Return what is said in a sound, however long, with the times of its sentences.
+        """Transcribe a sound of any length, with the times of its sentences.
 
         The model has to be Whisper. It hears 30 seconds at once; the next window begins where the
         last whole sentence ended.
@@ -474,8 +474,8 @@ class TextModel:
         Args:
             audio: the sound, which says its language and whether to translate it into English.
             prompt: text that could come before each window: names and words as they are spelt.
-            temperature: how much chance has a say. At 0 a window is written again, with some,
-                where the model was not sure of its text or repeated itself.
+            temperature: randomness. At 0, a window is written again, with a higher one, if the
+                model was not sure of its text or repeated itself.
 
         Raises:
             ModelError: the model is no Whisper.
@@ -513,7 +513,7 @@ class TextModel:
         return Listening((yield from decoding(audio.data)), first)
 
     def hearing(self, window: Window) -> Passes[Heard]:
-        """What is heard in a window of `listening`, pass by pass."""
+        """Transcribe a window of `listening`, pass by pass."""
         assert isinstance(self.reader, Whisper)
         return self.reader.hear(window)
 

@@ -210,9 +210,9 @@ def _share(
 
 
 def first_difference(one: Vocabulary, other: Vocabulary) -> tuple[int, bytes, bytes] | None:
-    """The first token that stands for something else in another vocabulary, and for what in each.
+    """Find the first token that differs in another vocabulary, and return it with both meanings.
 
-    A special token stands for its name, and padding for nothing. None: there is none.
+    A special token means its name, and padding nothing. None: no token differs.
     """
     meanings = []
     for vocabulary in (one, other):

@@ -67,28 +67,27 @@ def all_allowed(width: int, rows: int = 1) -> MaskBytes:
 
 @final
 class LiveSequence:
-    """What the runtime holds of one sequence. Used by one `TextSequence` at a time.
+    """One of the runtime's sequences. Used by one `TextSequence` at a time.
 
     Attributes:
-        key: what has to be equal for another call to use it: the adapter.
-        owner: whose prompts it holds: only a call of theirs may go on from them.
-        least: fewest tokens to have room for, once it has room for any.
+        key: must be equal for another call to use it: the adapter.
+        owner: whose prompts it holds: only their calls may continue them.
+        least: fewest tokens to make room for.
         new: makes a runtime's sequence with room for so many tokens, which reads its mask from
             an array wherever it runs.
         context_length: most tokens it can ever have.
         longest_pass: most tokens in one pass.
-        deterministic: whether no pass runs over one token: the last one is run again with it.
+        deterministic: whether no pass runs over one token: the token before is run again with it.
         width: scores a token has.
         length: tokens so far.
         capacity: tokens its key-value cache has room for.
         ids: the tokens, int32 ``[1, capacity]``.
-        held: tokens in the runtime's sequence. It is rewound when it next runs, since how far
-            depends on what is wanted then.
-        valid: how many of these, from the first, are still ours.
-        exact: how many of these, from the first, were run with others.
+        held: tokens in the runtime's sequence. It is rewound when it next runs.
+        valid: how many of these, from the first, still belong to this sequence.
+        exact: how many of these, from the first, ran together with others.
         last_pass: tokens of the runtime's last pass, whose scores it has.
-        chosen: the token that it has written behind those it holds.
-        mask: where the graph has one.
+        chosen: the token that the runtime has written after them.
+        mask: the mask, if the graph has one.
         is_running: whether a pass began and has not ended, also by an error.
         rewinds: whether the runtime can take tokens back; else it begins anew.
         media: the pictures and sounds of its first tokens, which are one pass.
@@ -439,22 +438,21 @@ class SequencePool:
     def take(
         self, prefix: TokenIds, key: Hashable = None, room: int = 0, owner: Hashable = None
     ) -> tuple[LiveSequence | None, int]:
-        """Return a kept sequence to go on from, rewound to what it shares with ``prefix``.
+        """Return a pooled sequence, rewound to what it shares with ``prefix``.
 
         Args:
             prefix: int32 ``[n]``, the prompt.
             key: see `LiveSequence`.
-            room: most tokens that the call may come to. The sequence has room for as many as a new
-                one would have: where one grows, its tokens are run anew, which rounds differently.
+            room: most tokens of the call. The sequence has as much room as a new one would have:
+                growing would run its tokens again, which rounds differently.
             owner: see `LiveSequence`.
 
         Returns:
-            One that shares half of what it holds, or half of the prompt: with less in common it is
-            worth more to the calls it came from. Else, if there is no room for another one, the
-            one used longest ago that is large enough, emptied: its cache need not be set up anew.
-            Else None; and how many tokens a new one should have room for at least, whatever its
-            call says: more than it needs, where it goes on from what a kept one holds that has not
-            the room for it, since it may go on once more.
+            One that shares half of its tokens or half of the prompt; with less in common, it is
+            worth more to the calls that it came from. Otherwise, if the pool is full, the least
+            recently used one that is large enough, emptied, because its cache can be reused.
+            Otherwise None. Also the least room for a new one: more than the call needs, if a pooled
+            one without the room holds its prefix, since the call is likely to continue again.
         """
         needed = max(len(prefix), min(room, len(prefix) + _SPARE_TOKENS))
         with self._lock:

@@ -117,7 +117,7 @@ class Whisper:
         return Perceived([row], [("", "")], inputs=partial(_tensors, features))
 
     def hear(self, window: Window) -> Passes[Heard]:
-        """Write what is said in a window, pass by pass."""
+        """Transcribe a window, pass by pass."""
         features = self._features(window.samples)
         language, written = window.language, None
         for temperature in (window.temperature, *(() if window.temperature else _TEMPERATURES)):
