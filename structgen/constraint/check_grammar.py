@@ -41,7 +41,7 @@ class Problem:
 def problems(
     text: str, start: str | None = None, dialect: str | None = None, path: str | None = None
 ) -> list[Problem]:
-    """What is wrong with a grammar: its first mistake, or else what in it means nothing.
+    """List the problems of a grammar: its first error, or else its parts without effect.
 
     Messages do not say how the text was read: that is `cfg.dialect_of`, or ``dialect``.
 

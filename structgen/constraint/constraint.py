@@ -216,13 +216,13 @@ class Constraint(Typed[T_co]):
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes by now, without the source of its output type."""
+        """Its size in bytes, roughly, without the source of its output type."""
         return self._made_of + self._engines.newest.weight()
 
     @property
     def has_temperatures(self) -> bool:
-        """Whether rules of its grammar say what their tokens are sampled with: whoever samples has
-        to ask `Cursor.temperature` before each token."""
+        """Whether rules of its grammar have a temperature: then read `Cursor.temperature` before
+        each token."""
         return ir.has_temperatures(self.output.grammar)
 
     def _ready(self) -> Engine:
@@ -413,8 +413,8 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
         vocabulary: the model's vocabulary.
         grammars: prepare for `Cfg` as well.
 
-    Cost: 0.1 to 0.2 s at 128k tokens, and as much again for grammars; nothing to speak of the
-    second time.
+    Cost: 0.1 to 0.2 s at 128k tokens, and as much again for grammars; almost nothing the second
+        time.
 
     Raises:
         VocabularyError: ``vocabulary`` is something else.

@@ -133,7 +133,7 @@ _MOST_SAID = 10**15
 
 
 def why_not(engine: Engine, state: int, token_id: int) -> str:
-    """Why ``state`` does not go on with a token, in a sentence or two."""
+    """Why ``state`` does not allow a token, in a sentence or two."""
     vocabulary = engine.vocabulary
     if not 0 <= token_id < vocabulary.size:
         return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
@@ -370,7 +370,7 @@ class Cursor:
 
     @property
     def engines(self) -> Engines:
-        """What the cursors of its constraint share, and no others."""
+        """The engines that only the cursors of its constraint share."""
         return self._engines
 
     @property
@@ -636,14 +636,14 @@ class Cursor:
                 self._left += n
 
     def forced_bytes(self) -> bytes:
-        """The bytes that must come next, as far as the grammar leaves only one continuation."""
+        """The bytes that must come next, while the type leaves only one continuation."""
         return self._call("forced", 0, lambda _: self._forced(self._trail[-1]))[0]
 
     def forced_tokens(self, spell: Callable[[bytes], Sequence[int]] | None = None) -> list[int]:
         """The tokens that must come next, where the grammar leaves only one continuation.
 
-        Accepting them all in order is always allowed. Stops short of a place where a longer token
-        could reach beyond what is forced, so that the model keeps that choice.
+        You may accept them all in order. They end before a place where a longer token could reach
+        beyond the forced text, so that the model keeps that choice.
 
         Args:
             spell: how to write forced bytes in tokens; by default in the fewest. Its tokens must
@@ -884,7 +884,7 @@ def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1)
 
     Raises:
         ValueError: ``out`` has another shape or dtype.
-        TypeError: something else stands among the cursors.
+        TypeError: a cursor is of another type.
         VocabularyError: the cursors are of several vocabularies.
         OptionError: ``threads`` is no whole number of at least 1.
         BatchError: some masks could not be made within the limits; its ``errors`` say by row which

@@ -108,7 +108,7 @@ class Engine:
         return self.refusals[call].again()
 
     def count(self, limits: Limits | None = None) -> None:
-        """Note what the call that ends has kept; ``limits`` where those are not its own."""
+        """Count the memory of the call that ends; ``limits`` if these are not its own."""
         self.held += (limits or self.limits).memory - WORK.room
 
     def within_limits(self, call: Call, work: Callable[[], _T]) -> _T:
@@ -130,7 +130,7 @@ class Engine:
     def weight(self) -> int:
         """About how many bytes the machine and the memos take; looked at every few thousand states.
 
-        What other constraints share, and what the vocabulary's byte budget rules, is left out.
+        Without parts that constraints share or that the vocabulary's byte budget covers.
         """
         grown = self.machine.n_states + len(self.after_token)
         if grown > self._weighed_at + _WEIGHED_EVERY or self.held > self._held_at + _HELD:

@@ -168,7 +168,7 @@ class Difference(NamedTuple):
 
     Attributes:
         witness: a text of the first that is none of the second; None: none was found.
-        is_decided: whether there is none, then; else only samples were looked at.
+        is_decided: whether that is certain; otherwise only samples were compared.
     """
 
     witness: str | None

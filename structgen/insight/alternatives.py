@@ -41,7 +41,7 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def canonical(text: bytes) -> tuple[bytes, bytes]:
-    """Write part of a JSON string in the one way that stands for all.
+    """Write part of a JSON string in its canonical spelling.
 
     Args:
         text: part of one, which begins with a whole character; quotes may be among it.
@@ -137,7 +137,7 @@ class WrittenTexts:
         self._sorted = sorted(written)  # those that begin alike are neighbours
 
     def is_open(self, text: bytes) -> bool:
-        """Whether one of the texts goes on after ``text``, which begins at the place."""
+        """Whether one of the texts continues after ``text``, which begins at the place."""
         if len(text) < len(self._lead):
             return self._lead.startswith(text)
         if not text.startswith(self._lead):
@@ -319,14 +319,14 @@ def _site(walk: ByteReader, scalar: Closed, output: bytes) -> Site | None:
 
 
 def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
-    """The site of a value that has ended, of which these are the texts there could be."""
+    """The site of a value that has ended, with all its possible texts."""
     chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
     values = tuple(json.loads(text) for text in texts)
     return Site(child_path("$", *scalar.path), scalar.start, chosen, texts, values)
 
 
 def texts_at(walk: ByteReader) -> tuple[bytes, ...] | None:
-    """The texts that can stand where a value of JSON begins; None unless they are few, and two."""
+    """The possible texts where a JSON value begins; None unless they are few, and at least two."""
     try:
         texts = _texts(walk, is_json=True)
     except _TooLong:
@@ -473,5 +473,5 @@ def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
 
 
 def key_of(text: bytes) -> bytes:
-    """What is the same of all spellings of a JSON string; any other text as it is."""
+    """A key that all spellings of a JSON string share; any other text as it is."""
     return canonical(text)[0] if text[:1] == b'"' else text

@@ -549,7 +549,7 @@ class BestValues:
     """Reads one output while it is written. Used by one thread.
 
     Attributes:
-        paths: JSON paths of the values that were written anew.
+        paths: JSON paths of the values that were replaced.
     """
 
     def __init__(self, constraint: Constraint) -> None:
@@ -577,7 +577,7 @@ class BestValues:
 
     @property
     def n_settled(self) -> int:
-        """How many of the first tokens stand for good."""
+        """How many of the first tokens are final."""
         settled, ends = self._settled_bytes(), self._ends
         while self._n_settled < len(ends) and ends[self._n_settled] <= settled:
             self._n_settled += 1
@@ -672,8 +672,7 @@ class BestValues:
             self._places.feed(bytes(self._data))
 
     def keep_written(self) -> str:
-        """What was to be written instead does not fit: the value, whose path this returns, stands
-        after all."""
+        """Keep the value after all, because the replacement does not fit; return its path."""
         *paths, path = self.paths
         self.paths = tuple(paths)
         return path

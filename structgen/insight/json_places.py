@@ -57,7 +57,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A string, the value that is open, goes on: characters that will not change.
+    """The open string continues: characters that will not change.
 
     Attributes:
         path: where it is.
@@ -145,7 +145,7 @@ class Unescaper:
 
 
 class JsonReader:
-    """Reads a document and tells its events, each once, in order.
+    """Reads a document and reports its events, each once, in order.
 
     Attributes:
         n_bytes: how many bytes have been read.
@@ -166,8 +166,8 @@ class JsonReader:
 
     @property
     def path(self) -> str:
-        """The JSON path of what the next byte belongs to: a value; between two, and in a key, what
-        holds them."""
+        """The JSON path of the value that the next byte belongs to; between values, and in a key,
+        of their container."""
         return child_path("$", *self._path(self._steps[:-1] if self._is_between else self._steps))
 
     def path_of(self, byte: int) -> str:

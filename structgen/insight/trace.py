@@ -510,7 +510,7 @@ class Trace(Sequence[TraceStep]):
         return -1
 
     def to_html(self) -> str:
-        """Return the trace as a page that stands by itself.
+        """Return the trace as a self-contained page.
 
         The text, each token coloured by how many were allowed in its place; the details of a token
         under the pointer, or step by step with the arrow keys.
@@ -633,8 +633,8 @@ class StepRecorder:
 
         Args:
             token_id: the token; an end-of-sequence id ends the output and is no part of it.
-            own: float32 ``[vocab]``, the model's own scores, before any processor; None: it was the
-                only way on, so that nobody was asked (see `forced_logits`).
+            own: float32 ``[vocab]``, the model's own scores, before any processor; None: the token
+                was forced, so the model did not run (see `forced_logits`).
             scores: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None
                 likewise.
             n_allowed: tokens the mask allowed, end-of-sequence ids included; None without a mask.
@@ -672,7 +672,7 @@ class StepRecorder:
             self._steps[index] = replace(step, logprob=self._scorer.forced(step.token_id, scores))
 
     def keep(self, n_steps: int) -> None:
-        """Forget all but the first ``n_steps``: the output goes on from there."""
+        """Forget all but the first ``n_steps``: the output continues from there."""
         del self._steps[n_steps:]
         self._unscored = [index for index in self._unscored if index < n_steps]
         self._news = {index for index in self._news if index < n_steps}

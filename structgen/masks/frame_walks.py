@@ -76,8 +76,8 @@ class Forgetting:
         self._plenty: GenerationalCache[tuple[Leaf, int, int], bool] = store.cache()
 
     def apart(self, frame: Frame, at: int, outcome: int, node: Node, limited: bool) -> Apart | None:
-        """The nodes of ``node``, where ``frame`` is to be resumed, told apart; None where nothing
-        can be forgotten."""
+        """Separate the nodes of ``node``, at which ``frame`` resumes; None if no text can be
+        forgotten."""
         forgotten = frame.forget(at, outcome)
         if forgotten is None:
             return None
@@ -242,7 +242,7 @@ class FrameWalks:
         tape: TextHistory,
         is_string: bool = False,
     ) -> Iterator[tuple[Tokens, Iterable[TokenEnd]]]:
-        """As `walks_after`, where what follows depends on the text that led there.
+        """As `walks_after`, if the continuation depends on the text.
 
         It yields tokens with the places in which they end, node by node where the text matters.
         ``is_string``: the string that is open in ``tape`` ends there.

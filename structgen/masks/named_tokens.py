@@ -128,7 +128,8 @@ class NamedTokens:
         return out
 
     def spelt(self, text: str) -> bytes:
-        """What the automaton reads as ``text``, the texts of named tokens standing for these."""
+        """The bytes that the automaton reads for ``text``, with named tokens in place of their
+        texts."""
         data = text.encode()
         if self.ids:
             for number, shown in sorted(self._texts.items(), key=lambda pair: -len(pair[1])):
@@ -136,7 +137,7 @@ class NamedTokens:
         return data
 
     def shown(self, data: bytes) -> bytes:
-        """What stands in the text where the automaton read ``data``."""
+        """The text for ``data`` as the automaton read it."""
         if self.ids and MARK in data:
             for number, shown in self._texts.items():
                 data = data.replace(spelling(number), shown)

@@ -98,15 +98,15 @@ class NodeSets:
         self.known_texts: GenerationalCache[int, tuple[tuple[int, ...], Node]] = cache()
 
     def real(self, node: Node) -> Nodes:
-        """The trie nodes that ``node`` stands for."""
+        """The trie nodes of ``node``."""
         return node.members if isinstance(node, NodeSet) else np.array([node], np.int32)
 
     def n_members(self, node: Node) -> int:
-        """How many trie nodes ``node`` stands for."""
+        """The number of trie nodes of ``node``."""
         return len(node.members) if isinstance(node, NodeSet) else 1
 
     def join(self, nodes: Sequence[Node]) -> Node:
-        """One node that stands for all of ``nodes``, each a node or a set."""
+        """One node for all of ``nodes``, each a node or a set."""
         if len(nodes) == 1:
             return nodes[0]
         # What leads to two nodes once does so again, in another state.
@@ -124,7 +124,7 @@ class NodeSets:
         return found
 
     def joined(self, nodes: Nodes) -> Node:
-        """One node that stands for all of ``nodes``, repeats allowed."""
+        """One node for all of ``nodes``, repeats allowed."""
         if len(nodes) > _MANY:
             # Marking them all is quicker than sorting.
             flags = np.zeros(self.n_nodes, np.bool_)
@@ -180,7 +180,7 @@ class NodeSets:
         return found
 
     def goes_on(self, node: Node) -> bool:
-        """Whether any token goes on after ``node``."""
+        """Whether any token continues after ``node``."""
         return bool(self.children(node) if node >= self.n_nodes else self.n_children[node])
 
     def children(self, node: Node) -> dict[int, Node]:
@@ -239,7 +239,7 @@ class NodeSets:
         return np.repeat(starts, count) + np.arange(total, dtype=np.int32)
 
     def bytes_after(self, node: Node) -> int:
-        """The bytes with which tokens go on from ``node``, as a mask."""
+        """The bytes with which tokens continue from ``node``, as a mask."""
         found = self._bytes[node]
         if found is None:
             found = 0
@@ -259,7 +259,7 @@ class NodeSets:
         return found
 
     def going_on(self, nodes: Nodes, allowed: npt.NDArray[np.bool_]) -> Nodes:
-        """Those of ``nodes`` from which some token goes on with an allowed byte."""
+        """Those of ``nodes`` from which some token continues with an allowed byte."""
         trie = self.trie
         nodes = nodes[trie.n_children[nodes] > 0]
         if not len(nodes):

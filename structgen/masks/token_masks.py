@@ -81,8 +81,8 @@ def packed(store: WalkStore, row: bytes | None, tokens: Tokens) -> Mask:
 def met_again(store: WalkStore, key: tuple[bytes | None, Tokens], mask: Mask) -> Mask:
     """``mask``, known by ``key`` and met in another state; in a row of its own if met often.
 
-    The words that differ are a quarter of what filling it costs. One mask in twenty is met in eight
-    states, and these are four in five of those that are filled.
+    Its differing words are a quarter of the cost of filling it. One mask in twenty is met in eight
+    states; these are four in five of all that are filled.
     """
     row, words, bits = mask
     times = (store.met[key] or 0) + 1
@@ -138,8 +138,8 @@ class MaskEngine:
     def mask(self, state: int, tape: Callable[[], TextHistory]) -> Mask:
         """The mask of ``state``. Cost: a dictionary look-up once computed; see `ready`.
 
-        ``tape`` gives the text so far; it is only asked for where the mask depends on
-        it, and then the mask is computed anew each time.
+        ``tape`` gives the text so far. It is called only if the mask depends on it; then the mask
+        is computed each time.
         """
         machine = self.machine
         with GROW:

@@ -152,7 +152,7 @@ class WalkMemo:
 
 
 class WalkBuilder:
-    """What a walk has found so far."""
+    """A walk in progress."""
 
     __slots__ = ("ends", "exits", "ids", "parts", "row")
 
@@ -187,7 +187,7 @@ class WalkStore:
         used: bytes charged since the last turn.
         held: bytes charged in the generation before, much of it dropped or used again since.
         turns: how often the caches have been turned.
-        when_rotated: what is called at each turn.
+        when_rotated: called at each turn.
         masks: masks by the row and the token ids that they consist of; see `masks.MaskEngine`.
         met: in how many states those were met that are not in a row of their own.
         openings: masks before the first brace, by leaf and state; see `masks.MaskEngine`.

@@ -106,7 +106,7 @@ _ELSE = "Pass the bytes of each token to Vocabulary.from_tokens instead."
 
 @dataclass(frozen=True)
 class TokenTable:
-    """What a tokenizer file says of its ids.
+    """The token ids of a tokenizer file.
 
     Attributes:
         path: the file.

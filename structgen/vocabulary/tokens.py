@@ -334,8 +334,8 @@ class Vocabulary:
         tokens: the bytes of each id, ``size`` of them; ``b""`` for ids that are not text.
         eos_token_ids: the ids that end a sequence, ascending, at least one.
         special_token_ids: ids that control the model and are never text, with the EOS ids.
-        named_tokens: ids by name, for grammars: what a tokenizer file calls its added tokens,
-            special ones and others.
+        named_tokens: ids by name, for grammars: the added tokens of a tokenizer file, special ones
+            and others.
         trie: the trie over all ids that are text.
         uid: SHA-256, in hex, of tokens, EOS ids and size.
     """
@@ -552,7 +552,7 @@ class Vocabulary:
         """Return arrays that depend on this vocabulary alone, from the user's cache if possible.
 
         Args:
-            name: what they are, in letters, digits and dashes.
+            name: their name, in letters, digits and dashes.
             version: to be raised whenever ``build`` would give other arrays than before.
             build: computes them; integers and floats of fixed width only.
 

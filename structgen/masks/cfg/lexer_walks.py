@@ -65,7 +65,7 @@ _MOST_ROWS = 6
 
 
 class LexerWalk(NamedTuple):
-    """What a lexer does from one node.
+    """The walk of a lexer from one node.
 
     Attributes:
         ids: tokens that end inside, or exactly where a terminal may end.
@@ -644,7 +644,7 @@ Spaces: TypeAlias = "tuple[tuple[LexerWalk, ...], tuple[tuple[int, int], ...]]"
 
 
 class Known(NamedTuple):
-    """What is known of one lexer, in its own numbers. Others fill it.
+    """Results about one lexer, in its own numbers, filled by others.
 
     Attributes:
         walks: by state and node (``state << NODE_BITS | node``).
@@ -756,7 +756,7 @@ class Walks:
     # -- what may follow ---------------------------------------------------------------------------
 
     def bytes_after(self, node: int, condition: int) -> int:
-        """The bytes with which tokens go on from ``node`` under a condition, as a mask."""
+        """The bytes with which tokens continue from ``node`` under a condition, as a mask."""
         found = self.nodes.bytes_after(node)
         if condition == self._anything:
             return found
@@ -777,7 +777,8 @@ class Walks:
         return found
 
     def goes_on(self, node: int, outcome: int) -> int:
-        """What of ``node`` some token goes on from as an outcome allows; -1 for nothing."""
+        """The part of ``node`` from which some token continues as an outcome allows; -1 for
+        nothing."""
         nodes = self.nodes
         if node < nodes.n_nodes:
             allowed = self.allowed_mask(outcome)

@@ -280,7 +280,7 @@ class NonterminalWalks:
         return found
 
     def spaced(self, condition: int, node: int) -> Spaces:
-        """Walks of what is ignored from ``node`` on, and the spots where something may follow.
+        """Walks of ignored text from ``node`` on, and the places where something may follow.
 
         The first of these is where it began.
         """
@@ -587,7 +587,7 @@ class CfgFrameWalks(FrameWalks):
         return found
 
     def of_rules(self, configurations: Sequence[Configuration]) -> RuleWalks:
-        """What configurations do with whole tokens, as far as that is the same for all stacks."""
+        """The walks of configurations with whole tokens, where all stacks share them."""
         leaves, stacks = self._machine.leaves, self._stacks
         found = RuleWalks({}, [], [])
         places: dict[tuple[CfgFrame, int], list[tuple[int, int]]] = {}
@@ -639,7 +639,7 @@ class CfgMaskEngine(MaskEngine):
 
     @cached_property
     def frames(self) -> CfgFrameWalks:
-        """Walks of what follows leaves."""
+        """The walks of frames, which follow leaves."""
         return CfgFrameWalks(self.machine, self._walker, self._caches, self.vocabulary, self.named)
 
     def mask(self, state: int, tape: Callable[[], TextHistory]) -> Mask:

@@ -420,7 +420,7 @@ class CharacterArrays:
 
     @functools.cached_property
     def quote_under(self) -> Int32:
-        """Per node which of `quotes` stands right below it, or -1."""
+        """Per node which of `quotes` is directly below it, or -1."""
         found = np.full(self.n, -1, np.int32)
         found[self.quote_parent] = np.arange(len(self.quotes), dtype=np.int32)
         return found
@@ -437,7 +437,7 @@ class CharacterArrays:
         return _encoding(alphabet, self.spelling, self._barred)
 
     def quote_below(self, place: int) -> int:
-        """Which of `quotes` stands right below ``place``, or -1."""
+        """Which of `quotes` is directly below ``place``, or -1."""
         return self._quote_below.get(place, -1)
 
     def spelt_below(self, place: int, point: int, spelt: bytes) -> list[int]:

@@ -202,7 +202,7 @@ class LeafTexts:
 
 
 class AfterQuotes:
-    """What follows closing quotes in one vocabulary.
+    """The walks after closing quotes in one vocabulary.
 
     Args:
         leaf_walk: walks a leaf.
@@ -220,7 +220,7 @@ class AfterQuotes:
     def behind(
         self, characters: Characters, which: bytes | tuple[int, ...]
     ) -> tuple[Tokens, Node | None]:
-        """Tokens that end right after some quotes, and the node where others go on.
+        """Tokens that end directly after some quotes, and the node where others continue.
 
         ``which`` of `Characters.quotes`: their numbers, or a packed mask.
         """

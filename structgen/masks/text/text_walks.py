@@ -36,7 +36,7 @@ from .tables import ANEW, DEAD, FEW, SMALL, Counted, FreeWalk, TextWalk, grouped
 
 
 class OpenTexts(QuoteTexts):
-    """Walks of one symbol automaton where texts are told by their ends."""
+    """Walks of one symbol automaton where texts differ only by their ends."""
 
     _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
 
@@ -109,7 +109,7 @@ class OpenTexts(QuoteTexts):
         return FreeWalk(whole, usual, (*sorted(special),), single, runs)
 
     def names(self, names: Names, place: int, out: TextWalk) -> None:
-        """Nothing but some names may be read, each of which has one spelling."""
+        """Only some names may be read, each of which has one spelling."""
         arrays = self.arrays
         edges, ends, below, start, allowed = names
         # The masks of a large set are large: none is made where no name below is barred.
@@ -192,7 +192,7 @@ class TextRuns(OpenTexts):
         self._root_edges: dict[int, tuple[Int32, Int32, Depths]] = {}
 
     def is_one_run(self, state: int) -> bool:
-        """Whether nothing may be read but one run, as far as is plain to see."""
+        """Whether plainly only one run may be read."""
         chars, most = self.symbols.run(state)
         phases = self._phases(state)
         if phases is None:
