@@ -233,7 +233,7 @@ def build(
         grammar: what to recognise.
         options: fields of `JsonOptions`, for the JSON parts.
         missing_bytes: bytes that no token of the vocabulary can write on its own.
-        facts: where what is known of context-free grammars is kept; None: nowhere.
+        facts: the store of results about context-free grammars, or None.
 
     Raises:
         OptionError: an unknown option.

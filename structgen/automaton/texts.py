@@ -36,8 +36,8 @@ class Rope:
     """A text of more than `_SHORT` bytes: ``times`` times ``first``, then ``second``. Immutable.
 
     Attributes:
-        first, second: what it consists of.
-        times: how many times ``first`` stands there, before ``second``.
+        first, second: its parts.
+        times: how often ``first`` is repeated before ``second``.
         size: its length in bytes.
     """
 

@@ -120,7 +120,7 @@ class SamplingFrame(Frame):
     """The frame below a text whose tokens are sampled in a way of their own.
 
     Attributes:
-        temperature: with what.
+        temperature: their temperature.
     """
 
     nests = False

@@ -129,7 +129,7 @@ class Demands:
         return other == demand or bool(mask and mask & ~settling == 0 and ends >= may_end)
 
     def steps(self, demand: int, terminal: int) -> dict[int, Text]:
-        """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""
+        """Some ways to read ``terminal`` under a demand: the terminal's own demand → its bytes."""
         key = (demand, terminal)
         found = self._texts.get(key)
         if found is None:

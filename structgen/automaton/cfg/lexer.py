@@ -126,7 +126,7 @@ class TerminalSets:
             Those that may end under any have the terminals' own numbers.
         keys: the condition and the threads of each state.
         labels: the number of the outcome of each state, or -1.
-        outcomes: what each number stands for.
+        outcomes: the outcome of each number.
         conditions_of: the conditions of each outcome.
     """
 
@@ -489,8 +489,8 @@ def as_flags(mask: int) -> npt.NDArray[np.bool_]:
 def shared_lexer(terminals: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> Lexer | None:
     """The lexer of all grammars that have these terminals, none of them expected with a number.
 
-    It is kept as the leaves of schemas are, and what it has grown to is found again by the next
-    grammar, or the same, compiled again. None where a terminal is no pattern.
+    It is cached like the leaves of schemas, as it has grown, for the next grammar with these
+    terminals. None if a terminal is no pattern.
     """
     if not all(isinstance(t, ir.Terminal) for t in terminals):
         return None
@@ -567,7 +567,7 @@ class Lexer(Leaf):
         return found
 
     def threads(self, q: int) -> Inside:
-        """What a state holds."""
+        """The contents of a state."""
         symbol, node = self._keys[q]
         condition, threads = self._sets.keys[symbol]
         return condition, threads, node
@@ -730,7 +730,7 @@ class Lexer(Leaf):
         """Read ``data[i:]`` from ``q`` up to a byte that ends a terminal, or that none reads.
 
         Returns:
-            The state before that byte, and where it stands; or the state at the end of the data.
+            The state before that byte, and its index; or the state at the end of the data.
         """
         rows, labels, step, end = self._rows, self.labels, self.step, len(data)
         while i < end:

@@ -42,16 +42,16 @@ _WORTH_KEEPING = 10
 
 
 class GrammarFacts(Protocol):
-    """Where what is known of grammars is kept from one process to the next.
+    """A store of results about grammars that outlives processes.
 
     `structgen.grammar.cfg.cache` is one, on disk.
     """
 
     def fingerprint(self, grammar: ir.ContextFree) -> str | None:
-        """What tells a grammar from all others; None for one that nothing is kept of."""
+        """A key of the grammar; None if nothing is stored for it."""
 
     def find_flag(self, name: str, of: str) -> bool | None:
-        """Whether something holds of what ``of`` names, if that was kept."""
+        """A stored flag of the grammar with key ``of``; None if not stored."""
 
     def keep_flag(self, name: str, of: str, holds: bool) -> None:
         """Keep what `find_flag` is to find."""
@@ -86,8 +86,8 @@ class CfgMachine(Machine):
     ) -> CfgMachine:
         """The machine of a grammar by itself.
 
-        What some process has built before, and found nothing wrong with, is built when it is first
-        asked for: whoever has the first mask from disk needs no automata for it.
+        A grammar that some process has built without errors is built on first use: with the first
+        mask from disk, no automata are needed for it.
 
         Args:
             grammar: the grammar.

@@ -366,7 +366,7 @@ class NonterminalAutomata:
         return found
 
     def neighbours(self) -> tuple[dict[int, int], int]:
-        """Which terminals may stand right after each other, and which may come last.
+        """Which terminals may follow each other directly, and which may come last.
 
         Returns:
             For each terminal of a productive rule that can be reached, those that may follow, as a

@@ -155,7 +155,7 @@ class Threads:
     Args:
         rest: conditions on the rest of the text; its alphabet is used.
         writable: the minterms that may be written.
-        aheads: the condition that each lookahead stands for.
+        aheads: the condition of each lookahead.
         behinds: the number of each lookbehind.
 
     Attributes:
@@ -237,7 +237,7 @@ class Threads:
         return [*stop, *items] if lazy else [*items, *stop]
 
     def tail(self, node: int, after: int, name: str) -> int:
-        """The texts that begin with a match of ``node`` and go on as ``after`` says.
+        """The texts that begin with a match of ``node`` and continue as ``after`` says.
 
         Args:
             node: the expression.
@@ -322,8 +322,8 @@ class Threads:
         )
 
     def text(self, minterms: Sequence[int]) -> int:
-        """The node of a text, one minterm after the other. Most are never looked at, so what
-        follows its first minterm has no node until somebody asks."""
+        """The node of a text, one minterm after the other. Most are never read, so the nodes after
+        its first minterm are made on first use."""
         return self._node((_TEXT, *minterms), 0)
 
     def _spelt(self, minterms: Sequence[int]) -> int:
@@ -419,7 +419,7 @@ class Assertions:
     """The lookarounds of a grammar's terminals.
 
     Attributes:
-        aheads: what each lookahead, or end of the text, asks of what follows.
+        aheads: the condition of each lookahead, or end of the text, on the following text.
         behinds: what each lookbehind asks, and how many characters it looks at.
     """
 
@@ -641,7 +641,7 @@ class Terminals:
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes by now: see `leaf.Leaf.weight`."""
+        """Its size in bytes, roughly: see `leaf.Leaf.weight`."""
         open_threads = sum([len(key[0]) for key in self._keys])
         known = len(self._keys) + len(self._moves) + len(self._raw) + len(self._state_ids)
         nodes = 240 * len(self._threads.looks)

@@ -38,8 +38,8 @@ class Frame:
     ) -> tuple[Alternative, ...]:
         """What may follow when the leaf above ends with ``outcome``.
 
-        ``text`` is given where `records` says so. ``limited`` says that the stack is as deep as it
-        may become without care: what is pushed from here on has to mind its own depth.
+        ``text`` is given if `records` is true. ``limited``: the stack is near its bound, so frames
+        pushed from here on must limit their own depth.
         """
         raise NotImplementedError
 
@@ -52,7 +52,7 @@ class Frame:
         raise NotImplementedError
 
     def records(self, at: int, outcome: int) -> bool:
-        """Whether what follows depends on the text just written (a key, or an array's item)."""
+        """Whether the continuation depends on the text just written (a key, or an array's item)."""
         return False
 
     def forget(self, at: int, outcome: int) -> int | None:
@@ -79,8 +79,8 @@ class Frame:
         return False
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
-        """Where `finish` depends on the text: what it comes to for all texts but those of certain
-        values, and these values, or more. None where that is not known."""
+        """If `finish` depends on the text: its result for all texts except those of certain values,
+        and these values, or more. None if not known."""
         return None
 
     def finish_most(self, at: int, outcome: int) -> int | None:
@@ -104,7 +104,8 @@ class NeedsText(Exception):
 
 
 class Alternative:
-    """One way to go on: ``leaf`` in state ``q``, over ``frames`` (top first) pushed on the stack.
+    """One way to continue: ``leaf`` in state ``q``, over ``frames`` (top first) pushed on the
+    stack.
 
     Without a leaf nothing is read: the topmost frame below is resumed with outcome 0.
     """
@@ -145,8 +146,8 @@ class TextHistory:
         return other
 
     def text(self, outcome: int) -> bytes:
-        """What a recording frame has just been given: after outcome 0 the array item that has
-        ended here, else the last string, which is the key. Cost: its length."""
+        """The text for a recording frame: after outcome 0 the array item that has ended here, else
+        the last string, which is the key. Cost: its length."""
         if outcome == 0:
             return bytes(self._data[self._start_of_item() :])
         end = self._data.rindex(_QUOTE)

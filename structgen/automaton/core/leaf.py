@@ -197,7 +197,7 @@ class Leaf:
         return self.labels[q]
 
     def text_state(self, q: int) -> int | None:
-        """The state of the leaf's symbols when ``q`` stands between two characters of a text."""
+        """The state of the leaf's symbols if ``q`` is between two characters of a text."""
         return None
 
     def in_text(self, symbol_state: int, node: int = GROUND) -> int:
@@ -215,7 +215,7 @@ class Leaf:
         return None
 
     def own_before(self, q: int, symbol_state: int | None) -> int:
-        """The state here that ``q`` of that shared leaf stands for, the text beginning at
+        """This leaf's state for ``q`` of that shared leaf, if the text begins at
         ``symbol_state``."""
         raise NotImplementedError
 
@@ -230,7 +230,7 @@ class Leaf:
         return None
 
     def own(self, q: int, label: int) -> int:
-        """The state here that ``q`` of that shared leaf stands for."""
+        """This leaf's state for ``q`` of that shared leaf."""
         raise NotImplementedError
 
     def alike(self, q: int, most_digits: int) -> int:
@@ -321,7 +321,7 @@ class LiteralLeaf(Leaf):
         return label
 
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
-        """See `Leaf.read`. Of what is read only the last state is made."""
+        """See `Leaf.read`. Only the last state is made."""
         node, end = self._keys[q], len(data)
         while start < end:
             node = self._children[node].get(data[start], -1)

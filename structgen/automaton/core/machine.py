@@ -270,7 +270,7 @@ class Machine:
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes by now, without leaves that other machines share."""
+        """Its size in bytes, roughly, without leaves that other machines share."""
         weight = 300 * (len(self.states) + len(self._steps) + len(self._interned.alone))
         # With what their values keep for each of their own states.
         weight += 8000 * len(self.stacks.frames) + 300 * len(self.stacks.continuations)
@@ -292,7 +292,7 @@ class Machine:
         ]
 
     def is_pending(self, state: int) -> bool:
-        """Whether ``state`` has to be resolved before anything else is asked of it."""
+        """Whether ``state`` must be resolved before any other use."""
         return state in self.pending
 
     # -- the recogniser ---------------------------------------------------------------------
@@ -568,7 +568,7 @@ class Machine:
     # -- completion -------------------------------------------------------------------------
 
     def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
-        """``error``, which was met at ``state``, with the place in the schema, as far as known."""
+        """``error``, raised at ``state``, with the place in the schema, if known."""
         if error.path is not None:
             return error
         for _, _, continuation in self.configurations(state):

@@ -40,7 +40,7 @@ _SELDOM = 64
 
 
 class Weighed(Protocol):
-    """Something that knows about how many bytes it takes by now."""
+    """An object that estimates its size in bytes."""
 
     @property
     def weight(self) -> int:

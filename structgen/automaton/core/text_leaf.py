@@ -172,7 +172,7 @@ class TextLeaf(Leaf):
 def read_text(
     leaf: Leaf, symbol_state: int, node: int, data: bytes, start: int
 ) -> tuple[int, int, int]:
-    """Read on inside a text of ``leaf``, up to a quote that stands there for itself.
+    """Read inside a text of ``leaf``, up to a closing quote.
 
     Returns:
         The symbol state and the encoding's node there, or at the end of the data, and how far was
@@ -267,7 +267,7 @@ class StringLeaf(TextLeaf):
         return spell_edge(self.symbols, self.encoding, key, byte)
 
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
-        """See `Leaf.read`. Of what is read only the last state is made."""
+        """See `Leaf.read`. Only the last state is made."""
         key = self._keys[q]
         if key == self._CLOSED:
             return -1, start + 1

@@ -351,7 +351,7 @@ class Apart(Frame):
         return 2 * self._number((state, forgotten, others), label) + 1
 
     def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
-        """See `frames.Frame`: the plan's own frame goes on."""
+        """See `frames.Frame`: the plan's own frame takes over."""
         state, alive, _, label = self._states[at >> 1]
         if not at & 1 or self._is_unnamed(label) or is_forgotten(alive):
             return None

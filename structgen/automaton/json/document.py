@@ -40,7 +40,7 @@ class _SpaceLeaf(Leaf):
 
 @lru_cache(maxsize=16)
 def around(space: Whitespace) -> tuple[Alternative, ...]:
-    """What may stand before and after the value: nothing, or whitespace."""
+    """The text before and after the value: nothing, or whitespace."""
     leaf = _SpaceLeaf(space)
     return (*POP, Alternative(leaf, leaf.start))
 
@@ -65,7 +65,7 @@ class OpeningLeaf(Leaf):
         return self.state(("open", has_key, may_close))
 
     def before_key(self, q: int) -> tuple[Leaf, int]:
-        """The leaf, with its state, that goes on behind the brace, up to where a key begins."""
+        """The leaf, with its state, from the brace to where a key begins."""
         before = before_key(self._space)
         return before, before.state(self._keys[q])
 

@@ -59,7 +59,7 @@ class ExcludingLeaf(Leaf):
     def open(
         self, numbers: tuple[int, ...], single: Callable[[int], Single]
     ) -> tuple[Leaf, int] | None:
-        """Where to start without the values that ``numbers`` stand for.
+        """The leaf, and its start state, without the values of ``numbers``.
 
         That is `base` where it has none of them; None where every text is barred.
 
@@ -109,7 +109,7 @@ class ExcludingLeaf(Leaf):
         return None if barred else (self.base, at)
 
     def barred_row(self, barred: int) -> dict[int, int]:
-        """The bytes with which something barred goes on, and what does then."""
+        """The bytes with which barred values continue, and which do then."""
         found = self._barred_rows[barred]
         if found is None:
             todo = []

@@ -103,7 +103,7 @@ class NameTrie:
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes by now."""
+        """Its size in bytes, roughly."""
         return 500 * len(self.ends) + 100 * len(self.texts)
 
     def children(self, node: int) -> dict[int, int]:
@@ -155,7 +155,7 @@ class NameTrie:
         return self.order[first:beyond]
 
     def rests(self, node: int) -> dict[str, int]:
-        """What is left of each string that goes through ``node``, and its index."""
+        """The rest of each string that goes through ``node``, and its index."""
         found = self._rests.get(node)
         if found is None:
             depth = self.depth[node]
@@ -496,7 +496,7 @@ class KeySymbols(SymbolAutomaton):
         return [(name, texts[name][depth:]) for name in bits(allowed)]
 
     def special_texts(self, state: int) -> Mapping[str, int]:
-        """See `automaton.SymbolAutomaton`: what is left of each name, and which name it is."""
+        """See `automaton.SymbolAutomaton`: the rest of each name, and its number."""
         node = self._keys[state][0]
         return self._trie.rests(node) if node >= 0 else {}
 
@@ -603,7 +603,7 @@ _QUOTE = 0x22
 
 
 class NameLeaf(StringLeaf):
-    """JSON strings out of a finite set of which some may be barred.
+    """JSON strings of a finite set, some of which may be barred.
 
     Args:
         names: the strings.
@@ -743,7 +743,7 @@ class KeyLeaf(Leaf):
         return to
 
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
-        """See `Leaf.read`. Of what is read only the last state is made."""
+        """See `Leaf.read`. Only the last state is made."""
         kind, at, more = key = self._keys[q]
         if kind == "before":
             at, start = self._before_key.read(at, data, start)

@@ -56,7 +56,7 @@ class Language(Schema):
 
     @property
     def inside(self) -> Language:
-        """The language of what is inside objects and arrays."""
+        """The language of the values inside objects and arrays."""
         raise NotImplementedError
 
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:

@@ -192,7 +192,7 @@ _DIGITS = range(10)
 
 @dataclass(frozen=True, slots=True)
 class NumberSpec:
-    """What a number must satisfy.
+    """The conditions on a number.
 
     Attributes:
         lower, upper: bounds, None for none; ``exclusive_*``: whether the bound itself is barred.
@@ -302,7 +302,7 @@ class NumberLeaf(Leaf):
         is_plain: whether numbers have bounds and a number of digits only.
 
     Args:
-        spec: what they must satisfy.
+        spec: the conditions on them.
         free: every mantissa may have an exponent.
 
     Raises:

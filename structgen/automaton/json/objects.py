@@ -42,7 +42,7 @@ _FEW_TRIED = 3
 
 
 class OpenMembers(Closing):
-    """The members that objects of one member table may go on with, as these can be closed."""
+    """The members with which objects of one member table may continue and still be closed."""
 
     def __init__(self, language: Language, table: MemberTable, ways: MemberWays) -> None:
         super().__init__(language, table, ways)

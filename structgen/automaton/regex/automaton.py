@@ -61,7 +61,7 @@ class Names(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What is plain to see of the lengths of an expression's texts.
+    """Bounds on the lengths of an expression's texts, at a glance.
 
     Attributes:
         short: some text has no more characters.
@@ -123,7 +123,7 @@ class SymbolAutomaton(Protocol):
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes by now."""
+        """Its size in bytes, roughly."""
 
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
         """Disjoint ``(minterm mask, next state)`` pairs."""
@@ -207,7 +207,7 @@ class SymbolAutomaton(Protocol):
         """The expression, and its state, that says all about the texts from ``state``, if any."""
 
     def in_expression(self, state: int) -> int:
-        """The state of which a state of that expression says all."""
+        """The state that equals a state of that expression."""
 
     def special(self, state: int) -> list[tuple[int, int]]:
         """Where `free` or `names` tells something: ``(code point, next state)`` towards texts."""
@@ -418,7 +418,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes by now: see `leaf.Leaf.weight`."""
+        """Its size in bytes, roughly: see `leaf.Leaf.weight`."""
         known = len(self._moves) + len(self._pruned) + len(self._alive) // 4
         more = sum([passages.weight for passages in self.expressions.quotes])
         return 3000 + 40 * self.expressions.size + 200 * known + more
@@ -673,8 +673,7 @@ class StructuralHash:
         self._sets: dict[int, bytes] = {}
 
     def of(self, state: int) -> bytes | None:
-        """The content of what is still to be read in ``state``; None where anchors or lookarounds
-        have a say in that.
+        """The content of the rest of the text in ``state``; None if anchors or lookarounds matter.
 
         Cost: a microsecond or two for each part of an expression that is met for the first time.
         """
@@ -754,7 +753,7 @@ class TokenHorizon:
         self._orders: dict[int, int] = {}
 
     def alike(self, state: int) -> int:
-        """A state that stands for ``state``; often itself."""
+        """A state equal to ``state``; often itself."""
         found = self._alike.get(state)
         if found is None:
             looks_around = self._automaton.looks_around(state)

@@ -59,7 +59,7 @@ class Derivatives:
 
     Attributes:
         alphabet: the minterms.
-        expressions: what is derived, as nodes.
+        expressions: the nodes.
 
     Raises:
         CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.

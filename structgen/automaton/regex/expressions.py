@@ -145,7 +145,7 @@ class Expressions:
         return self.node((SET, mask), 0) if mask else NONE
 
     def quote(self, which: int, read: Interval) -> int:
-        """The node of what is left of a quote."""
+        """The node of the rest of a quote."""
         node = self.node((QUOTE, which, *read), 0)
         if not self.least[node]:
             self.flags[node] = 0b111

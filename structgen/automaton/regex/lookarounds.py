@@ -124,7 +124,7 @@ class Lookarounds:
         return expressions.node((_BEHIND, so_far, int(negate)), 0b11000 | holds * 0b101)
 
     def of_its_own(self, node: int) -> int:
-        """``node`` as a text of its own: its lookarounds see nothing of what is around."""
+        """``node`` as a text of its own: its lookarounds see nothing outside of it."""
         flags = self._expressions.flags[node]
         if not flags & 0b1000:
             return node

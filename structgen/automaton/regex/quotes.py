@@ -49,7 +49,7 @@ class Passages:
     """The quotes of one document.
 
     Args:
-        quote: the document, and what is asked of its quotes.
+        quote: the document, and the conditions on its quotes.
 
     Attributes:
         digest: what nothing else has.
@@ -92,7 +92,7 @@ class Passages:
     # -- reading ----------------------------------------------------------------------------
 
     def children(self, interval: Interval) -> dict[int, Interval]:
-        """By class of the next character, what is read then."""
+        """By class of the next character, the interval after it."""
         low, high, depth = interval
         if high - low == 1:
             at, _, last = self._one(interval)
@@ -123,7 +123,7 @@ class Passages:
         }
 
     def after(self, interval: Interval, codes: Iterable[int]) -> Interval | None:
-        """What has been read after more characters of some classes, or None."""
+        """The interval after more characters of some classes, or None."""
         found: Interval | None = interval
         for code in codes:
             if found is None:
@@ -155,7 +155,7 @@ class Passages:
         return int((end - at).min())
 
     def most_left(self, widths: list[int]) -> int:
-        """The most that is left to an end from anywhere in a quote, by what each class takes."""
+        """The greatest distance to an end from anywhere in a quote, by the bytes of each class."""
         upto = self.upto(widths)
         between = np.diff(upto[np.flatnonzero(self.is_end)]).max(initial=0)
         return int(max((upto[self._first] - upto[self.starts]).max(), between))
@@ -182,7 +182,7 @@ class Passages:
         return int(at[chosen]), int(end[chosen])
 
     def upto(self, widths: list[int]) -> Int64:
-        """What all characters before each one take, by what each class does."""
+        """The bytes of all characters before each one, by the bytes of each class."""
         if self._summed[0] != widths:
             self._summed = widths, np.concatenate(([0], np.array(widths)[self.codes].cumsum()))
         found: Int64 = self._summed[1]
@@ -207,7 +207,7 @@ class Passages:
         }
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """Where ``text`` stands in the document as a quote: each first and one more than last
+        """The places of ``text`` in the document as a quote: each first and one more than last
         character, in order."""
         if not len(self.starts):
             return []

@@ -455,7 +455,7 @@ _FEW_FORGOTTEN = 8
 
 
 def forgetting(count: int) -> tuple[int, int]:
-    """What stands in the place of so many values."""
+    """The placeholder for so many values."""
     most = _FEW_FORGOTTEN
     while most < count:
         most *= 2

@@ -173,7 +173,7 @@ def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) 
         node: the node that must not hold.
         add: adds a synthetic node.
         constant: gives the requirement to equal an object or array.
-        members: what the node itself says about an object's members.
+        members: the node's own rule about an object's members.
     """
     path = node.path
     out: Choice = [(child ^ 1,) for child in (*node.refs, *node.all_of)]

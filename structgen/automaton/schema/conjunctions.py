@@ -106,7 +106,7 @@ class Conjunctions:
 
 
 def types_of(nodes: Sequence[Node], requirement: int, hops: int = 0) -> int:
-    """Type bits that are the only ones which values that meet ``requirement`` can have."""
+    """The type bits of values that meet ``requirement``; no others are possible."""
     if requirement & 1 or hops > _MOST_HOPS:
         return 0 if requirement == FALSE else ALL_TYPES
     node = nodes[requirement >> 1]
@@ -154,7 +154,7 @@ class Told:
         return self._numbers.get(key)
 
     def release(self) -> None:
-        """Let go of what refers back."""
+        """Drop references that form cycles."""
         self._barred.clear()
 
     def barred(self, numbers: tuple[int, ...]) -> Barred:

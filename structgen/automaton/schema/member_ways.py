@@ -72,7 +72,7 @@ class Requirements:
         return self._among
 
     def listed_by(self, number: int) -> frozenset[Any] | None:
-        """The values, by `json_key`, with which it meets node ``number``, and others do not.
+        """The only values, by `json_key`, that meet node ``number``.
 
         None where these are not a plain list.
         """
@@ -82,7 +82,7 @@ class Requirements:
         return self._language.listings.words(number) if not self.types & ~STRING else None
 
     def are_deep(self, numbers: Iterable[int], most: int) -> bool:
-        """Whether more than ``most`` of these nodes may be about what is inside the value."""
+        """Whether more than ``most`` of these nodes may concern the inside of the value."""
         inside = self.types & (OBJECT | ARRAY)
         if not inside:
             return False
@@ -142,7 +142,7 @@ class Requirements:
 
     @property
     def conjunction(self) -> int:
-        """All that the value owes."""
+        """The conjunction of the value."""
         return self._language.conjunctions.extended(self.base, self.requirements)
 
     @property
@@ -151,7 +151,7 @@ class Requirements:
         return self._is_guess and self._language.values.clearly_empty(self.conjunction)
 
     def adding(self, requirement: int) -> Requirements | None:
-        """With a further requirement; None when it is clear that no value meets all of them."""
+        """Add a requirement; None if clearly no value meets all of them."""
         other = self._copy()
         node = self._language.nodes[requirement >> 1]
         if not node.is_list:
@@ -369,7 +369,7 @@ class MemberWays:
     """The ways of one table's members.
 
     Args:
-        language: of which the object is part.
+        language: the language of the object.
         table: its members.
         in_order: whether they are written in the schema's order.
     """

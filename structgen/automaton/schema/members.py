@@ -348,7 +348,7 @@ class MemberTable:
         return found
 
     def without(self, rule: Rule, labels: int) -> Rule:
-        """What is left of ``rule`` when the names in ``labels`` (bit mask) stay absent."""
+        """The rest of ``rule`` if the names in ``labels`` (bit mask) stay absent."""
         if not rule.support or not labels:
             return rule
         key = (rule, labels)
@@ -381,7 +381,7 @@ class MemberTable:
         return found
 
     def counted(self, rule: Rule, count: int) -> Rule:
-        """What is left of ``rule`` when there are already ``count`` members."""
+        """The rest of ``rule`` if there are already ``count`` members."""
         counting = rule.support & self._book.counting
         if not counting:
             return rule
@@ -400,7 +400,7 @@ class MemberTable:
         self.speaks_of_unnamed = self.counts or bool(self._broad)
 
     def required_members(self) -> list[tuple[str, int]]:
-        """The required names, and what their values owe; first "", where nothing can be."""
+        """The required names, and the requirements on their values; first "" if impossible."""
         nothing = [("", self._language.conjunctions.of([FALSE]))]
         return (nothing if self.rule is self._book.no else []) + [
             (name, self.conjunctions[i])

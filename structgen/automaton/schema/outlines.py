@@ -48,7 +48,7 @@ class Listing(NamedTuple):
 
 
 class Listings:
-    """What the nodes of a growing list list, remembered.
+    """The values that the nodes of a growing list list, cached.
 
     Args:
         nodes: the schema's nodes.
@@ -189,7 +189,7 @@ class _AsksItself(Exception):
 
 
 class Outline(NamedTuple):
-    """What a schema plainly asks.
+    """The plain assertions of a schema.
 
     Attributes:
         types: type bits of its values, or more.
@@ -235,7 +235,7 @@ class Outlines:
         self._under_way: set[tuple[tuple[int, ...], int]] = set()
 
     def of(self, requirement: int) -> Outline:
-        """The outline of what ``requirement`` asks."""
+        """The outline of ``requirement``."""
         found = self._known.get(requirement)
         if found is None:
             found = self._known[requirement] = self._read(requirement)

@@ -96,7 +96,7 @@ class RuleReader:
         return book.any(ways)
 
     def own(self, number: int) -> Rule:
-        """What the assertions of node ``number`` itself come to, without its applicators."""
+        """The rule of the assertions of node ``number``, without its applicators."""
         rule = self._own.get(number)
         if rule is None:
             rule = self._own[number] = self.book.all(self._assertions(self._nodes[number]))

@@ -302,7 +302,7 @@ class RuleBook:
     # -- facts ------------------------------------------------------------------------------
 
     def settle(self, rule: Rule, true: int, false: int) -> Rule:
-        """What is left of ``rule`` when these facts (bit masks) hold and do not hold."""
+        """The rest of ``rule`` if these facts (bit masks) hold and do not hold."""
         return self._settle(rule, true, false, {})
 
     def settle_each(

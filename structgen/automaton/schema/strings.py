@@ -102,7 +102,7 @@ class StringReader:
 
 
 def counts_only(regex: ir.Regex) -> bool:
-    """Whether ``regex`` speaks of nothing but how many characters there are."""
+    """Whether ``regex`` only limits the number of characters."""
     if isinstance(regex, (ir.Alternate, ir.Concat, ir.Intersect)):
         return all(map(counts_only, regex.parts))
     if isinstance(regex, (ir.Complement, ir.Repeat)):
