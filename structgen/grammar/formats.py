@@ -170,7 +170,7 @@ def ipv6(least_gap: int = 1) -> ir.Regex:
     """RFC 4291, 2.2, all three forms.
 
     Args:
-        least_gap: how many groups ``::`` stands for at least; RFC 5321 wants 2.
+        least_gap: the fewest groups that ``::`` replaces; 2 in RFC 5321.
     """
     group = parse_python(f"{HEX}{{1,4}}")
     colon, gap = ir.literal(":"), ir.literal("::")
@@ -419,7 +419,7 @@ def idn_hostname() -> ir.Regex:
 
 @cache
 def idn_email() -> ir.Regex:
-    """``Mailbox`` of RFC 6531, 3.3, which does not ask for Normalization Form C."""
+    """``Mailbox`` of RFC 6531, 3.3, which does not require Normalization Form C."""
     beyond = r"\x80-\U0010FFFF"
     return mailbox(f"[{ATEXT}{beyond}]", f"[{QTEXT}{beyond}]", _name(ir.ANY_TEXT))
 

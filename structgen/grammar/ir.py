@@ -137,7 +137,7 @@ class Quote(_Compound):
         least: how many units it has at least, 1 or more,
         most: and at most; None for no bound.
         ignore_case: whether letters may be of another case.
-        any_whitespace: whether one blank of any kind stands for each run of blanks.
+        any_whitespace: whether one blank of any kind replaces each run of blanks.
     """
 
     document: str
@@ -184,7 +184,7 @@ Regex: TypeAlias = (
 
 
 def parts_of(regex: Regex) -> tuple[Regex, ...]:
-    """The expressions that ``regex`` is directly made of."""
+    """The direct parts of ``regex``."""
     if isinstance(regex, (Concat, Alternate, Intersect)):
         return regex.parts
     if isinstance(regex, (Repeat, Complement, Lookahead, Lookbehind)):
@@ -319,7 +319,7 @@ class Embedded:
         grammar: the other grammar; no context-free one.
         max_tokens: most tokens that a text of it takes, counted from the one in which it begins;
             None: any number. Only of patterns.
-        temperature: what its tokens are sampled with; None: what the call says.
+        temperature: the temperature of its tokens; None: the call's.
     """
 
     name: str
@@ -333,7 +333,7 @@ class SpecialToken:
     """A terminal that is one token of the vocabulary, whatever its text.
 
     Attributes:
-        text: what the tokenizer calls it.
+        text: its name in the tokenizer.
         place: where the grammar names it, for messages.
     """
 
@@ -375,7 +375,7 @@ class ContextFree:
         nonterminals: names of the nonterminals, by number.
         rules: ``(nonterminal number, symbols)``.
         start: number of the start nonterminal.
-        ignore: numbers of the terminals that may stand anywhere between the others.
+        ignore: numbers of the terminals that may come anywhere between the others.
         captures: the nonterminals whose texts have names.
         key: its key in the store of grammars; None: not stored by its text.
     """

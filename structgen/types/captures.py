@@ -59,8 +59,7 @@ class CapturedText(str):
     """A text of a grammar with captures; a ``str`` like any other.
 
     Attributes:
-        all_captures: each name with its text, in the order in which these end, what is inside
-            another one first.
+        all_captures: each name with its text, in the order in which they end, inner ones first.
     """
 
     __slots__ = ("all_captures",)
@@ -244,7 +243,7 @@ class _Derivation:
 
     def spans(self) -> list[_Span] | None:
         """The nonterminals of the derivation with their texts, from the right, each before those
-        inside it; None where there is none."""
+        inside it; None if there is no derivation."""
         todo = [(self._start, 0, self._size)]
         if todo[0] not in self._whole:
             return None

@@ -53,7 +53,7 @@ class Division:
         self._enter(0, 0, ())
 
     def feed(self, data: bytes) -> None:
-        """The text goes on."""
+        """Read more text."""
         from structgen.automaton.core import TextHistory
 
         for byte in data:
@@ -97,7 +97,7 @@ class Division:
 
     def settled(self) -> list[int]:
         """Where the first parts end, as many as that is known of, and how far the next one goes at
-        least: whatever the text goes on with, if it comes to an end."""
+        least: for every continuation that comes to an end."""
         # A part that has just begun has nothing of its own, so that it tells of no other end.
         found = [_in_order(ends) for ends in self._ways()]
         if not found:
@@ -129,7 +129,7 @@ class Divider:
 
     Args:
         parts: their grammars.
-        name: what the whole is called.
+        name: the name of the whole.
     """
 
     def __init__(self, parts: Sequence[ir.Grammar], name: str) -> None:

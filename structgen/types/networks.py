@@ -191,7 +191,7 @@ def email() -> Schema:
     """E-mail addresses as email-validator has them, in ASCII, with at most 254 characters.
 
     Left out: quoted and international ones, local parts of more than 64 characters, domains with
-    A-labels, and what is no bare address.
+    A-labels, and anything but a bare address.
     """
     return expression(_email())
 
@@ -215,7 +215,7 @@ def base64(*, is_url: bool = False, is_text: bool = False) -> Schema:
 
     Args:
         is_url: with ``-`` and ``_`` instead of ``+`` and ``/``.
-        is_text: only what stands for ASCII text. Pydantic takes all of UTF-8.
+        is_text: only Base64 of ASCII text. Pydantic takes all of UTF-8.
     """
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     alphabet += "-_" if is_url else "+/"

@@ -33,7 +33,7 @@ class Body(NamedTuple):
 def body(
     document: Any, operation: str, part: Part, status: int | str | None, media_type: str | None
 ) -> Body:
-    """The schema of what an operation takes or gives; see `JsonSchema.from_openapi`."""
+    """The schema of an operation's request or response; see `JsonSchema.from_openapi`."""
     if part not in ("request", "response"):
         raise OptionError(f"part= is 'request' or 'response', got {part!r}.")
     try:
@@ -106,7 +106,7 @@ class _Reader:
         self._defs: dict[str, Any] = {}
 
     def found(self, pointer: str, place: list[str]) -> tuple[Any, list[str]]:
-        """What a reference leads to, and where that is."""
+        """The target of a reference, and its place."""
         if not pointer.startswith("#/"):
             raise SchemaError(
                 f"$ref {pointer!r} leads out of the OpenAPI document, at {_shown(place)}. "
@@ -131,7 +131,7 @@ class _Reader:
         return value, steps
 
     def resolved(self, value: Any, place: list[str]) -> tuple[Any, list[str]]:
-        """``value``, or what it refers to, through any number of references."""
+        """``value``, or the target of its references."""
         for _ in range(100):
             if not isinstance(value, Mapping) or not isinstance(value.get("$ref"), str):
                 return value, place

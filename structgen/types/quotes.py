@@ -51,7 +51,7 @@ _GIVEN: ContextVar[_Given | None] = ContextVar("documents", default=None)
 
 @contextmanager
 def documents(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """In the block, quotes that leave their document open are of these, or what is added to them.
+    """In the block, quotes without a document use these documents, also later additions.
 
     Raises:
         OptionError: one of them is named by no quote that was met.
@@ -75,8 +75,8 @@ class QuotedText(str):
     """A text that a document contains; a ``str`` like any other.
 
     Attributes:
-        places: where it stands as a quote: each first and one more than last character of the
-            document, in order. There is one at least.
+        places: where the document has it as a quote, as ``(first, last + 1)`` characters, in order.
+            There is at least one.
         start: its first character in the document, at the first of its places; in a list with
             `in_order` or `disjoint` at one that fits.
         end: one more than its last character there.
@@ -301,7 +301,7 @@ class Quote(TextPattern[QuotedText]):
         return ["quote", document, self.unit, self.min, self.max, *options]
 
     def find(self, text: str) -> QuotedText:
-        """``text``, and where it stands.
+        """Find ``text`` in the document.
 
         Raises:
             ParseError: it is no quote of the document.
@@ -359,7 +359,7 @@ def _check_document(document: Any) -> None:
 
 
 def holds_document(output_type: Any) -> bool:
-    """Whether a type that is made where it stands, and no class, has a `Quote` in it."""
+    """Whether a type that is no class has a `Quote` in it."""
     if isinstance(output_type, TextPattern):
         return output_type.is_private
     parts = (

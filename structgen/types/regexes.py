@@ -28,7 +28,7 @@ FOR_MASKS: ContextVar[bool] = ContextVar("for masks", default=False)
 
 
 class TextPattern(Typed[T_co]):
-    """A set of texts that can be combined with others; strings among them stand for themselves.
+    """A set of texts that can be combined with others, also with plain strings.
 
     An output type by itself, and a constraint on ``str`` inside others:
     ``Annotated[str, Regex(r"[a-z]+") & ~Regex("admin")]``. Each part is a language of its own:
@@ -48,7 +48,7 @@ class TextPattern(Typed[T_co]):
 
     @property
     def is_private(self) -> bool:
-        """Whether it holds a document, which is not kept when nobody uses the type any more."""
+        """Whether it holds a document, which is dropped after the type's last use."""
         return False
 
     def checker(self) -> Callable[[str], str]:
@@ -183,8 +183,8 @@ class TextPattern(Typed[T_co]):
 class Regex(TextPattern[str]):
     """Text that a regular expression matches from end to end, as ``re.fullmatch`` would.
 
-    Parses to the text itself. What is not regular (backreferences) is refused when the
-    type is compiled. Combine with ``&`` (and), ``|`` (or), ``~`` (not), ``-`` (but not) and ``+``
+    Parses to the text itself. Compiling it raises an error if it is not regular (backreferences).
+    Combine with ``&`` (and), ``|`` (or), ``~`` (not), ``-`` (but not) and ``+``
     (followed by), and with the methods of `TextPattern`.
 
     Args:

@@ -32,7 +32,7 @@ _MAX_DEPTH = 500
 
 
 class JsonSchema(Combining, Typed[Any]):
-    """JSON text that is valid under a JSON Schema; parses to what ``json.loads`` gives.
+    """JSON text that is valid under a JSON Schema; parses as ``json.loads`` does.
 
     The schema is copied: later changes to the argument have no effect. Equal and hashable by its
     content, the order of keys included, which is the order of properties.
@@ -100,7 +100,7 @@ class JsonSchema(Combining, Typed[Any]):
             document: a dict, JSON text, or a file of JSON or YAML (which needs PyYAML).
             operation: an ``operationId``, or method and path: ``"POST /pets"``.
             part: which body.
-            status: of which response; None where only one that succeeds has a body.
+            status: which response; may be None if only one successful response has a body.
             media_type: which of several; None for the one that is JSON.
 
         Raises:

@@ -166,7 +166,7 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Paramete
 
 
 def without_calls(schema: Any) -> Any:
-    """``schema``, a core schema, with each call of a function replaced by what gives a `Call`.
+    """``schema``, a core schema in which each call of a function makes a `Call` instead.
 
     The same object if there are none. Classes are called: they are the values' own types.
 

@@ -146,7 +146,7 @@ class AnyOf(Combining, Typed[Any]):
     """A text of any one of several output types, as each writes it alone; made by ``|``.
 
     Attributes:
-        members: output types; strings stand for themselves.
+        members: output types, or strings as literal text.
     """
 
     members: tuple[Any, ...]
@@ -166,7 +166,7 @@ class Joined(Combining, Typed[str]):
     """Texts and output types one after the other; made by ``+``. Parses to the text.
 
     Attributes:
-        parts: output types; strings stand for themselves.
+        parts: output types, or strings as literal text.
     """
 
     parts: tuple[Any, ...]

@@ -50,7 +50,7 @@ class ReadTag:
     Attributes:
         begin: its text.
         end: its text.
-        is_whole: whether a text can be what stands in it, see `whole_of`.
+        is_whole: whether a text can be its whole content, see `whole_of`.
         parse: what makes a value of that.
         make: what makes a piece of the value.
         bounds: fewest and most of them.
@@ -80,8 +80,8 @@ def read_tags(
     """The pieces of ``text``: a str where it is free, what `ReadTag.make` gives for each tag.
 
     Raises:
-        ParseError: a begin opens nothing, what it opens is not one of the values of its type, or
-            there are fewer or more tags than ``bounds`` and theirs say.
+        ParseError: a begin opens nothing, its content is no value of its type, or there are fewer
+            or more tags than ``bounds`` and their own allow.
     """
     pieces: list[Any] = []
     at = 0
@@ -183,7 +183,7 @@ def _places(end: str, text: str) -> list[int]:
 
 
 def whole_of(grammar: ir.Grammar) -> Callable[[str], bool]:
-    """What tells whether a text can be a whole one of ``grammar``; of JSON, whether it is JSON."""
+    """A test whether a text can be a whole one of ``grammar``; for JSON, whether it is JSON."""
     if isinstance(grammar, ir.Pattern):
         return functools.partial(_matches, grammar.regex)
     if isinstance(grammar, ir.Choice):
@@ -347,7 +347,7 @@ class CallPieces(_Pieces):
     Args:
         syntax: how calls are written.
         tools: those that may be called.
-        answer: the type of what is no call; None: free text.
+        answer: the type of answers without calls; None: free text.
         plain: in which other syntaxes the text may begin with a call.
     """
 
@@ -408,7 +408,7 @@ class CallPieces(_Pieces):
 
     @property
     def has_ended(self) -> bool:
-        """Whether all calls are whole, and what has to follow them is there, and no more."""
+        """Whether all calls are complete, followed by exactly the text that must follow them."""
         rest, after = self._text[self.at :], self._syntax.after
         # Blanks after the last arguments may be theirs.
         blanks = rest[: len(rest) - len(after)]
@@ -472,7 +472,7 @@ def tagged_type(
     """The output type of free text with tags.
 
     Args:
-        value: what the user wrote.
+        value: the user's value.
         name: its name in messages.
         lower: makes output types of the types inside.
 

@@ -45,8 +45,8 @@ class Tagged(Combining, Typed["list[str | TaggedValue]"]):
         begin: text, or a `SpecialToken`. Text that begins with the name of a token which the
             vocabulary has as a control token, and not as text, means that token.
         type: any output type but a grammar, or another of these.
-        end: the same as ``begin``, but where it stands, tokens may be named anywhere in it. The
-            first one that comes where ``type`` is whole.
+        end: as ``begin``, but tokens may be named anywhere in it. The first ``end`` at which
+            ``type`` is whole counts.
         at_least: fewest of them.
         at_most: most of them; None: any number.
     """
@@ -82,7 +82,7 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
         at_most: most of them; None: any number.
         trigger: what each ``begin`` starts with, or one of several such texts. It commits: once
             it is there, one of the begins follows.
-        separator: what stands between two tags; then there is no other text. None: free text.
+        separator: the text between two tags, without any other text. None: free text.
         stop_after_first: the text ends with its first tag.
     """
 
@@ -168,7 +168,7 @@ def mark_of(written: str | SpecialToken, tokens: Collection[str]) -> Mark:
     """A begin or an end in pieces.
 
     Args:
-        written: what the user wrote.
+        written: the user's value.
         tokens: names of the tokens that are no text.
     """
     if isinstance(written, SpecialToken):
@@ -186,7 +186,7 @@ def mark_of(written: str | SpecialToken, tokens: Collection[str]) -> Mark:
 
 
 def text_of(mark: Mark) -> str:
-    """How a begin or an end stands in the output's text."""
+    """The text of a begin or an end in the output."""
     return "".join(part if isinstance(part, str) else part.text for part in mark)
 
 
@@ -212,7 +212,7 @@ Bounds: TypeAlias = "tuple[int, int | None]"
 
 
 class TagPart(NamedTuple):
-    """One kind of tag, lowered: what opens it, what stands in it, what closes it, how many."""
+    """One kind of tag, lowered: its begin, content, end and counts."""
 
     begin: Mark
     grammar: ir.Grammar
@@ -225,7 +225,7 @@ class Flow(NamedTuple):
 
     Attributes:
         triggers: what text has none of, but as the beginning of a ``begin``; none: each begin.
-        separator: what stands between tags; None: free text, before and after them, too.
+        separator: the text between tags; None: free text, before and after them, too.
         stops: whether the text ends with its first tag.
     """
 

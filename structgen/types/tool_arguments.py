@@ -153,7 +153,7 @@ def _is_possible(grammar: ir.Grammar) -> bool:
 def read_arguments(
     syntax: ToolSyntax, parameters: tuple[Parameter, ...], text: str, at: int
 ) -> tuple[str, int | None]:
-    """The JSON object of a call's arguments, as far as it is there; where they end, if they do."""
+    """The JSON object of a call's arguments so far, and where they end, if they do."""
     how = syntax.parameters
     assert how is not None
     left = list(parameters)

@@ -26,7 +26,7 @@ from .sums import Combining, Typed
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Call:
-    """A call that the model asks for. structgen has not run it.
+    """A call that the model requests. structgen has not run it.
 
     Equal to another call of the same function with equal arguments; pickled if the function is.
 
@@ -177,7 +177,7 @@ class ToolSyntax:
         """The syntax of a family of models, such as ``"kimi-k2"``: docs/agents.md has them.
 
         Raises:
-            OutputTypeError: there is none of that name.
+            OutputTypeError: there is no syntax of that name.
         """
         if name not in DIALECTS:
             raise OutputTypeError(

@@ -111,7 +111,7 @@ def tool_grammar(
         return [[*fixed(written.opening(tool.name, before)), one] for tool, one in inside]
 
     def more(number: int, written: ToolSyntax) -> None:
-        """What follows the arguments: the end, or another call."""
+        """The rest after the arguments: the end, or another call."""
         rules.append((number, tuple(fixed(written.after))))
         if calls.parallel is not False and written.again is not None:
             rules.extend((number, (*way, ~number)) for way in named(written.again, written))
@@ -295,7 +295,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
     """The output type of calls.
 
     Args:
-        value: what the user wrote.
+        value: the user's value.
         name: its name in messages.
         lower: makes output types of the tools' arguments.
 

@@ -34,7 +34,7 @@ NAMES = "__structgen_names__"
 
 @dataclass(frozen=True, slots=True)
 class ValueSchema:
-    """What a value is made by.
+    """The Pydantic schema that makes a value.
 
     Attributes:
         core: the core schema of the whole.
@@ -77,7 +77,7 @@ class OutputType(Typed[T_co]):
 
     Attributes:
         grammar: the texts a model may write.
-        parse: turns one such text into the value it stands for; raises `ParseError`.
+        parse: turns one such text into its value; raises `ParseError`.
         named: the type's name in messages, or a function that makes it: a schema is long, and few
             messages are written.
         checked: code that checks parsed texts, which no mask can know: paths, and the names of the
@@ -120,7 +120,7 @@ def all_checked(parts: Iterable[OutputType]) -> tuple[tuple[str, str], ...]:
 def fitted_parts(
     parts: Sequence[OutputType], make: Callable[[list[OutputType]], OutputType]
 ) -> Callable[[Collection[str]], OutputType] | None:
-    """``fitted`` of what ``make`` makes of some parts."""
+    """``fitted`` of the type that ``make`` makes of some parts."""
     if all(part.fitted is None for part in parts):
         return None
     return lambda tokens: make([part.fitted(tokens) if part.fitted else part for part in parts])
@@ -198,8 +198,8 @@ class Cfg(Combining, Typed[str]):
             a ``root``, otherwise EBNF).
         terminals: terminals that the grammar leaves open (``%declare`` in Lark), by name. A string
             is a pattern, as if the grammar itself had ``NAME: /pattern/``; `SpecialToken` is one
-            token; anything else is an output type other than a grammar, a text of which stands
-            there and may end wherever it is whole:
+            token; anything else is an output type other than a grammar, whose text may end wherever
+            it is complete:
             ``{"CALL": MyModel, "ID": Regex("[a-z]+") - "none"}``.
 
     Raises:
@@ -272,7 +272,7 @@ class Cfg(Combining, Typed[str]):
         """The grammar of that name from the library; ``structgen grammars list`` shows them.
 
         Raises:
-            OptionError: there is none; the message names near ones.
+            OptionError: there is no such grammar; the message names near ones.
         """
         from structgen.grammar.cfg import library as grammars
 
@@ -292,7 +292,7 @@ class SpecialToken:
     ``Cfg("start: CALLS …", terminals={"CALLS": SpecialToken("[TOOL_CALLS]")})``.
 
     Attributes:
-        text: what the tokenizer calls it.
+        text: its name in the tokenizer.
     """
 
     text: str

@@ -65,7 +65,7 @@ def schema_hint(output_type: Any, lowered: OutputType[Any]) -> str:
     """The JSON Schema of an output type, as text for a prompt.
 
     Args:
-        output_type: what the user wrote.
+        output_type: the user's output type.
         lowered: the same, lowered: its schema is taken where Pydantic cannot describe the type.
 
     Raises:

@@ -44,7 +44,7 @@ class Lifted:
     """A grammar with everything embedded taken out.
 
     Attributes:
-        original: what the user wrote.
+        original: the user's text.
         text: what Lark is to read.
         embedded: the terminals put in its place, by the names they have in ``text``.
     """
@@ -154,7 +154,7 @@ def _check_given(name: str, text: str) -> None:
 
 
 def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
-    """The terminal of the name of a special token, or of several, which stands at ``at``.
+    """The terminal of the name of one or several special tokens at ``at``.
 
     Raises:
         GrammarError: it is neither a token's text nor ids.
@@ -184,7 +184,7 @@ def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
 
 
 def json_after(command: str, text: str, at: int) -> tuple[Any, int]:
-    """The JSON value after a command that stands at ``at``, and where it ends.
+    """The JSON value after the command at ``at``, and where it ends.
 
     Raises:
         GrammarError: it is none, or no object; after ``%json`` it may be a boolean.

@@ -107,7 +107,7 @@ class Statement(NamedTuple):
 
     @property
     def at(self) -> int:
-        """Where the name that it defines stands."""
+        """The place of the name that it defines."""
         return next((t.at for t in self.tokens if t.text == self.name), self.tokens[0].at)
 
 
@@ -291,7 +291,7 @@ def parse(
     """The grammar of a Lark text.
 
     Args:
-        text: the grammar; ``%json {…}`` may stand in its rules.
+        text: the grammar; its rules may contain ``%json {…}``.
         start: the rule to begin with.
         path: the file it came from, for relative imports; None: it may have none.
         given: terminals that the text only declares, or uses.
@@ -382,7 +382,7 @@ class _Trees:
         return found
 
     def ignored(self) -> list[notation.Placed]:
-        """What may stand before any terminal."""
+        """The terminals that may come before any other."""
         skipped = [self._terminal(name) for name in self._ignored]
         for one in skipped:
             if not isinstance(one.terminal, ir.Terminal):
@@ -804,7 +804,7 @@ def _is_regex(pattern: str) -> bool:
 
 
 def place_of(terminal: str, text: str) -> int | None:
-    """Where a Lark text has the pattern of a terminal, by what messages call that."""
+    """The place of a terminal's pattern in a Lark text, by its name in messages."""
     from lark import load_grammar
 
     reader: Any = load_grammar

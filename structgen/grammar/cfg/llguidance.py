@@ -132,7 +132,7 @@ def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
 
     Raises:
         GrammarError: the grammar is malformed, or says what cannot be done.
-        CompileLimitExceeded: it stands for too much.
+        CompileLimitExceeded: it expands to too much.
     """
     reader = _Reader(text, given)
     scope = _Scope(reader, "", 0)
@@ -262,7 +262,7 @@ class _Scope:
     # -- statements --------------------------------------------------------------------------------
 
     def statements(self) -> int:
-        """Read what is defined, up to the end, or past the bracket that closes; the next token."""
+        """Read definitions up to the end, or past the closing bracket; return the next token."""
         while True:
             self._skip_newlines()
             token = self._here
@@ -419,7 +419,7 @@ class _Scope:
 
     @functools.cached_property
     def skip(self) -> ir.Regex:
-        """What is ignored behind a lexeme."""
+        """The ignored text after a lexeme."""
         parts = [self._terminal_at(begin, self._reader.tokens[begin].at) for begin in self._ignored]
         most = 1 if self._options.get("ignore_once") else None
         return tree.repeat(tree.alternate(parts), 0, most) if parts else ir.EPSILON

@@ -92,7 +92,7 @@ class Placed:
 class Made:
     """What ``make`` makes of parts, which have to be regular.
 
-    ``what`` is its name in messages, ``position`` where it stands in the text. ``max_tokens`` and
+    ``what`` is its name in messages, ``position`` its place in the text. ``max_tokens`` and
     ``temperature`` are those of an `ir.Embedded`; with one of them it is no part of anything else.
     """
 
@@ -467,7 +467,7 @@ _OF_OTHERS = re.compile(
 
 
 def pattern(text: str, flags: int) -> ir.Regex:
-    """A pattern of Python's, with what Rust and ECMAScript write otherwise: ``\\u{1F600}``,
+    """A pattern of Python's, also with Rust's and ECMAScript's spellings: ``\\u{1F600}``,
     ``\\cA``, ``(?<name>…)``."""
 
     def as_in_python(found: re.Match[str]) -> str:
@@ -506,7 +506,7 @@ def pieces(chunks: list[str]) -> ir.Regex:
 
 
 def shortest(regex: ir.Regex) -> ir.Regex:
-    """Texts of which no beginning matches, too."""
+    """The texts of which no shorter beginning matches."""
     longer = tree.concat([regex, ir.Repeat(ir.ANY_CHAR, 1, None)])
     return tree.intersect([regex, tree.complement(longer)])
 
@@ -650,7 +650,7 @@ class Reader:
         self.at = match.end()
 
     def peek(self, token: str) -> bool:
-        """Whether ``token`` stands here."""
+        """Whether ``token`` comes next."""
         return self.text.startswith(token, self.at)
 
     def quoted(self, quote: str) -> str:
@@ -770,7 +770,7 @@ class Reader:
         return self.alternatives()
 
     def options(self, name: str) -> None:
-        """Go past what stands between the name of a rule and ``::=``."""
+        """Read the text between the name of a rule and ``::=``."""
         found = _OPTIONS.match(self.text, self.at)
         if found is not None:
             self.wrong(f"Options of a rule, {found[0]}, are XGrammar's. {_IN_XGRAMMAR}")
@@ -779,7 +779,7 @@ class Reader:
         """Go past a rule's name and ``::=``; the name.
 
         Args:
-            goes_on: whether what is no rule may belong to the one before.
+            goes_on: whether text that is no rule may belong to the one before.
         """
         match = self.name.match(self.text, self.at)
         if goes_on and self.dialect == "gbnf" and not self._is_rule():
@@ -808,7 +808,7 @@ class Reader:
             self.wrong(f"Brackets are nested more than {_MAX_DEPTH} deep. Use rules.")
 
     def alternatives(self) -> Expression:
-        """What stands between two ``|``, or some of that."""
+        """Read alternatives, separated by ``|``."""
         self.deepen()
         parts = [self.sequence()]
         while True:
@@ -824,7 +824,7 @@ class Reader:
         return parts[0] if len(parts) == 1 else Alternatives(tuple(parts))
 
     def sequence(self) -> Expression:
-        """What stands side by side."""
+        """Read a sequence."""
         parts: list[Expression] = []
         while True:
             back = self.at
@@ -841,7 +841,7 @@ class Reader:
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def is_end(self) -> bool:
-        """Whether nothing more of a sequence stands here."""
+        """Whether a sequence ends here."""
         return self.at >= len(self.text) or self.text[self.at] in "|);" or self._is_rule()
 
     def _is_rule(self) -> bool:
@@ -901,7 +901,7 @@ class Reader:
         return least, most
 
     def primary(self) -> Expression:
-        """A literal, a class, a rule, a token, or what stands in brackets."""
+        """Read a literal, a class, a rule, a token, or a group in brackets."""
         char = self.text[self.at : self.at + 1]
         if char == "(":
             opening = self.at

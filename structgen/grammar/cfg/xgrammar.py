@@ -102,7 +102,7 @@ class Reader(notation.Reader):
         return found
 
     def is_end(self) -> bool:
-        """Whether nothing more of a sequence stands here."""
+        """Whether a sequence ends here."""
         return self.peek("(=") or super().is_end()
 
     def repeated(self) -> Expression:
@@ -117,7 +117,7 @@ class Reader(notation.Reader):
         return Repeated(found, *times)
 
     def times(self) -> tuple[int, int | None] | None:
-        """How often what stands before may come; ``{2,-1}`` is how XGrammar writes ``{2,}``."""
+        """The counts of the preceding item; XGrammar writes ``{2,-1}`` for ``{2,}``."""
         found = _UNBOUNDED.match(self.text, self.at)
         if found is None:
             return super().times()
@@ -125,7 +125,7 @@ class Reader(notation.Reader):
         return int(found[1]), None
 
     def primary(self) -> Expression:
-        """A literal, a class, a rule, a macro, or what stands in brackets."""
+        """Read a literal, a class, a rule, a macro, or a group in brackets."""
         found = _MACRO.match(self.text, self.at)
         if found is None:
             return super().primary()

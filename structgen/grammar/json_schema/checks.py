@@ -187,7 +187,7 @@ def number(keyword: str, value: Any, place: HasPath) -> Decimal:
 
 
 def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
-    """Refuse strings that are no Unicode text: no token stands for half a surrogate pair."""
+    """Refuse strings that are no Unicode text: no token spells half a surrogate pair."""
     try:
         (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
     except UnicodeEncodeError as error:
@@ -202,7 +202,7 @@ def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
 
 
 def wrong(keyword: str, wanted: str, value: Any, place: HasPath, *inside: str) -> SchemaError:
-    """The error that ``keyword`` is not what it must be."""
+    """The error about a wrong value of ``keyword``."""
     path = place.at(keyword, *inside)
     return SchemaError(
         f"{keyword!r} must be {wanted}, at {path}; got {show(value)}.", path=path, keyword=keyword

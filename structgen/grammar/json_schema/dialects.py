@@ -92,7 +92,7 @@ def by_name(name: str) -> Dialect:
     """The dialect called ``name``.
 
     Raises:
-        OptionError: there is none.
+        OptionError: there is no such draft.
     """
     found = DIALECTS.get(name) if isinstance(name, str) else None
     if found is None:
@@ -126,7 +126,7 @@ def is_keyword(name: str) -> bool:
 
 
 def is_latest(uri: str) -> bool:
-    """Whether ``uri`` stands for whichever draft is the latest."""
+    """Whether ``uri`` means the latest draft."""
     return _LATEST.fullmatch(uri) is not None
 
 
@@ -184,14 +184,14 @@ _MAPS = frozenset(
 
 
 def subschemas(raw: Mapping[str, Any], path: str) -> list[tuple[Any, str]]:
-    """What stands under the keywords, of any draft, that hold schemas: each with its path."""
+    """The subschemas under all keywords, of any draft, that hold schemas, each with its path."""
     found: list[tuple[Any, str]] = []
     rewritten(raw, lambda part, *steps: found.append((part, child_path(path, *steps))))
     return found
 
 
 def rewritten(raw: Mapping[str, Any], rewrite: Callable[..., Any]) -> dict[str, Any]:
-    """A copy of a schema with what ``rewrite`` makes of each of its `subschemas`.
+    """A copy of a schema with ``rewrite`` applied to each of its `subschemas`.
 
     Args:
         raw: the schema.
@@ -215,9 +215,9 @@ _COMPOSED = ("allOf", "not", "if", "dependentSchemas", "unevaluatedProperties")
 def closed(schema: Any) -> Any:
     """A copy of a JSON Schema whose objects have no members but those that it names.
 
-    An object without ``additionalProperties`` may have any. Those who write such schemas want none,
-    and a model would write them until its limit. A schema in which others may speak of the same
-    object stays as it is.
+    An object without ``additionalProperties`` may have any. Authors of such schemas expect none,
+    and a model would write them until its limit. A schema stays as it is if others may apply to the
+    same object.
     """
     made = _copied(schema)
     found, waiting = [], [made]

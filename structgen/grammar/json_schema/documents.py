@@ -38,7 +38,7 @@ _INDEX = re.compile("[0-9]{1,9}")  # digits of other kinds, or thousands of them
 
 
 def hinted_steps(raw: Any) -> list[str]:
-    """The names by which a pointer may go on from ``raw``."""
+    """The names with which a pointer may continue from ``raw``."""
     found = raw.items() if isinstance(raw, Mapping) else ()
     return [name for name, value in found if isinstance(value, (Mapping, list, bool))]
 

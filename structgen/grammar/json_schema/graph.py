@@ -67,14 +67,14 @@ class Keys:
 
 
 class HasPath(Protocol):
-    """What can say where in the schema it stands."""
+    """An object that knows its place in the schema."""
 
     @property
     def path(self) -> str:
         """JSON path, for messages."""
 
     def at(self, *steps: str | int) -> str:
-        """The path of what is below."""
+        """The path of a part."""
 
 
 _NO_NAMES: dict[str, Any] = {}  # never changed

@@ -17,7 +17,7 @@ from .graph import ARRAY, FALSE, IN_PLACE, OBJECT, TRUE, Node, SchemaGraph, json
 
 
 def only_named(graph: SchemaGraph) -> SchemaGraph:
-    """``graph`` with closed objects: what is closed is a copy."""
+    """``graph`` with closed objects, which are copies."""
     closing = _Closing(graph.nodes)
     root = closing.copy(graph.root, is_value=True)
     closing.fill()

@@ -554,7 +554,7 @@ _IDENTIFIERS = ("$schema", "$id", "$anchor", "$dynamicAnchor")
 
 
 class KeywordReader:
-    """Reads schema objects into nodes; its `read` is to be given to a `Reader`.
+    """Reads schema objects into nodes; pass its `read` to a `Reader`.
 
     Args:
         format_assertion: whether ``format`` is enforced or an annotation.

@@ -214,7 +214,7 @@ class _Parser:
         )
 
     def group_kind(self, at: int) -> str:
-        """Read what follows an opening parenthesis; "" for a group, else ``= ! <= <!``."""
+        """Read the kind of a group after its parenthesis: "" for a group, else ``= ! <= <!``."""
         if not self.pattern.startswith("?", self.i):
             return ""
         for kind in ("=", "!", "<=", "<!"):
@@ -420,7 +420,7 @@ class _Parser:
         return int(digits, 16) if len(digits) == count and _HEX.issuperset(digits) else None
 
     def unicode_escape(self) -> int | None:
-        r"""What follows ``\u``: four digits (twice for a surrogate pair), or digits in braces."""
+        r"""Read the digits after ``\u``: four (twice for a surrogate pair), or some in braces."""
         if self.pattern.startswith("{", self.i):
             end = self.pattern.find("}", self.i)
             digits = self.pattern[self.i + 1 : end]

@@ -75,7 +75,7 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> ir.Regex:
     Args:
         pattern: the regular expression.
         flags: flags of ``re``; `re.DEBUG` and `re.UNICODE` change nothing.
-        lazy: whether lazy quantifiers are told apart, as `LazyRepeat`.
+        lazy: whether lazy quantifiers become `LazyRepeat`.
 
     Returns:
         A tree for the whole text, without the simplification of anchors at its edges.
