@@ -30,7 +30,7 @@ from .terminal import harmless, load, model_option
 
 
 def named_type(text: str) -> Any:
-    """Return what ``module:Name`` or ``file.py:Name`` stands for. The module's code is run.
+    """Return the object of ``module:Name`` or ``file.py:Name``. Runs the module's code.
 
     Modules are looked for in the current folder, too.
 
@@ -141,7 +141,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Form:
-    """What the options say of the output's form; the fields have their names."""
+    """The options of the output's form; the fields have their names."""
 
     schema: Path | None = None
     regex: str | None = None
@@ -153,7 +153,7 @@ class Form:
     indent: int | None = None
 
     def lowered(self) -> tuple[Any, dict[str, Any]]:
-        """The output type, or None for free text, and how JSON is to be written.
+        """The output type, or None for free text, and the options of JSON.
 
         Raises:
             OptionError: an option's value is wrong; it is named.
@@ -356,7 +356,7 @@ def prepare(
     think: int | None = None,
     **options: Any,
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
-    """The generator, prompt and search options that arguments ask for."""
+    """The generator, prompt and search options of the arguments."""
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
     # What can be wrong without a model is found before one is fetched.

@@ -204,7 +204,7 @@ def table(rows: Sequence[ModelInfo]) -> str:
 
 
 def facts(model: ModelInfo) -> str:
-    """What is known of one model, a line each."""
+    """The facts about one model, a line each."""
     many = {"mul": "many"}
     rows = (
         ("name", model.name),
@@ -248,7 +248,7 @@ def _choices(found: Mapping[str, ModelInfo | None]) -> str:
 
 
 def sizes(usage: Usage) -> str:
-    """What is on disk, the largest first."""
+    """The models on disk, the largest first."""
     rows = sorted(usage.models.items(), key=lambda row: -row[1])
     rows += [(f"{name} (unfinished)", taken) for name, taken in usage.unfinished.items()]
     rows.append(("(tables of tokenizers)", usage.arrays))
@@ -259,7 +259,7 @@ def sizes(usage: Usage) -> str:
 
 
 def checks(found: Sequence[Verified]) -> str:
-    """What a check found, with the cure."""
+    """The results of a check, with the fix."""
     lines = []
     for one in found:
         verdict = "damaged" if one.problems else "fine"

@@ -42,7 +42,7 @@ def load(name: str) -> structgen.TextModel:
 
 
 class Group(click.Group):
-    """Commands, and by what other names people look for them."""
+    """Commands, and other names that people try for them."""
 
     other_names: Mapping[str, str] = {}
 
@@ -67,7 +67,7 @@ _STEERS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def harmless(text: str, *, err: bool = False) -> str:
-    """A foreign text to print: on a terminal with escapes for what could steer it."""
+    """A foreign text to print; on a terminal, control characters are escaped."""
     if not (sys.stderr if err else sys.stdout).isatty():
         return text
     return _STEERS.sub(lambda found: printable(found[0]), text)
@@ -87,7 +87,7 @@ def text_in(file: str, shown: str) -> str:
 
 
 def bytes_in(file: str, shown: str) -> bytes:
-    """What is in a file, or comes from standard input, ``-``."""
+    """The bytes of a file, or of standard input, ``-``."""
     try:
         if file == "-":
             data = sys.stdin.buffer.read(MOST_BYTES + 1)

@@ -78,7 +78,7 @@ def write(
     """Write texts and their vectors, in the form ``"jsonl"``, ``"npy"`` or ``"parquet"``.
 
     Raises:
-        OptionError: it is to be Parquet, and pyarrow is not installed.
+        OptionError: the file is Parquet, and pyarrow is not installed.
     """
     if form == "npy":
         np.save(target, vectors)

@@ -219,7 +219,7 @@ class Answers(Mapping[str, Any], Generic[T]):
 
     @property
     def abstained(self) -> tuple[str, ...]:
-        """The questions of which the model is not sure enough."""
+        """The questions whose answers are not sure enough."""
         return tuple(name for name, answer in self._answers.items() if answer.abstained)
 
     def _without_signal(self, names: Collection[str]) -> Answers[T]:

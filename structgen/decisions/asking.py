@@ -234,7 +234,7 @@ _T = TypeVar("_T", bound="Texts | _Prior")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a model is asked: see `Decider`."""
+    """How to ask a model: see `Decider`."""
 
     template: PromptTemplate | None = None
     debias: str | None = None
@@ -257,7 +257,7 @@ class Settings:
         check_share(self.tolerance, "tolerance", is_open=True)
 
     def debias_of(self, question: Question) -> str:
-        """What is done about the bias of a question."""
+        """How to correct the bias of a question."""
         return self.debias or DEBIAS_OF_KIND[question.kind]
 
 
@@ -301,7 +301,7 @@ class Asker:
 
     Attributes:
         model: the model.
-        template: how it is asked.
+        template: the prompt template.
     """
 
     def __init__(self, model: Model, settings: Settings) -> None:
@@ -365,7 +365,7 @@ class Asker:
         return self._reading(state, question).token_ids
 
     def fingerprint(self, question: Question) -> str:
-        """A digest of all that changes a question's distribution, but for the state."""
+        """A digest of all that changes a question's distribution, except the state."""
         settings = self._settings
         debias = settings.debias_of(question)
         told = [(label.text, label.description) for label in question.labels]

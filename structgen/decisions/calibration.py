@@ -169,8 +169,8 @@ class Calibration:
 
     Attributes:
         temperature: above 1 the model was too sure, below 1 not sure enough.
-        bias: what is added to the logarithm of each label's probability, in the question's order;
-            zeros where none was fitted.
+        bias: added to the logarithm of each label's probability, in the question's order; zeros if
+            not fitted.
         before: how good the probabilities were.
         after: how good they are with it: each fifth of the examples by a fit on the
             others, so this is what to expect of new ones.

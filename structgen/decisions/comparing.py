@@ -94,7 +94,7 @@ class Comparer:
         return Found(found, {}, usage, trace, bound, vector)
 
     def fingerprint(self, question: Question) -> str:
-        """A digest of all that changes a question's distribution, but for the state."""
+        """A digest of all that changes a question's distribution, except the state."""
         told = [(label.text, label.description) for label in question.labels]
         given = [
             *(self.embedder.name, self.embedder.dimensions, self._sharpness, _SENTENCES),
@@ -107,7 +107,7 @@ class Comparer:
         return np.array(self.embedder.tokenize([state])[0], np.int32)
 
     def vector(self, state: str) -> tuple[Floats, Usage]:
-        """The vector of a state, and what that took. It is run alone: neighbours change rounding.
+        """The vector of a state, and its usage. It runs alone: neighbours change rounding.
 
         Raises:
             PromptError: it is longer than the embedder takes.

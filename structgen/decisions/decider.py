@@ -103,7 +103,7 @@ class Request:
 
     @classmethod
     def of(cls, questions: Any, abstain_below: Any, default: Thresholds = None) -> Request:
-        """Check what a caller asked.
+        """Check the caller's questions.
 
         Args:
             questions: by name, or a class.
@@ -147,7 +147,7 @@ _MOST_QUESTIONS = 256
 
 @final
 class Signals:
-    """What a decider has seen of each question, to warn once where its answers carry no signal.
+    """Statistics of each question, to warn once if its answers carry no signal.
 
     Safe to share by threads. It changes no answer of a single call: what ran before does not count.
     """
@@ -492,7 +492,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         return texts, right
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write how it asks, and what it has learned, to a JSON file: all but the model."""
+        """Write the settings and calibrations, everything but the model, to a JSON file."""
         saved = SavedDecider(self._settings, self.abstain_below, self.calibrations)
         write(path, _FORMAT, asdict(saved))
 
@@ -503,8 +503,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """Make a decider of a file of `save`, and of the model (and embedder) that it had.
 
         Args:
-            path: the file; or a folder of them, whose deciders are to differ only in what they have
-                learned.
+            path: the file; or a folder of files that differ only in their calibrations.
             model: as for the constructor.
             embedder: the same.
 

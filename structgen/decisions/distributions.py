@@ -32,8 +32,7 @@ class Distribution:
         values: float64 ``[n]``, of sum 1.
         low: float64 ``[n]``, the least that each can be.
         high: float64 ``[n]``, the most.
-        mass: what of the model's own distribution fell on the labels, of those not looked at
-            nothing.
+        mass: the part of the model's own distribution on the labels that were looked at.
     """
 
     values: Floats

@@ -266,8 +266,8 @@ def questions_in(model_class: Any) -> dict[str, Question]:
     """Return the questions of a class: its fields' names and what each asks.
 
     A field of ``bool`` is a `Predicate`; of a ``Literal``, an ``Enum`` or a union of these a
-    `Choice`. What is asked is the field's description, else its title or its name in words. The
-    names are those under which the class takes its fields: an alias where there is one.
+    `Choice`. The question is the field's description, else its title or its name in words. Names
+    are the aliases of fields, if they have one.
 
     Raises:
         OptionError: a field is of another type; the error names it.

@@ -43,7 +43,7 @@ class PromptTemplate:
             ``Answer:``.
         ends: texts that end a label which is the beginning of another. The end of the output
             always does.
-        no_state: stands for the state where a model is asked for what it answers without one.
+        no_state: replaces the state when the model is asked without one.
     """
 
     text: str

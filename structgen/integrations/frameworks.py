@@ -158,7 +158,7 @@ def details_of(choice: Choice) -> dict[str, Any]:
 
 
 class Growing:
-    """What the chunks that came so far make together, of a request for one answer.
+    """The sum of the chunks so far, of a request for one answer.
 
     Attributes:
         choice: the answer.

@@ -71,7 +71,7 @@ def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     """The messages of a chat.
 
     Raises:
-        OptionError: one has what no model that reads texts can be shown.
+        OptionError: a message has content that a text model cannot read.
     """
     return frameworks.joined(told for message in messages for told in _told(message))
 
@@ -136,7 +136,7 @@ class Pieces:
         self._model = ""
 
     def of(self, chunk: ChatChunk) -> Iterator[StreamingChunk]:
-        """What a chunk says: nothing, or a piece."""
+        """The pieces of a chunk: none or one."""
         self._made.add(chunk)
         self._model = chunk.model
         for choice in chunk.choices:
@@ -408,7 +408,7 @@ class StructgenGenerator(Loading):
         """Answer a prompt.
 
         Args:
-            prompt: what the user says.
+            prompt: the user's message.
             system_prompt: instead of the component's.
             streaming_callback: instead of the component's.
             generation_kwargs: beside the component's, and before them.

@@ -78,7 +78,7 @@ def chat_of(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
     """The messages of a chat.
 
     Raises:
-        OptionError: one has what no model that reads texts can be shown.
+        OptionError: a message has content that a text model cannot read.
     """
     return frameworks.joined(_told(message) for message in messages)
 
@@ -184,7 +184,7 @@ class Pieces:
         self._made = frameworks.Growing()
 
     def of(self, chunk: ChatChunk) -> Iterator[ChatGenerationChunk]:
-        """What a chunk says: nothing, or a piece."""
+        """The pieces of a chunk: none or one."""
         self._made.add(chunk)
         if chunk.usage is not None:  # after all choices
             usage = usage_of(chunk.usage)
@@ -409,7 +409,7 @@ class ChatStructgen(BaseChatModel):
         reasoning_effort: how much.
         model_kwargs: any other fields of `structgen.runner.ChatRequest`. A call takes all of them
             by name, too.
-        streaming: whether to stream also where nobody reads a stream but callbacks.
+        streaming: whether to stream even if only callbacks read the stream.
         max_retries: taken for the sake of programs that set it; nothing is sent twice.
         api_key: taken for their sake, too; there is no server.
     """
@@ -558,7 +558,7 @@ class ChatStructgen(BaseChatModel):
             kwargs: further fields of the request, such as ``parallel_tool_calls``.
 
         Raises:
-            OptionError: ``tool_choice`` names no tool, or asks for a call of none.
+            OptionError: ``tool_choice`` names no tool, or requires a call without tools.
         """
         if not tools and tool_choice not in (None, False, "auto", "none"):
             raise ours.OptionError(
@@ -611,7 +611,7 @@ class ChatStructgen(BaseChatModel):
         messages: list[BaseMessage],
         tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool] | None = None,
     ) -> int:
-        """Return how many tokens a history has, with the chat template and what it says of tools.
+        """Return how many tokens a history has, with the chat template and its text about tools.
 
         One that the assistant's message ends, as parts of histories may, counts with a short
         message of the user's after it.

@@ -68,7 +68,7 @@ def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     """The messages of a chat.
 
     Raises:
-        OptionError: one has what no model that reads texts can be shown.
+        OptionError: a message has content that a text model cannot read.
     """
     return frameworks.joined(_told(message) for message in messages)
 
@@ -224,7 +224,7 @@ class StructgenLLM(FunctionCallingLLM):
         seed: with the same seed and fields, the same answer.
         stop: texts that end an answer.
         timeout: most seconds.
-        context_window: most tokens of prompt and answer; None: the model is asked, and so loaded.
+        context_window: most tokens of prompt and answer; None: loads the model to find out.
         additional_kwargs: any other fields of `structgen.runner.ChatRequest`. A call takes all of
             them by name, too.
     """
@@ -251,7 +251,7 @@ class StructgenLLM(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """What the model is."""
+        """The facts about the model."""
         if self.context_window is None:
             self.context_window = self._runner(self.model).max_sequence_length(self.model)
         return LLMMetadata(
@@ -421,7 +421,7 @@ class StructgenLLM(FunctionCallingLLM):
         error_on_no_tool_call: bool = True,
         **kwargs: Any,
     ) -> list[ToolSelection]:
-        """Return the calls of an answer; of a piece of it what is there of their arguments.
+        """Return the calls of an answer; for a piece of a stream, their arguments so far.
 
         Raises:
             ValueError: there are none, and ``error_on_no_tool_call`` says that this is wrong.
@@ -449,7 +449,7 @@ class StructgenLLM(FunctionCallingLLM):
     ) -> Any:
         """Answer with an instance of a class, by mask; its validators may still refuse it.
 
-        The answer is JSON, also where ``pydantic_program_mode`` asks for a call.
+        The answer is JSON, even if ``pydantic_program_mode`` requests a call.
         """
         messages = self._get_messages(prompt, **prompt_args)
         return _value(output_cls, self.chat(messages, **_formed(output_cls, llm_kwargs)))

@@ -57,7 +57,7 @@ _Numbers: Any = create_model(
 
 
 class StructgenOptions(_Numbers):  # type: ignore[misc] # made when it is imported
-    """What a prompt may be given, with ``-o name value``."""
+    """The options of a prompt: ``-o name value``."""
 
     stop: str | list[str] | None = Field(default=None, description="Texts that end the answer")
     regex: str | None = Field(
@@ -159,7 +159,7 @@ class _Answer:
         return self._made.choice.message.tool_calls or ()
 
     def events(self, chunk: ChatChunk) -> Iterator[Any]:
-        """What a chunk adds."""
+        """The events of a chunk."""
         event = llm.parts.StreamEvent
         self._made.add(chunk)
         for choice in chunk.choices:
@@ -188,7 +188,7 @@ class _Answer:
             )
 
     def end(self) -> None:
-        """Tell llm of the calls, and its log of the rest."""
+        """Report the calls to llm, and the rest to its log."""
         self._response.response_json = self._ended
         for call in self._calls:
             arguments = json.loads(call.function.arguments)
@@ -294,13 +294,13 @@ def _names(task: str, default: str) -> list[str]:
 
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
-    """Tell llm of the text models that are here."""
+    """Register the installed text models with llm."""
     for name in _names("generate", models.DEFAULT):
         register(StructgenModel(name), AsyncStructgenModel(name))
 
 
 @llm.hookimpl
 def register_embedding_models(register: Callable[..., None]) -> None:
-    """Tell llm of the embedders that are here."""
+    """Register the installed embedders with llm."""
     for name in _names("embed", _DEFAULT_EMBEDDER):
         register(StructgenEmbeddingModel(name))

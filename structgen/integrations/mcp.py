@@ -378,7 +378,7 @@ class Tool:
         takes: the class of its arguments.
         returns: the class of its result.
         call: asks the Runner.
-        names: what the tool calls fields of the Runner's: of several that which is given.
+        names: the tool's names of the Runner's fields; of several, the one that is given.
     """
 
     name: str
@@ -532,7 +532,7 @@ async def called(
     """The result of a tool.
 
     Args:
-        runner: is asked.
+        runner: the Runner.
         tool: the tool.
         known: the models that it may ask.
         given: the arguments.

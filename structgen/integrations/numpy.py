@@ -114,7 +114,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 
 def check_temperatures(grammar: ir.Grammar) -> None:
-    """Raise for a grammar with a ``temperature=`` of its rules: who samples does not ask for it.
+    """Raise for a grammar whose rules have a ``temperature=``: other engines would ignore it.
 
     Raises:
         UnsupportedFeature: it has one.
@@ -179,8 +179,8 @@ class Sequences:
     def masks(self, ids: Ids, width: int) -> npt.NDArray[np.int32]:
         """The masks of the next tokens.
 
-        A row whose output has ended allows the ends of sequences only: an engine that goes on
-        with the others of a batch writes padding there whatever it chooses.
+        A row whose output has ended allows only the ends of sequences: an engine that continues the
+        other rows writes padding there in any case.
 
         Args:
             ids: ``[rows, length]``, prompt and output so far.

@@ -113,8 +113,8 @@ class StructgenProvider(Provider[Runner]):
     """A Runner, as pydantic-ai's models take one.
 
     Args:
-        runner: with the models. None: one of its own, to which models are added by their names,
-            and unloaded when the last agent or model is left that was entered with ``async with``.
+        runner: the Runner of the models. None: one of its own, which adds models by name, and
+            unloads them when the last agent or model leaves its ``async with``.
     """
 
     def __init__(self, runner: Runner | None = None) -> None:
@@ -139,7 +139,7 @@ class StructgenProvider(Provider[Runner]):
 
     @staticmethod
     def model_profile(model_name: str) -> ModelProfile | None:
-        """What a model can do."""
+        """The capabilities of a model."""
         return PROFILE
 
     def know(self, model_name: str) -> None:
@@ -632,7 +632,7 @@ class StructgenModel(Model[Runner]):
 
     @property
     def runner(self) -> Runner:
-        """The Runner that is asked."""
+        """The Runner."""
         return self._provider.client
 
     @property

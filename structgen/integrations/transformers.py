@@ -54,9 +54,9 @@ def vocabulary(tokenizer: Any, model: Any = None, size: int | None = None) -> Vo
 class StructgenLogitsProcessor:
     """Rules out every token that a constraint does not allow. Not shared between threads.
 
-    It has to be the last of a list. Prompts may be padded on the left; they are not read. It may be
-    used for one call of ``generate`` after the other; ids that repeat an earlier prompt and the
-    beginning of its output go on with that output.
+    It must be the last of a list. Prompts may be padded on the left; they are not read. You may use
+    it for several calls of ``generate``; ids that repeat an earlier prompt and the beginning of its
+    output continue that output.
 
     Args:
         constraint: one for all sequences, or a list with one for each prompt.

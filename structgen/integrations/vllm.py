@@ -48,7 +48,7 @@ def arguments(
     max_tokens: int | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """What a request says to have an output type: entries of its extra arguments.
+    """Return the extra arguments of a request that set its output type.
 
     Args:
         output_type: the type, as in `structgen.compile`, or a `Constraint`.
@@ -84,14 +84,14 @@ def arguments(
 
 
 class Asked(NamedTuple):
-    """What the arguments of a request say: the bytes of a constraint, and a budget."""
+    """The parsed arguments of a request: the bytes of a constraint, and a budget."""
 
     data: bytes
     budget: int | None
 
 
 def check(extra: Mapping[str, Any] | None) -> Asked | None:
-    """What the arguments of a request say; None: nothing, it has no output type.
+    """Parse the arguments of a request; None: it has no output type.
 
     Raises:
         ValueError: they cannot be read.

@@ -75,8 +75,8 @@ def path(
             ONNX file). A local folder comes first.
         progress: told how fetching goes; by default it is shown on standard error. Nothing is shown
             when there is nothing to fetch.
-        task: what the model is to do; one that does something else is not fetched. None: a
-            repository's language model, or the embedder of one that has none.
+        task: the model's task; models for another task are not fetched. None: a repository's
+            language model, or else its embedder.
         target: what weights of the catalogue that have to be converted are converted for: see
             `convert`. For each target the cache holds a folder of its own.
         dtype: how these are rounded: see `convert`. For each the cache holds one, too.
@@ -106,9 +106,9 @@ def check(
         task: as in `path`.
 
     Raises:
-        ModelNotFound: it is no model's folder, nor in the catalogue, nor what a repository can be
-            called; or the catalogue's model does something else. Whether there is such a
-            repository is not asked.
+        ModelNotFound: it is no model's folder, not in the catalogue, and no possible name of a
+            repository; or the catalogue's model has another task. Does not ask whether such a
+            repository exists.
         OptionError: the name is neither a str nor a path.
 
     Cost: a few looks at the disk.
@@ -183,7 +183,7 @@ def pull(
 
     Cost: the default model downloads 93 MB (98 from the hub) and takes 0.4 GB on disk while it is
     being converted; the default embedder downloads 104 MB, of which it keeps 23.
-    Two processes that want the same model fetch it once.
+    Two processes that need the same model fetch it once.
     """
     _check_known(name)
     entry = catalogue.ENTRIES.get(name)

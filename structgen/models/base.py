@@ -119,7 +119,7 @@ class TokenBatch(Protocol):
 
 
 class KnownModel(Protocol):
-    """What is known of a text model, wherever it runs."""
+    """The facts about a text model, wherever it runs."""
 
     @property
     def name(self) -> str:
@@ -198,7 +198,7 @@ class Model(KnownModel, Protocol):
 
     @property
     def draft(self) -> DraftModel | None:
-        """The model that guesses what this one writes, if it was loaded with one."""
+        """The draft model, if it was loaded with one."""
 
     @property
     def most_rows(self) -> int:
@@ -218,8 +218,7 @@ class Model(KnownModel, Protocol):
             rows: int32 ``[n]`` each, of any lengths; at most `most_rows`.
             room: most tokens that any row will have.
             adapter: name of the adapter to run with; None: the model as it is.
-            allowed: what the first call of `TokenBatch.likeliest` will be given, if that comes
-                next.
+            allowed: the argument of the first `TokenBatch.likeliest`, if that comes next.
 
         Returns:
             None where these rows cannot be run together.
@@ -286,7 +285,7 @@ have a pass; what it returns is its result."""
 
 
 class GivenUp(Exception):
-    """Whoever asked wants no answer any more."""
+    """The caller has given up."""
 
 
 def run_passes(work: Passes[T], give_up: Callable[[], bool] | None = None) -> T:

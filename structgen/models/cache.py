@@ -104,7 +104,7 @@ def masked(graph: Path) -> Path:
 
 
 def has_mask(graph: Path) -> bool:
-    """Whether there is such a file, and the graph is the one that it was made of.
+    """Whether such a file exists and belongs to this graph.
 
     Never of a graph with its weights inside.
     """
@@ -147,7 +147,7 @@ class Installed(NamedTuple):
     Attributes:
         name: the name it was fetched by.
         folder: where it is.
-        bytes: what it takes on disk.
+        bytes: its size on disk.
     """
 
     name: str
@@ -314,7 +314,7 @@ def install(name: str, source: Path, origin: str, commit: str = "") -> Path:
 
 
 def nearest() -> Path:
-    """The cache's folder, or the one of those above it that is there."""
+    """The cache's folder, or the nearest existing folder above it."""
     return next(folder for folder in (root(), *root().parents) if folder.exists())
 
 

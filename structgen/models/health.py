@@ -67,7 +67,7 @@ def instructions() -> set[str] | None:
 
 
 def memory() -> int | None:
-    """Bytes of memory, or of what a container may use."""
+    """Bytes of memory, or of the container's limit."""
     total = _meminfo("MemTotal")
     limit = _text(_CGROUP / "memory.max").strip()
     found = [number for number in (total, int(limit) if limit.isdigit() else None) if number]
@@ -310,7 +310,7 @@ def recommend(task: str = "extract") -> ModelInfo | None:
             ``"transcribe"`` or ``"embed"``.
 
     Returns:
-        What is known of the model; None: no model for this task fits.
+        The facts about the model; None: no model for this task fits.
 
     Raises:
         OptionError: the task is not known.

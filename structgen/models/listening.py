@@ -136,7 +136,7 @@ class Listening:
         return self._window._replace(samples=rest / np.float32(_LOUDEST))
 
     def add(self, heard: Heard) -> Sequence[Segment]:
-        """Take what was heard in the window; its segments with their times in the sound."""
+        """Add the transcript of the window; return its segments with their times in the sound."""
         start = self._at / RATE
         found = [
             replace(one, start=start + one.start, end=start + one.end) for one in heard.segments
@@ -148,7 +148,7 @@ class Listening:
 
     @property
     def transcript(self) -> Transcript:
-        """What was heard so far."""
+        """The transcript so far."""
         text = "".join(one.text for one in self._segments).strip()
         seconds = len(self._samples) / RATE
         return Transcript(text, self._window.language or "en", seconds, tuple(self._segments))

@@ -32,7 +32,7 @@ def remedy(folder: Path) -> str:
 
 
 def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
-    """What is wrong with a folder, and what to do: of a folder in the cache, fetch it again."""
+    """The error about a folder with the fix: fetch a folder of the cache again."""
     says = " ".join(lack.says for lack in lacking)
     if cache.name_of(folder) is not None:
         return f"{says} {remedy(folder)}"
@@ -46,7 +46,7 @@ def in_short(error: Exception) -> str:
 
 @contextmanager
 def panics_told(file: Path, kind: type[ModelError] = ModelError) -> Iterator[None]:
-    """Tell of the end of a call of ``tokenizers`` on a file that lies to it.
+    """Explain a panic of ``tokenizers`` on a file with false contents.
 
     That is no `Exception`, and would end more than the call.
 

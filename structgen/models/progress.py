@@ -61,8 +61,7 @@ def has_bars() -> bool:
 def late(progress: Progress | None) -> Iterator[Progress]:
     """The caller's callback, or a bar in a terminal or notebook once the work has taken a second.
 
-    Where there can be no bar nothing is shown: work that is asked for a hundred times a
-    minute must not fill a log.
+    Without a bar nothing is shown: frequent work must not fill a log.
     """
     if progress is not None:
         yield progress

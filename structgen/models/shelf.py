@@ -91,7 +91,7 @@ class Usage:
         models: each model, by name.
         unfinished: what interrupted fetches left, by name.
         arrays: what was computed about tokenizers.
-        free: what the disk has left.
+        free: free space on the disk.
     """
 
     folder: Path
@@ -141,7 +141,7 @@ def info(name: str) -> ModelInfo:
 
 
 def usage() -> Usage:
-    """Return what the cache takes on disk. Cost: one walk over its files."""
+    """Return the size of the cache on disk. Cost: one walk over its files."""
     top = root()
     partial = top / "partial"
     unfinished = sorted(partial.iterdir()) if partial.is_dir() else []

@@ -74,7 +74,7 @@ _MARKERS = (
 
 
 def texts(knows: Callable[[str], bool]) -> list[str]:
-    """What the forward pass reads: a conversation, JSON and code, about 100 tokens together.
+    """The texts of the forward pass: a conversation, JSON and code, about 100 tokens together.
 
     Args:
         knows: whether a text is a token. A chat model's activations are largest on the tokens that

@@ -350,7 +350,7 @@ def understood(path: Path) -> Iterator[None]:
 
 
 class Checkpoint(ABC):
-    """A trained model on disk, opened and checked. Everything is read when it is asked for.
+    """A trained model on disk, opened and checked. Everything is read on first use.
 
     A kind of file says what its tensors are called, and how it reads the rest.
 

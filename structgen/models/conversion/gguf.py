@@ -115,7 +115,7 @@ class _Stored(NamedTuple):
 
 
 class GgufFile(Tensors[_Stored]):
-    """An opened GGUF file. Its metadata are read at once, and tensors when they are asked for.
+    """An opened GGUF file. Its metadata are read at once, tensors on first use.
 
     Args:
         path: the file.
@@ -509,8 +509,8 @@ class GgufCheckpoint(Checkpoint):
 
     Args:
         path: the file.
-        context_length: positions that the converted model is to have; None: what the file says, or
-            of a model with two sets of frequency factors, what its short ones are for.
+        context_length: positions of the converted model; None: the file's, or with two sets of
+            frequency factors, the length for the short ones.
 
     Raises:
         ConversionError: no GGUF file, a damaged one, another architecture, and as `Checkpoint`.

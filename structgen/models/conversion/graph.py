@@ -262,7 +262,7 @@ HIDDEN_STATES = "hidden_states"
 
 
 def save_masked(model: ir.Model, size: int, plain: Path) -> Path:
-    """Write a model with a mask beside the file that has it without, of which it holds the digest.
+    """Write a graph with a mask beside the plain one, whose digest it holds.
 
     Args:
         model: the model, which is given the mask.
@@ -343,7 +343,7 @@ class GraphBuilder:
         shape: the model's hyperparameters.
         folder: where ``model.onnx.data`` grows while the graph does, so that no more than one
             matrix is in memory.
-        target: what the model is to run on. ``"cuda"``: numbers between the operators, scales and
+        target: the device. ``"cuda"``: numbers between the operators, scales and
             the cache have 16 bits, as the builder chooses there.
     """
 

@@ -145,7 +145,7 @@ def write_encoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> N
 
 
 def write_decoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> None:
-    """Write the graph that reads tokens, with what the encoder gave, and scores the next ones."""
+    """Write the graph that reads tokens with the encoder's output, and scores the next ones."""
     graph = _Graph(tensors, config, "decoder")
     ids = graph.given("input_ids", _INT32, "batch_size", "sequence_length")
     layers = range(int(config["decoder_layers"]))

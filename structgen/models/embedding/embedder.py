@@ -64,8 +64,8 @@ class Ranked:
 
     Attributes:
         index: which document, from 0.
-        score: the model's own number for it and the query; larger is better. What it means
-            depends on the model: as a rule a logit, from below 0 to above.
+        score: the model's own number for it and the query; larger is better. Its scale depends on
+            the model: usually a logit, below or above 0.
     """
 
     index: int
@@ -112,7 +112,7 @@ def check_options(on_truncation: str, batch_tokens: int) -> None:
 
 
 def checked_texts(texts: Any) -> Iterator[str]:
-    """The texts, each of which is a str; one text by itself is the only one.
+    """Return the texts, each a str; a single text becomes a list of one.
 
     Raises:
         OptionError: as soon as one is not.
@@ -227,7 +227,7 @@ class Embedder:
         dimensions: numbers of a vector; None for a cross-encoder, or where the graph does not say.
         max_length: most tokens of a text; None: no bound is known.
         pooling: how the vectors of tokens become one; None where the graph does so itself.
-        prompts: what the model wants before a text, for each kind of text.
+        prompts: the model's prompts, for each kind of text.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class Embedder:
         return [list(one.ids) for one in self._known_tokenizer().encode(list(checked_texts(texts)))]
 
     def detokenize(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of tokens, as far as the tokenizer can give it back.
+        """Return the text of tokens, if the tokenizer can restore it.
 
         Raises:
             ModelError: as for `tokenize`.
@@ -438,7 +438,7 @@ class Embedder:
         vectors by their cosine, with its prompts for queries and documents if it has any.
 
         Args:
-            query: what is asked.
+            query: the question.
             documents: what may answer it.
             top_k: keep so many; None: all.
             on_truncation: as in `embed`.

@@ -230,7 +230,7 @@ class TextModel:
 
         Args:
             messages: the chat.
-            tools: tools as in OpenAI's API, for templates that tell the model of them.
+            tools: tools as in OpenAI's API, for templates that describe them.
 
         Raises:
             PromptError: the model has no chat template, or the template refuses these messages.
@@ -423,8 +423,8 @@ class TextModel:
     ) -> Passes[FloatArray]:
         """The vectors of texts in tokens, pass by pass. Raises as `embed`.
 
-        Texts are run one after the other and each is pooled at once, so that little is in memory;
-        ``done`` is told how many are.
+        Texts run one after the other, and each is pooled at once, to save memory; ``done`` is
+        called with the number of finished texts.
         """
         # Imported late: the other runtime's package, which generating does not need.
         from structgen.models.embedding import pooling as pools
@@ -494,7 +494,7 @@ class TextModel:
     def listening(
         self, audio: Audio, prompt: str = "", temperature: float = 0.0
     ) -> Passes[Listening]:
-        """The windows of a sound, none of them heard yet. Args and raises as `transcribe`."""
+        """The windows of a sound, before the first. Args and raises as `transcribe`."""
         if not isinstance(self.reader, Whisper):
             error = ModelError(f"{self.name} transcribes nothing. {_THOSE_THAT_HEAR}")
             error.lacks = "transcripts"

@@ -64,7 +64,7 @@ def load(
         options: as of `structgen.load`, and so are errors; ``draft_model`` is a folder, or a loaded
             model.
         meanwhile: called with the vocabulary while the system reads the weights from disk.
-        kind: the class of what is returned.
+        kind: the class of the returned model.
 
     Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
     """
@@ -234,7 +234,7 @@ def from_onnx_genai(
 ) -> ModelT:
     """Wrap a model and a tokenizer that are already loaded; see `structgen.from_onnx_genai`.
 
-    ``kind`` is the class of what is returned.
+    ``kind`` is the class of the returned model.
 
     Cost: with neither ``folder`` nor ``vocabulary`` 0.3 s at 49k tokens, 0.7 s at 262k.
     """

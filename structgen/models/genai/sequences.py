@@ -89,7 +89,7 @@ class LiveSequence:
         chosen: the token that the runtime has written after them.
         mask: the mask, if the graph has one.
         is_running: whether a pass began and has not ended, also by an error.
-        rewinds: whether the runtime can take tokens back; else it begins anew.
+        rewinds: whether the runtime can take tokens back; else it starts again.
         media: the pictures and sounds of its first tokens, which are one pass.
     """
 
@@ -129,7 +129,7 @@ class LiveSequence:
 
     @property
     def reusable_ids(self) -> TokenIds:
-        """The tokens that another call may go on from, int32 ``[n]``."""
+        """The tokens that another call may continue, int32 ``[n]``."""
         return self.ids[0, : min(self.exact, self.valid)]
 
     @property
@@ -369,7 +369,7 @@ class TextSequence:
 
 @dataclass(frozen=True, slots=True)
 class PoolInfo:
-    """What a `SequencePool` holds and has done.
+    """The statistics of a `SequencePool`.
 
     Attributes:
         sequences: kept and not in use.
@@ -494,7 +494,7 @@ class SequencePool:
                 self._kept.pop(0).free()
 
     def clear(self, key: Hashable = None) -> None:
-        """Free what is kept. Sequences in use are kept again when they are given back.
+        """Free the pooled sequences. Sequences in use return to the pool later.
 
         Args:
             key: free those with this key only; None: all.
@@ -507,7 +507,7 @@ class SequencePool:
 
     @property
     def info(self) -> PoolInfo:
-        """What it holds and has done."""
+        """Its statistics."""
         with self._lock:
             return PoolInfo(len(self._kept), self._n_bytes(), self._calls, self._hits, self._reused)
 

@@ -48,7 +48,7 @@ def check(folder: Path, template: str | None) -> None:
 
     Args:
         folder: of a model.
-        template: what is used instead of the folder's own.
+        template: replaces the folder's own.
 
     Raises:
         ModelError: they end the process that uses them, or take too much of its time or memory.
