@@ -194,7 +194,7 @@ class Parts(AbstractContextManager["Parts"]):
         """Where the parts end that follow each other from the first row; the rest is removed."""
         ends: list[int] = []
         for path in sorted(self.folder.iterdir()):
-            if path.name.startswith(".part-"):  # was being written
+            if path.name.startswith((".part-", ".job.json.")):  # was being written
                 path.unlink()
             elif (named := _NAME.fullmatch(path.name)) is not None:
                 first, end, digest = int(named[1]), int(named[2]), named[3]

@@ -230,9 +230,14 @@ class Files:
         except OSError as error:
             raise OptionError(f"No files can be kept in {self.folder}: {error.strerror}.") from None
 
+        # A server was killed while it wrote, or before it had removed what it no longer needs.
         for path in (*self.folder.glob("*/file-*.data"), *self.folder.glob("*/.*-*.*.*")):
-            if not path.with_suffix(".json").exists():  # a server was killed while it wrote
+            if not path.with_suffix(".json").exists():
                 path.unlink(missing_ok=True)
+        for path in self.folder.glob("*/batch-*.parts"):
+            batch = _read(path.with_suffix(".json"))
+            if batch is not None and not is_under_way(batch):
+                shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Let another server use the folder."""
@@ -253,15 +258,17 @@ class Files:
             ApiError: the owner has too many, or too much.
         """
         self._check_room(owner, len(data))
-        return self.keep(owner, [data], name, "batch")
+        return self.keep(owner, secrets.token_hex(12), [data], name, "batch")
 
-    def keep(self, owner: str, lines: Iterable[bytes], name: str, purpose: str) -> dict[str, Any]:
-        """Keep a file for which there is room.
+    def keep(
+        self, owner: str, id_: str, lines: Iterable[bytes], name: str, purpose: str
+    ) -> dict[str, Any]:
+        """Keep a file for which there is room, in place of one of the same id.
 
         Raises:
             ApiError: it cannot be written.
         """
-        id_ = f"file-{secrets.token_hex(12)}"
+        id_ = f"file-{id_}"
         size = self._put(self.content(owner, id_), lines)
         about = {
             "id": id_,
@@ -637,22 +644,27 @@ class Batches:
         lines, problem = self._lines(owner, batch)
         batch |= {"status": "in_progress", "in_progress_at": int(time.time())}
         batch["request_counts"]["total"] = lines.total or 0
-        files.note(owner, batch)
-        if batch["status"] == "cancelling":
-            asking.stop()
-        room, failed, noted = files.room(owner), batch["request_counts"]["failed"], -math.inf
+        room, counts, noted = files.room(owner), batch["request_counts"], -math.inf
 
         def go_on(job: Job) -> None:
             nonlocal noted
             if asking.n_bytes > room:
                 raise _Full
-            done, n_failed = job.first + job.n_rows, min(failed, job.first) + job.n_errors
-            batch["request_counts"] |= {"completed": done - n_failed, "failed": n_failed}
+            n_failed = failed + job.n_errors
+            counts.update(completed=job.first + job.n_rows - n_failed, failed=n_failed)
             if time.monotonic() - noted > _NOTED:
                 noted = time.monotonic()
                 files.note(owner, batch)
 
         with Parts(files.parts(owner, id_), "jsonl", {"file": batch["input_file_id"]}) as parts:
+            if parts.n_done != counts["completed"] + counts["failed"]:
+                # A server that was killed had noted answers that it had not yet written.
+                failed = sum(outcome(json.loads(one))[0] is not None for one in parts.lines())
+                counts.update(completed=parts.n_done - failed, failed=failed)
+            failed = counts["failed"]
+            files.note(owner, batch)
+            if batch["status"] == "cancelling":
+                asking.stop()
             turn = _Turn(
                 lines, parts.n_done, lambda: any(one[0] != owner for one in [*self._waiting])
             )
@@ -715,8 +727,10 @@ class Batches:
             made = lines(is_good)
             if (first := next(made, None)) is not None:
                 title = f"{batch['id']}_{name}.jsonl"
+                # The same id again for a batch that ends twice: a server is killed, a disk is full.
+                id_ = hashlib.sha256(title.encode()).hexdigest()[:24]
                 whole = itertools.chain([first], made)
-                file = self._files.keep(owner, whole, title, "batch_output")
+                file = self._files.keep(owner, id_, whole, title, "batch_output")
                 batch[f"{name}_file_id"] = file["id"]
         batch["request_counts"] |= {"completed": counts[True], "failed": counts[False]}
 

@@ -460,6 +460,13 @@ def test_who_only_asks_leaves_nothing(tmp_path: Path) -> None:
 def test_what_a_killed_server_left_takes_no_room(tmp_path: Path) -> None:
     files = Files(tmp_path, 10)
     whole = files.add("a", b"1234", "x")["id"]
+    batch = {"id": f"batch-{0:024}", "object": "batch", "endpoint": CHAT, "input_file_id": whole}
+    batch |= {"completion_window": "24h", "status": "completed", "created_at": 1, "metadata": None}
+    batch |= {"errors": None, "output_file_id": None, "error_file_id": None}
+    counts = {"total": 0, "completed": 0, "failed": 0}
+    files.begin("a", batch | {"request_counts": counts})
+    (parts := files.parts("a", batch["id"])).mkdir()
+    (parts / "part-1").write_bytes(b"123456")
     files.close()
     (folder,) = {one.parent for one in tmp_path.glob("*/owner")}
     (folder / f"file-{0:024}.data").write_bytes(b"123456")
@@ -468,11 +475,61 @@ def test_what_a_killed_server_left_takes_no_room(tmp_path: Path) -> None:
     files = Files(tmp_path, 10)
     assert files.room("a") == 6
     assert sorted(one.name for one in folder.iterdir()) == [
+        f"batch-{0:024}.json",
         f"{whole}.data",
         f"{whole}.json",
         "owner",
     ]
     files.close()
+
+
+def test_a_batch_that_ends_twice_has_one_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was killed at the last moment, or had no disk, wrote each output once more."""
+    monkeypatch.setattr(batches, "_PAUSE", 0.01)
+    end, ended = Batches._end, iter(range(3))
+
+    def breaks(self: Batches, *args: Any) -> None:
+        if next(ended) < 2:
+            raise ApiError(507, "The disk is full.")
+        end(self, *args)
+
+    monkeypatch.setattr(Batches, "_end", breaks)
+
+    async def work(server: Server) -> None:
+        batch = await server.ended("a", await server.create("a", line("0"), b"no JSON"))
+        made = [one["id"] for one in server.files.all("a") if one["purpose"] == "batch_output"]
+        assert sorted(made) == sorted([batch["output_file_id"], batch["error_file_id"]])
+        assert [one["custom_id"] for one in server.rows("a", batch["output_file_id"])] == ["0"]
+
+    run(tmp_path, work)
+
+
+def test_counts_are_those_of_the_answers_on_disk(tmp_path: Path) -> None:
+    """A killed server has told of answers that its disk never had; the next one told so, too."""
+
+    async def begun(server: Server) -> None:
+        id_ = await server.create("a", b"no JSON", *(line("1", waits=True) for _ in range(20)))
+        await server.until("a", id_, "in_progress")
+
+    run(tmp_path, begun)
+    (about,) = tmp_path.glob("*/batch-*.json")
+    batch = json.loads(about.read_bytes())
+    batch["request_counts"] = {"total": 21, "completed": 15, "failed": 0}
+    about.write_text(json.dumps(batch))
+
+    async def work(server: Server) -> None:
+        for _ in range(2_000):
+            counts = server.files.get("a", batch["id"])["request_counts"]
+            if counts["completed"] != 15:
+                break
+            await asyncio.sleep(0.005)
+        assert counts == {"total": 21, "completed": 0, "failed": 1}
+        await server.batches.cancel("a", batch["id"])
+        await server.ended("a", batch["id"])
+
+    run(tmp_path, work)
 
 
 def test_without_keys_all_have_one_budget(tmp_path: Path) -> None:
