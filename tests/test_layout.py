@@ -79,6 +79,7 @@ OPEN_MODULES = {
     "structgen.masks.cfg.masks": "imported when the first grammar is compiled",
     "structgen.constraint.check_grammar": "for the command line only",
     "structgen.types.written": "output types as bytes, imported when there are such",
+    "structgen.integrations.connections": "of both servers, of which one may not be installed",
     "structgen.integrations.mcp": "imported by its name, for the package that it needs",
     "structgen.asgi": "a module of its own",
     "structgen.generator": "a module of its own",

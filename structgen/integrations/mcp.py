@@ -16,30 +16,48 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
+import anyio.to_thread
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
-from structgen.runner import Choice, Many, Runner, Strictly, in_slices, installed, request_error
+from structgen.runner import (
+    MAX_VALUES,
+    Choice,
+    Many,
+    Runner,
+    Strictly,
+    in_slices,
+    installed,
+    request_error,
+)
 from structgen.workers import STRANGER, Stranger
 
+from .connections import connections, have_files
 from .frameworks import Growing, vectors_of
 
 try:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
+    from mcp.server.streamable_http_manager import DEFAULT_MAX_REQUEST_BODY_SIZE as MAX_BYTES
     from mcp.shared.exceptions import MCPError
+    from mcp.shared.message import SessionMessage
     from mcp_types import (
         INVALID_PARAMS,
+        INVALID_REQUEST,
         CallToolRequestParams,
         CallToolResult,
+        ErrorData,
+        JSONRPCError,
         ListToolsResult,
         TextContent,
         ToolAnnotations,
@@ -59,6 +77,9 @@ _log = logging.getLogger("structgen")
 
 MAX_TEXTS = 2_048
 """Most texts of one call of ``embed``."""
+
+MAX_SCHEMA = 512 << 10
+"""Most bytes of a JSON Schema, and of another form."""
 
 _USUAL_TOKENS = 512
 
@@ -543,6 +564,7 @@ async def called(
         RequestError: an argument is wrong; the message calls it as the tool does.
         StructgenError: as the Runner raises.
     """
+    _check_sizes(given)
     try:
         asked = tool.takes.model_validate(given)
     except ValidationError as error:
@@ -562,6 +584,27 @@ async def called(
                 name = next((one for one in theirs if getattr(asked, one) is not None), theirs[0])
                 said = said.replace(param, name + param.removeprefix(ours))
         raise RequestError(said) from error
+
+
+def _check_sizes(given: dict[str, Any]) -> None:
+    """Refuse arguments that would hold up others: they are all read in one event loop.
+
+    Raises:
+        RequestError: they have too many values, or a form is too large.
+    """
+    waiting: list[Any] = [given]
+    left = MAX_VALUES
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, (dict, list)):
+            left -= len(one)
+            if left < 0:
+                raise RequestError(f"The arguments have more than {MAX_VALUES:,} values.")
+            waiting.extend(one.values() if isinstance(one, dict) else one)
+    for name in FORMS:
+        size = len(json.dumps(given.get(name), ensure_ascii=False).encode(errors="replace"))
+        if size > MAX_SCHEMA:
+            raise RequestError(f"{name} has {size:,} bytes, and {MAX_SCHEMA:,} is the most here.")
 
 
 # -- the tools as MCP lists and calls them ---------------------------------------------------------
@@ -661,18 +704,38 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
         lazy: load them when they are first asked for. Else they are loaded from the start, while
             the host is answered.
     """
+    write: Any = None
+
+    async def lines() -> AsyncIterator[str]:
+        while line := await anyio.to_thread.run_sync(given.readline, MAX_BYTES + 1):
+            if len(line) <= MAX_BYTES:
+                yield line.decode(errors="replace")
+                continue
+            while line and not line.endswith(b"\n"):
+                line = await anyio.to_thread.run_sync(given.readline, MAX_BYTES)
+            said = f"A message has more than {MAX_BYTES:,} bytes."
+            error = JSONRPCError(
+                jsonrpc="2.0", id=None, error=ErrorData(code=INVALID_REQUEST, message=said)
+            )
+            await write.send(SessionMessage(error))
 
     async def run() -> None:
+        nonlocal write
         server = server_of(runner, models)
-        async with _loading(runner, models, lazy), stdio_server() as (read, write):
+        stdin: Any = lines()
+        async with _loading(runner, models, lazy), stdio_server(stdin) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
+    given = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    with open(os.devnull, "rb") as nothing:  # which processes that are started read from
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
     # A thread waits for the next line, and nothing else could make it stop.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         asyncio.run(run())
     finally:
         signal.signal(signal.SIGINT, before)
+        os.dup2(given.fileno(), sys.stdin.fileno())
 
 
 def serve_http(
@@ -702,7 +765,15 @@ def serve_http(
     with listening:
         server: Server[Any] = server_of(runner, models)
         app = server.streamable_http_app(streamable_http_path=PATH, host=HOST)
-        config = uvicorn.Config(app, log_level="warning", ws="none")
+        config = uvicorn.Config(
+            app,
+            http=connections(),
+            log_level="warning",
+            ws="none",
+            timeout_keep_alive=15,  # not the 5 s after which `httpx` lets go, which would be a race
+            timeout_graceful_shutdown=10,
+        )
+        have_files()
 
         async def run() -> None:
             async with _loading(runner, models, lazy):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
@@ -107,6 +111,15 @@ def test_calls_have_the_bounds_of_strangers() -> None:
     made = server_of(cast(Any, Asked()), Models(("small",)))
     assert call(made, "classify", text="a", labels=["b", "c"]).is_error
     assert seen == [Stranger("mcp")]
+    # A schema of 1.3 million values had all others wait for 5 s.
+    for name, schema, said in (
+        ("extract", {"enum": [[]] * 100_000}, "The arguments have more than 100,000 values."),
+        ("extract", {"title": "x" * (512 << 10)}, "json_schema has 524,301 bytes"),
+        ("generate", {"title": "é" * (512 << 10)}, "json_schema has 1,048,589 bytes"),
+    ):
+        refused = call(made, name, **{"text": "a", "json_schema": schema})
+        assert refused.is_error
+        assert said in refused.content[0].text
 
 
 def test_text_of_every_form(server: Server[Any]) -> None:
@@ -204,7 +217,7 @@ def test_vectors(server: Server[Any], runner: Runner) -> None:
         ("classify", {"text": "x", "labels": ["a", "a"]}, "labels: "),
         ("decide", {"text": "x", "questions": {"q": {"type": "wat"}}}, "questions.q: "),
         # Up to the first few that are wrong, however many there are.
-        ("classify", {"text": "x", "labels": [0] * 100_000}, "labels[0]: "),
+        ("classify", {"text": "x", "labels": [0] * 99_000}, "labels[0]: "),
         ("classify", {"text": "x", "labels": dict.fromkeys(map(str, range(9999)), 0)}, "labels: "),
         ("decide", {"text": "x", "questions": dict.fromkeys(map(str, range(9999)))}, "questions: "),
         ("generate", dict.fromkeys(map(str, range(9999))), "There are 9,999 fields"),
@@ -324,6 +337,51 @@ def test_a_model_that_cannot_be_is_told_at_once(flags: list[str]) -> None:
     assert isinstance(run.exception, ModelNotFound)
 
 
+@contextlib.contextmanager
+def command(*flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command as a process."""
+    line = [sys.executable, "-m", "structgen", "mcp", "--lazy", "--no-embedder", *flags]
+    process = subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_message_without_an_end_is_not_kept() -> None:
+    """One of 400 MB took 4.5 GB, and the process did not end with its input."""
+    with command() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        process.stdin.write(json.dumps(ping | {"x": "é" * (4 << 20)}).encode() + b"\n")
+        process.stdin.write(json.dumps(ping).encode() + b"\n")
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert answers[0]["error"]["message"] == "A message has more than 4,194,304 bytes."
+        assert answers[0]["id"] is None
+        assert answers[1] == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_connections_that_send_nothing_do_not_shut_out_others() -> None:
+    """1,000 of them took all files: others were not answered, and 36 MB went to the log."""
+    with command("--http", "--port", "0") as process, contextlib.ExitStack() as stack:
+        assert process.stderr is not None
+        port = int(re.findall(rb":(\d+)/mcp", process.stderr.readline())[0])
+        held = [socket.create_connection(("127.0.0.1", port)) for _ in range(520)]
+        for one in held:
+            stack.enter_context(one)
+        until = time.monotonic() + 60
+        while time.monotonic() < until and len(select.select(held, [], [], 0.1)[0]) < 20:
+            pass
+        assert len(select.select(held, [], [])[0]) == 20
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_it_though_nothing_is_sent() -> None:
     command = [sys.executable, "-m", "structgen", "mcp", "--lazy"]
@@ -363,8 +421,6 @@ def test_the_command_over_http() -> None:
 
 
 def test_a_port_that_is_taken_is_told(runner: Runner) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OptionError, match=f"The port {port} cannot be listened on"):

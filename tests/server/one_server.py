@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import uvicorn
 
 from structgen import Runner
+from structgen.integrations.connections import connections
 from structgen.server import Settings, create_app
-from structgen.server.serving import connections
 
 MODEL = "smollm2-135m-instruct"
 EMBEDDER = "all-minilm-l6-v2"

@@ -22,10 +22,11 @@ from starlette.datastructures import Headers
 from uvicorn.server import ServerState
 
 from structgen import OptionError, Runner
+from structgen.integrations.connections import connections
 from structgen.runner import ChatRequest, Sessions, Traces, samples_how
-from structgen.server import Settings, create_app, gateway, pictures, serve, serving
+from structgen.server import Settings, create_app, gateway, pictures, serve
 from structgen.server.gateway import Keys, owner_of, span_of
-from structgen.server.serving import _Json, _Text, connections
+from structgen.server.serving import _Json, _Text
 from structgen.server.store import Stored
 
 # -- connections ------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ def test_of_many_that_send_nothing_the_one_that_waits_longest_is_closed(
     connected: tuple[Any, FakeLoop, FakeTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,100 of them took all the files that a process may have: others waited 35 s."""
-    monkeypatch.setattr(serving, "_MOST_IDLE", 2)
+    monkeypatch.setattr("structgen.integrations.connections._MOST_IDLE", 2)
     made, loop, transport = connected
     _, second = other(made, loop)
     made.data_received(_GET)  # it sends, and waits behind the other from then on
@@ -216,7 +217,7 @@ def test_requests_that_wait_for_their_turn_are_read(
     connected: tuple[Any, FakeLoop, FakeTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 connections without a key had all requests of others dropped, and none answered."""
-    monkeypatch.setattr(serving, "_MOST_IDLE", 3)
+    monkeypatch.setattr("structgen.integrations.connections._MOST_IDLE", 3)
     made, loop, _ = connected
     flood = []
     for _ in range(10):

@@ -1,0 +1,257 @@
+"""Connections of a server by uvicorn that strangers reach: `structgen serve`, and MCP over HTTP.
+
+`Connection` is uvicorn's, with time limits on request lines and headers, and on clients that do not
+read their answers. There are so many without a request, and each address has its turns. A client
+that closes its sending side counts as disconnected, because the two look the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, OrderedDict, deque
+from typing import Any, ClassVar, final
+
+import h11
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_MOST_EVENTS = 64
+"""Parts of requests that are parsed in one turn. Each takes 20 us, even a chunk of one byte."""
+
+_SLICE = 16 << 10
+"""Bytes that the parser is given at once. It takes 20 ms for two of them that are short headers."""
+
+_MOST_IDLE = 500
+"""Connections whose clients have not sent all of a request, or whose requests wait to be read. Of
+more, one of the address that has most is closed: sockets are files."""
+
+_MOST_FILES = 65_536
+
+_LEAST_READ = 16 << 10
+"""Bytes that a client that reads takes at least within the limit, if so many are there."""
+
+
+@final
+class Turns:
+    """Connections that have something to read. In each round of the loop one of them reads.
+
+    It reads a bounded number of parts, and begins one request at most. So whoever asks waits for
+    one request of each other address, and of each other connection of the same address, however
+    many those have sent.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[Connection]] = OrderedDict()
+
+    def add(self, one: Connection) -> None:
+        """Have a connection wait for its turn."""
+        if not self._waiting:
+            one.loop.call_soon(self._next)
+        self._waiting.setdefault(one.address, deque()).append(one)
+
+    def _next(self) -> None:
+        address, line = next(iter(self._waiting.items()))
+        one = line[0]
+        try:
+            one.read()
+        finally:
+            line.popleft()
+            self._waiting.move_to_end(address)
+            if not line:
+                del self._waiting[address]
+            if self._waiting:
+                one.loop.call_soon(self._next)
+
+
+@final
+class _Parser(h11.Connection):
+    """Parses as many parts of requests as it may, and then says that it needs data.
+
+    Attributes:
+        left: how many it may.
+        needs_data: whether it does need data, or no more can come.
+    """
+
+    left = 0
+    needs_data = True
+
+    def next_event(self) -> Any:
+        """The next part of a request."""
+        if not self.left:
+            return h11.NEED_DATA
+        self.left -= 1
+        event = super().next_event()
+        self.needs_data = event is h11.NEED_DATA or self.their_state is h11.MUST_CLOSE
+        return event
+
+
+class Connection(H11Protocol):
+    """One connection.
+
+    Attributes:
+        head_seconds: within which the head of a request has to arrive, from its first byte on; of
+            the first request, from when the client connects.
+        write_seconds: within which a client has to take some of an answer that waits for it.
+        turns: which connection reads next.
+        idle: those that are not being answered, the longest first.
+    """
+
+    head_seconds = 30.0
+    write_seconds = 30.0
+    turns = Turns()
+    idle: ClassVar[dict[Connection, None]] = {}
+
+    _timer: asyncio.TimerHandle | None = None
+    _writing: asyncio.TimerHandle | None = None
+    _waiting = 0
+    _unread = b""
+    _has_turn = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Begin, as uvicorn does when a client connects."""
+        super().__init__(*args, **options)
+        self.conn: _Parser = _Parser(h11.SERVER, _SLICE)
+        self._wait()
+
+    def connection_made(self, transport: Any) -> None:
+        """Watch what waits to be sent."""
+        super().connection_made(transport)
+        self.flow = FlowControl(self)  # type: ignore[arg-type]
+        self._check_writing()
+        self._note(is_idle=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stop()
+        self._note(is_idle=False)
+        if self._writing is not None:
+            self._writing.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def address(self) -> str:
+        """Of the client, or of the proxy before it."""
+        return "" if self.client is None else self.client[0]
+
+    def data_received(self, data: bytes) -> None:
+        """Have it read when it is this connection's turn."""
+        self._unread += data
+        self.transport.pause_reading()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._has_turn:
+            self._has_turn = True
+            self.turns.add(self)
+
+    def read(self) -> None:
+        """Read some of what has arrived, and wait for the next turn if there is more."""
+        self._has_turn = False
+        is_closing = self.transport.is_closing()
+        if is_closing or self.conn.their_state is h11.MUST_CLOSE:
+            self._unread = b""  # There is to be no other request.
+        if is_closing or self.flow.read_paused:
+            return
+        now = b""
+        if self.conn.needs_data:
+            now, self._unread = self._unread[:_SLICE], self._unread[_SLICE:]
+        self.conn.left = _MOST_EVENTS
+        try:
+            if now:
+                super().data_received(now)
+            else:
+                self.handle_events()
+        except h11.LocalProtocolError:  # what is no HTTP comes after its answer
+            self.transport.abort()
+        finally:
+            self.conn.left = 0
+        is_over = self.cycle is None or self.cycle.response_complete
+        if is_over:
+            self._wait()
+        else:
+            self._stop()
+        self._note(is_idle=is_over or self.cycle.more_body)
+        self.transport.pause_reading()
+        if not self.flow.read_paused:
+            self.resume_reading()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._note(is_idle=True)
+
+    def _note(self, *, is_idle: bool) -> None:
+        """Remember whether nothing is answered; where there are too many of these, close one.
+
+        It is the one that has waited longest for its client to send; else the last that came.
+        """
+        if not is_idle or self.transport.is_closing():
+            self.idle.pop(self, None)
+            return
+        self.idle.setdefault(self)
+        if len(self.idle) > _MOST_IDLE:
+            ((most, _),) = Counter(one.address for one in self.idle).most_common(1)
+            theirs = [one for one in self.idle if one.address == most]
+            excess = next((one for one in theirs if not one._has_turn), theirs[-1])
+            del self.idle[excess]
+            excess.transport.abort()
+
+    def pause_reading(self) -> None:
+        """Read nothing: an answer is to be made first, or part of a body taken."""
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on reading, first what has arrived before."""
+        if self._unread or not self.conn.needs_data:
+            self._go_on()
+        else:
+            self.transport.resume_reading()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        self._waiting = 0
+        super().resume_writing()
+
+    def _check_writing(self) -> None:
+        """Drop a client that has taken next to nothing since the last time."""
+        transport: Any = self.transport
+        waiting = transport.get_write_buffer_size()
+        is_stuck = self._waiting and waiting > max(self._waiting - _LEAST_READ, 0)
+        if is_stuck:
+            transport.abort()
+            return
+        is_waited_for = transport.is_closing() or self.flow.write_paused
+        self._waiting = waiting if is_waited_for else 0
+        self._writing = self.loop.call_later(self.write_seconds, self._check_writing)
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()
+
+
+def connections(head_seconds: float = 30.0, write_seconds: float = 30.0) -> type[Connection]:
+    """The class of the connections of one server."""
+    limits = {"head_seconds": head_seconds, "write_seconds": write_seconds}
+    return type("Connection", (Connection,), {**limits, "turns": Turns(), "idle": {}})
+
+
+def have_files() -> None:
+    """Let the process open as many files as it may: each connection is one of often 1,024."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
