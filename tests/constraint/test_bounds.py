@@ -28,7 +28,7 @@ from structgen import BudgetTooSmall, Cfg, JsonSchema, OptionError, Regex, Vocab
 from structgen.automaton import build
 from structgen.automaton.cfg.lexer import Lexer
 from structgen.automaton.cfg.terminals import Terminals
-from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.core.leaf import Leaf, LiteralLeaf
 from structgen.automaton.core.shared import AUTOMATA
 from structgen.automaton.work import WORK, Limits, within
 from structgen.errors import CompileLimitExceeded, VocabularyError
@@ -657,20 +657,27 @@ def test_what_nobody_uses_any_more_is_not_kept_by_number(kind: str) -> None:
     assert compiled(10) - before < 500
 
 
-def test_automata_that_are_kept_weigh_what_hangs_on_them() -> None:
-    def lexer_of(n_words: int) -> Leaf:
-        words = "|".join(f"{i:x}" for i in range(n_words))
-        return Lexer(Terminals((ir.Terminal("X", words),), ir.ANY_CHAR))
+def _lexer(words: list[str]) -> Leaf:
+    return Lexer(Terminals((ir.Terminal("X", "|".join(words)),), ir.ANY_CHAR))
 
+
+def _choice(words: list[str]) -> Leaf:
+    return LiteralLeaf([word.encode() for word in words])
+
+
+@pytest.mark.parametrize("make", [_lexer, _choice])
+def test_automata_that_are_kept_weigh_what_hangs_on_them(
+    make: Callable[[list[str]], Leaf],
+) -> None:
+    words = [f"{i:x}" for i in range(2000)]
+    make(words[:5])
     tracemalloc.start()
     try:
-        lexer_of(10)
-        before, _ = tracemalloc.get_traced_memory()
-        lexer = lexer_of(3000)
-        taken = tracemalloc.get_traced_memory()[0] - before
+        leaf = make(words)
+        taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert taken / 2 < lexer.weight < 2 * taken
+    assert taken / 2 < leaf.weight < 2 * taken
 
 
 if __name__ == "__main__":

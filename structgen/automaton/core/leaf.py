@@ -312,6 +312,11 @@ class LiteralLeaf(Leaf):
             self._ends[node] = label
         self.start = self.state(0)
 
+    @property
+    def weight(self) -> int:
+        """See `Leaf.weight`."""
+        return super().weight + 240 * len(self._children)
+
     def _edges(self, key: Any) -> Mapping[int, Any]:
         children: dict[int, int] = self._children[key]
         return children
