@@ -61,7 +61,7 @@ class Completions:
     """Completions over the stacks that have been reached.
 
     Args:
-        frames, continuations: of `Stacks`, which go on to grow.
+        frames, continuations: of `Stacks`, which keep growing.
     """
 
     def __init__(
