@@ -134,8 +134,9 @@ def svg(drawn: dict[str, Any]) -> str:
             path = (
                 f"M{x1 - 8},{y1 - 18} C{x1 - 30},{y1 - 55} {x1 + 30},{y1 - 55} {x1 + 8},{y1 - 18}"
             )
-        label = html.escape(" ".join(labels))
+        label = " ".join(labels)
         short = label if len(label) <= _MOST_LETTERS else f"{label[:_MOST_LETTERS]}…"
+        label, short = html.escape(label), html.escape(short)
         out.append(f'<path d="{path}" fill="none" stroke="#888" marker-end="url(#to)"/>')
         out.append(f'<text x="{middle:.0f}" y="{height:.0f}"><title>{label}</title>{short}</text>')
     for state, said in enumerate(drawn["states"]):

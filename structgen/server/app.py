@@ -14,7 +14,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from structgen.errors import StructgenError
@@ -73,7 +74,7 @@ def create_app(
         title="structgen",
         version=installed("structgen") or "0",
         summary="Local language models whose answers have an exact form.",
-        docs_url="/docs" if settings.docs else None,
+        docs_url=None,
         openapi_url="/openapi.json" if settings.docs else None,
         redoc_url=None,
         redirect_slashes=False,  # it would lead to whatever host a request names
@@ -95,6 +96,8 @@ def create_app(
     app.state.is_ready = settings.lazy
     for router in ROUTERS:
         app.include_router(router)
+    if settings.docs:
+        app.add_api_route("/docs", _docs, include_in_schema=False)
     app.add_exception_handler(ApiError, _known_error)
     app.add_exception_handler(StructgenError, _known_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -115,6 +118,19 @@ def create_app(
             expose_headers=["x-request-id", "retry-after"],
         )
     return app
+
+
+async def _docs() -> HTMLResponse:
+    """Swagger UI, and where to look without a network."""
+    page = get_swagger_ui_html(
+        openapi_url="openapi.json", title="structgen API", swagger_favicon_url="favicon.ico"
+    )
+    place = '<div id="swagger-ui">'
+    rest = (
+        "<p>This page loads Swagger UI from cdn.jsdelivr.net. Without a network, read "
+        '<a href="openapi.json">openapi.json</a>.</p>'
+    )
+    return HTMLResponse(bytes(page.body).decode().replace(place, place + rest))
 
 
 async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:

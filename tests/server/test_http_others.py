@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import struct
 from typing import Any
 
@@ -163,7 +164,9 @@ def test_the_document_says_what_there_is(http: httpx.Client) -> None:
         "/v1/decisions", "/v1/systemone", "/v1/models", "/v1/models/{model}", "/v1/tokenize",
         "/v1/detokenize", "/v1/grammars/check", "/health", "/metrics",
     } <= set(document["paths"])  # fmt: skip
-    assert "swagger" in http.get("/docs").text.lower()
+    page = http.get("/docs").text
+    assert set(re.findall(r'https://[^/"]+', page)) == {"https://cdn.jsdelivr.net"}
+    assert 'Without a network, read <a href="openapi.json">' in page
     chat = document["components"]["schemas"]["ChatRequest"]["properties"]
     assert {"messages", "stream", "structured_outputs"} <= set(chat)
     assert "output_type" not in chat

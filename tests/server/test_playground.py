@@ -15,12 +15,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import pytest
 from browser import Browser, browser, missing
 from one_server import KEY, Served
 
+from structgen.insight.regex_picture import svg
 from structgen.server.routes import library
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -237,6 +239,13 @@ def test_a_picture_of_a_small_regex(http: httpx.Client) -> None:
         assert answer.json()["error"]["param"] == "regex"
     huge = http.post("/v1/grammars/picture", json={"regex": "[a-z]{9999999}(a|b){99999}x"})
     assert not huge.json()["is_whole"]
+
+
+def test_a_drawing_is_xml_where_a_label_is_cut() -> None:
+    label = "abcdefghijklmnop<>&"
+    drawn = {"states": [{"accepting": True}], "is_whole": True}
+    made = svg({**drawn, "edges": [{"from": 0, "to": 0, "label": label}]})
+    assert label in "".join(ElementTree.fromstring(made).itertext())
 
 
 # -- in a browser -----------------------------------------------------------------------------

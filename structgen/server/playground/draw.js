@@ -2,7 +2,7 @@
 // Owns the layout. What the automaton is, the server says.
 
 const NS = "http://www.w3.org/2000/svg";
-const R = 15, GAP = 66;
+const R = 15, GAP = 66, LONGEST = 14;
 
 function make(name, attributes, text) {
   const made = document.createElementNS(NS, name);
@@ -30,7 +30,7 @@ export function draw({ states, edges }) {
   // Wide enough for the longest label between two layers.
   const widths = layers.map((_, layer) => Math.max(GAP, ...edges
     .filter(edge => depth[edge.from] === layer && depth[edge.to] === layer + 1)
-    .map(edge => 2 * R + 18 + 7.2 * Math.min(edge.label.length, 24))));
+    .map(edge => 2 * R + 18 + 7.2 * Math.min(edge.label.length, LONGEST))));
   const most = Math.max(...layers.map(layer => layer.length));
   const loops = edges.some(edge => edge.from === edge.to);
   const back = edges.some(edge => depth[edge.to] <= depth[edge.from] && edge.from !== edge.to);
@@ -61,7 +61,7 @@ export function draw({ states, edges }) {
   const line = (d, label, at) => {
     svg.append(make("path", { d, class: "edge", "marker-end": "url(#arrow)" }));
     if (!label) return;
-    const short = label.length > 26 ? `${label.slice(0, 25)}…` : label;
+    const short = label.length > LONGEST ? `${label.slice(0, LONGEST - 1)}…` : label;
     const text = make("text", { x: at.x, y: at.y, class: "label" }, short);
     if (short !== label) text.append(make("title", {}, label));
     labels.push(text);
