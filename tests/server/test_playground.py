@@ -537,7 +537,8 @@ def test_numbers_are_sent_as_they_are_typed(page: Browser) -> None:
 
 
 def test_keys_start_and_stop_runs_and_the_focus_stays(page: Browser) -> None:
-    page.js("document.querySelector('#types input[value=free]').click()")
+    page.js("document.querySelector('#types input[value=regex]').click()")
+    page.type("#regex", "[a-z]{4000}")  # runs for many seconds, if it is not stopped
     page.type("#max-tokens", "2000")
     page.js("document.querySelector('#run').focus()")
     page.press(" ")
