@@ -12,6 +12,7 @@ client's ``http_get``. Knows no catalogue, and converts nothing.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import json
@@ -91,6 +92,9 @@ _MOST_LISTING = 8 << 20  # bytes
 _MOST_FILES = 10_000
 _LISTING_SECONDS = 60
 _ANSWER_SECONDS = 2
+_SILENT_SECONDS = 330
+"""Within which some of a file has to arrive. The hub's client sleeps for as long as a server asks
+it to; the hub's own limits on requests are for 300 s."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SHA1 = re.compile("[0-9a-f]{40}")
 
@@ -141,7 +145,8 @@ def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> 
         most = shutil.disk_usage(part.parent).free - _LEFT_FREE
     try:
         with _Sink(io.FileIO(part, "ab"), most) as sink:
-            http_get(
+            fetch = functools.partial(
+                http_get,
                 url,
                 cast("BinaryIO", sink),
                 resume_size=arrived,
@@ -149,6 +154,7 @@ def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> 
                 expected_size=file.size,
                 displayed_filename=file.path,
             )
+            _heard(fetch, _SILENT_SECONDS, f"sent more of {file.path}", sink.tell)
     except _TooMuch:
         part.unlink()
         raise _wrong(file, f"more than {most:,} bytes", "no more of them") from None
@@ -445,9 +451,12 @@ def _listing(repo_id: str) -> _Listing:
     return _Listing(info["sha"], {file["rfilename"]: _hub_file(file) for file in info["siblings"]})
 
 
-def _heard(ask: Callable[[], _T], seconds: float, done: str) -> _T:
-    """An answer of the hub; its own client waits for one as long as it takes."""
+def _heard(
+    ask: Callable[[], _T], seconds: float, done: str, arrived: Callable[[], int] = int
+) -> _T:
+    """An answer of the hub, or more of one; its own client waits for that as long as it takes."""
     heard: Future[_T] = Future()
+    before = arrived()
 
     def work() -> None:
         try:
@@ -463,11 +472,14 @@ def _heard(ask: Callable[[], _T], seconds: float, done: str) -> _T:
     ).start()
     try:
         with _quiet():
-            return heard.result(seconds)
-    except FutureTimeout:
-        raise DownloadError(
-            f"The hub has not {done} within {seconds:,} s. Try again later."
-        ) from None
+            while True:
+                with suppress(FutureTimeout):
+                    return heard.result(seconds)
+                if (now := arrived()) == before:
+                    raise DownloadError(
+                        f"The hub has not {done} within {seconds:,} s. Try again later."
+                    )
+                before = now
     finally:
         log.disabled = False
 

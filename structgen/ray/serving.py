@@ -48,6 +48,7 @@ def deployment(
     """
     try:
         from ray import serve
+        from starlette.middleware import Middleware
 
         from structgen.server import Settings, create_app, runner_of
     except ImportError:
@@ -80,14 +81,19 @@ def deployment(
         def __serve_build_asgi_app__(self) -> Any:
             app = create_app(self._runner, self._settings, owns_runner=True)
 
-            async def routed(scope: Any, receive: Any, send: Any) -> None:
-                id_ = serve.get_multiplexed_model_id() if scope["type"] == "http" else ""
-                if id_:
-                    with contextlib.suppress(StructgenError):  # which the answer will say
-                        await self.loaded(id_)
-                await app(scope, receive, send)
+            def routed(inner: Any) -> Any:
+                async def routing(scope: Any, receive: Any, send: Any) -> None:
+                    is_asked = "holder" in scope.get("state", ())  # by who may: the gateway's word
+                    id_ = serve.get_multiplexed_model_id() if is_asked else ""
+                    if id_:
+                        with contextlib.suppress(StructgenError):  # which the answer will say
+                            await self.loaded(id_)
+                    await inner(scope, receive, send)
 
-            return routed
+                return routing
+
+            app.user_middleware.append(Middleware(routed))  # inside the gateway
+            return app
 
     options: dict[str, Any] = {"num_replicas": least}
     if least != most:

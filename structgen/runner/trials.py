@@ -93,17 +93,20 @@ def problems_of(
 ) -> list[dict[str, Any]]:
     """What is wrong with a form, found in so many steps: of each ``message``, ``line``,
     ``path``, ``is_error``."""
+    found: list[dict[str, Any]] = []
     if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
-        return [
+        found = [
             {"message": one.message, "line": one.line, "path": None, "is_error": one.is_error}
             for one in check_grammar.problems(grammar, None, dialect(grammar_type, grammar))
         ]
+        if any(one["is_error"] for one in found):
+            return found
     try:
         fields = {"grammar": grammar, "grammar_type": grammar_type}
         check_form(ChatRequest.of(_CHAT, fields), max_work)
     except RequestError as error:
-        return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
-    return []
+        found.append({"message": str(error), "line": None, "path": error.param, "is_error": True})
+    return found
 
 
 def picture_of(pattern: str) -> dict[str, Any]:

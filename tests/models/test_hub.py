@@ -135,6 +135,27 @@ def test_a_transfer_that_fails_for_good_is_an_error_and_the_next_try_succeeds(hu
     assert (file, first >= len(FILES[file]) // 2) == ("model.onnx.data", True)
 
 
+def test_a_hub_that_has_us_wait_for_a_day_is_not_waited_for(tmp_path, monkeypatch):
+    """Its client slept for as long as ``Retry-After`` said; what comes slowly is waited for."""
+    over = threading.Event()
+
+    def http_get(url, sink, **options):
+        over.wait(60)
+
+    monkeypatch.setattr("huggingface_hub.file_download.http_get", http_get)
+    monkeypatch.setattr(hub_module, "_SILENT_SECONDS", 0.02)
+    file = hub_module.HubFile("model.onnx", 100)
+    arrived = [0, 5, 7, 7]
+    try:
+        with pytest.raises(DownloadError, match=r"not sent more of model.onnx within 0.02 s"):
+            hub_module.download(file, "http://localhost", tmp_path / "model.onnx", {})
+        with pytest.raises(DownloadError, match="not come"):
+            hub_module._heard(lambda: over.wait(60), 0.02, "come", lambda: arrived.pop(0))
+    finally:
+        over.set()
+    assert not arrived
+
+
 @pytest.mark.parametrize("name", ["model.onnx.data", "genai_config.json"])
 def test_a_file_with_another_digest_is_refused_and_deleted(hub, cache_folder, name):
     hub.repositories["org/altered"] = FILES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import shutil
 import socket
@@ -82,6 +83,15 @@ def test_it_sees_no_secrets(here: CodeSession, monkeypatch: pytest.MonkeyPatch) 
     allowed = session(sandbox_policy=SandboxPolicy(extra_env=("HF_TOKEN",)))
     assert told(allowed, "import os; print(os.environ['HF_TOKEN'])") == "hf_secret"
     allowed.close()
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls the system by a number")
+def test_it_has_no_keys_of_the_caller(here: CodeSession) -> None:
+    """Kernel keyrings hold secrets of Kerberos, of mounts and of others."""
+    if (own := ctypes.CDLL(None).syscall(250, 1, None)) == -1:
+        pytest.skip("the system lets nobody join a keyring")
+    theirs = "import ctypes; print(ctypes.CDLL(None).syscall(250, 0, ctypes.c_int(-3), 0))"
+    assert told(here, theirs) != str(own)
 
 
 def test_files_are_listed_read_and_found(here: CodeSession) -> None:

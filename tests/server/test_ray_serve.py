@@ -68,11 +68,15 @@ def test_sessions_find_their_replica_or_hear_that_they_cannot(served: httpx.Clie
 
 def test_models_by_their_id(served: httpx.Client) -> None:
     models = dict.fromkeys(("one", "two"), "smollm2-135m-instruct")
-    client = run(served, models, models_per_replica=1)
+    client = run(served, models, models_per_replica=1, api_keys=("key",))
 
     def states() -> dict[str, str]:
         return {id_: client.get(f"/v1/models/{id_}/status").json()["status"] for id_ in models}
 
+    header = {"serve_multiplexed_model_id": "one"}
+    assert client.post("/v1/completions", json={}, headers=header).status_code == 401
+    assert client.get("/health", headers=header).status_code == 200
+    client.headers["Authorization"] = "Bearer key"
     before = states()
     for id_ in models:
         body = {"model": id_, "prompt": "A", "max_tokens": 2}
