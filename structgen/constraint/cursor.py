@@ -32,7 +32,6 @@ from structgen.errors import (
     VocabularyError,
     counted,
 )
-from structgen.masks import FAR
 from structgen.vocabulary import Plan, Vocabulary
 
 if TYPE_CHECKING:
@@ -730,14 +729,7 @@ class Cursor:
         """Whether some token that the grammar allows might be more than the budget allows."""
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
-        state, reach, spare = self._trail[-1], self._engine.reach, self._left - 2
-        if reach.most_roughly(state) <= spare or reach.most_bytes(state) <= spare:
-            return False
-        most = reach.most(state)
-        if most < FAR:
-            return most > spare
-        # How far a token leads depends on the text.
-        return reach.most_after(state, self._text()) > spare
+        return not self._engine.reach.is_ample(self._trail[-1], self._left - 2, self._text)
 
     def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
         """Clear the bits of tokens after which the output could not be finished in time."""

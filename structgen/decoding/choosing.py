@@ -7,7 +7,7 @@ with a choice and writes the mask there. `progress` takes the chosen token. Runs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -84,6 +84,7 @@ class Chooser:
         self._samplers: dict[float | None, Sampler] = {None: self._sampler}
         constraint, seed = progress.constraint, {"random_seed": self._sampler.seed}
         self._has_temperatures = constraint is not None and constraint.has_temperatures
+        self._sampled_at: Hashable = None  # where the sampler was chosen last
 
         def sampler(temperature: float) -> Sampler:
             own = search.but(temperature=temperature, do_sample=temperature > 0)
@@ -199,7 +200,9 @@ class Chooser:
         """Sample the next token as the rules of the grammar say that are open, or as the call."""
         cursor = self._progress.cursor
         assert cursor is not None
-        temperature = cursor.temperature
+        if cursor.place == self._sampled_at:
+            return
+        self._sampled_at, temperature = cursor.place, cursor.temperature
         if temperature not in self._samplers:
             assert temperature is not None
             self._samplers[temperature] = self._make_sampler(temperature)

@@ -41,6 +41,11 @@ FAR = 1 << 60
 
 _NEAR, _MIXED, _FAR = range(3)
 
+_ROUGHLY, _IN_BYTES, _NEARLY, _EXACTLY = range(4)
+"""How a bound is found, each dearer than the one before: in bytes, of strings from what their
+expressions say of all places alike; in bytes; in tokens; and in tokens inside of characters, too,
+where it is otherwise as far as behind them and what one takes at most."""
+
 _LONGEST_CHARACTER = 12
 """Bytes that the rest of a character takes at most: two escapes."""
 
@@ -58,65 +63,58 @@ class Reach:
         walker = walker_of(engine.vocabulary)
         self._store: WalkStore = walker.store
         self._texts = walker.texts
-        self._reaches: GenerationalCache[int, int] = self._store.cache()
-        self._reaches_roughly: GenerationalCache[int, int] = self._store.cache()
+        self._bounds: tuple[GenerationalCache[int, int], ...]
+        self._bounds = tuple([self._store.cache() for _ in range(_EXACTLY + 1)])
+        self._roughly = self._bounds[_ROUGHLY]
         self._after: GenerationalCache[tuple[Leaf, int], int] = self._store.cache()
-        self._reaches_in_bytes: GenerationalCache[int, int] = self._store.cache()
+        self._in_bytes: GenerationalCache[tuple[Leaf, int, int], int] = self._store.cache()
         self._closings: GenerationalCache[tuple[Leaf, int, int], tuple[int, int]] = (
             self._store.cache()
         )
 
     def is_known_ample(self, state: int, spare: int) -> bool:
         """Whether it is known without any work that ``spare`` tokens are enough after any one."""
-        most = self._reaches_roughly[state]
+        most = self._roughly[state]
         return most is not None and most <= spare
 
-    def most_roughly(self, state: int) -> int:
-        """As `most_bytes`, or more, without a look at the places inside strings.
+    def is_ample(self, state: int, spare: int, tape: Callable[[], TextHistory]) -> bool:
+        """Whether ``spare`` tokens are certainly enough after any one token from ``state``.
 
-        What their expressions say of all places alike will do far from the end of a budget, and
-        costs a look-up: the places of a first mask would cost more than the mask.
+        Most budgets are so ample that bytes will do, of which there are never fewer than tokens:
+        far from the end what costs a look-up. Where an output is thousands of characters long at
+        least, every state is another one, and each place would have to be spelt.
+
+        Args:
+            state: the machine's state.
+            spare: the tokens.
+            tape: gives the text so far, where that matters.
         """
-        return self._remembered(self._reaches_roughly, state, None)
+        for how in (_ROUGHLY, _IN_BYTES, _NEARLY):
+            if self._bound(state, how) <= spare:
+                return True
+        most = self.most(state)
+        if most >= FAR:  # it depends on the text
+            text = tape()
+            with GROW:
+                most = self._most(state, _EXACTLY, text)
+        return most <= spare
 
     def most(self, state: int) -> int:
         """Upper bound, in tokens, on the completion after any one token from ``state``.
 
         `FAR` where that depends on the text so far.
         """
-        return self._remembered(self._reaches, state, self._tokens_to_close_at_most)
+        return self._bound(state, _EXACTLY)
 
-    def most_after(self, state: int, tape: TextHistory) -> int:
-        """As `most`, after the text that ``tape`` gives."""
-        with GROW:
-            return self._most(state, self._tokens_to_close_at_most, tape)
-
-    def most_bytes(self, state: int) -> int:
-        """As `most`, but in bytes, of which there are never fewer than tokens.
-
-        Spelling a completion in the fewest tokens takes 50 µs a byte, and where an output is
-        thousands of characters long at least, every state is another one: most budgets are so
-        ample that bytes will do.
-        """
-        return self._remembered(self._reaches_in_bytes, state, self._bytes_to_close)
-
-    def _remembered(
-        self,
-        cache: GenerationalCache[int, int],
-        state: int,
-        distance: Callable[[Leaf, int, int], int] | None,
-    ) -> int:
-        found = cache[state]
+    def _bound(self, state: int, how: int) -> int:
+        found = self._bounds[how][state]
         if found is None:
             with GROW:
                 try:
-                    if distance is None:
-                        found = self._roughly(state)
-                    else:
-                        found = self._most(state, distance)
+                    found = self._most(state, how)
                 except NeedsText:
                     found = FAR
-                cache[state] = found
+                self._bounds[how][state] = found
                 self._store.charge(100)
         return found
 
@@ -201,7 +199,7 @@ class Reach:
         # By token: a number for the places in which it ends, together; -1 where it leads nowhere.
         places = np.full(len(chosen), -1, np.int64)
         for leaf, at in strings:
-            ends = [ids for _, ids in self._texts.ends(leaf, at)]
+            ends = [ids for _, _, ids in self._texts.ends(leaf, at)]
             if len(strings) == 1:
                 yield from ((DEAD, alike) for ids in ends if len(alike := ids[chosen[ids]]))
                 return
@@ -260,12 +258,12 @@ class Reach:
         tape: Callable[[], TextHistory],
     ) -> None:
         """Sort the tokens that end in ``leaf``."""
-        row, ids, _, inner = walk
+        row, ids, _, ends_inside = walk
         tokens = np.zeros(flags.shape[1], np.uint8)
         if row is not None:
             tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
         tokens[ids_of(ids)] = 1
-        ends: list[TokenEnd] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
+        ends: list[TokenEnd] = [(to, end, continuation) for to, end in ends_of(leaf, ends_inside)]
         text_state = leaf.text_state(q)
         if text_state is None:
             flags[self._verdict(ends, most)] |= tokens
@@ -275,24 +273,27 @@ class Reach:
         behind: list[TokenEnd] = []
         inside: dict[int, list[TokenEnd]] = {GROUND: []}
         for to, end, _ in ends:
+            from_open = max(from_open, self._bytes_from_open(to, end, continuation))
             for at, node in self._states(to, end):
                 here = behind if node is None else inside.setdefault(node, [])
                 here.append((to, at, continuation))
-                if node == GROUND:
-                    from_open = max(from_open, self._bytes_from_open(to, at, continuation))
+        is_open = from_open > most
         told: list[Any] = []
         settled: list[tuple[int, Ids]] = []
-        for node, (apart, _) in self._texts.cuts(leaf.encoding).items():
-            verdict = self._verdict([*inside.get(node, ()), *behind], most)
-            settled.append((_MIXED if from_open > most else verdict, apart))
         settled.append((self._verdict(behind, most), self._texts.closing(leaf.encoding)))
-        verdict = self._verdict(inside[GROUND], most, told)
-        if verdict == _MIXED and leaf.holds_text:
+        verdict = _MIXED if is_open else self._verdict(inside[GROUND], most, told)
+        by_place = verdict == _MIXED and leaf.holds_text
+        if not (is_open and by_place):
+            for node, (apart, _) in self._texts.cuts(leaf.encoding).items():
+                inner = self._verdict([*inside.get(node, ()), *behind], most)
+                settled.append((_MIXED if is_open else inner, apart))
+        if by_place:
             # Each place by itself: to look at thousands of tokens one by one takes seconds.
-            settled += [
-                (self._verdict([(leaf, leaf.in_text(at), continuation)], most, told), ids)
-                for at, ids in self._texts.ends(leaf, text_state)
-            ]
+            for at, cut, apart in self._texts.ends(leaf, text_state):
+                if cut == GROUND or is_open:
+                    place: list[TokenEnd] = [(leaf, leaf.in_text(at, cut), continuation)]
+                    how = self._verdict(place, most, told if cut == GROUND else None)
+                    settled.append((how, apart))
         if told:
             settled.append((_MIXED, self._beginnings(told, tape())))
         for which, apart in settled:
@@ -351,68 +352,70 @@ class Reach:
                     ids.update(trie.ids_at(node))
         return np.array(sorted(ids), np.int32)
 
-    def _states(self, leaf: Leaf, end: int | tuple[int, int]) -> Sequence[tuple[int, int | None]]:
-        """The states in which tokens end; in a text with the node of the encoding that is there."""
+    def _states(
+        self, leaf: Leaf, end: int | tuple[int, int], is_exact: bool = True
+    ) -> Sequence[tuple[int, int | None]]:
+        """The states in which tokens end; in a text with the node of the encoding that is there.
+
+        Or, if not ``is_exact``, those behind the characters inside of which they end.
+        """
         if isinstance(end, tuple):
-            return self._texts.run_ends(leaf, *end)
+            return self._texts.run_ends(leaf, *end, is_exact)
         return [(end, None if leaf.text_state(end) is None else GROUND)]
 
-    def _most(
-        self, state: int, distance: Callable[[Leaf, int, int], int], tape: TextHistory | None = None
-    ) -> int:
+    def _most(self, state: int, how: int, tape: TextHistory | None = None) -> int:
         machine, engine = self._machine, self._engine
         frames = engine.frames
         longest = 0
         # From a state that only stands for another completions are as long, in bytes, but may be
         # others.
-        is_in_bytes = distance == self._bytes_to_close
-        alike = engine if is_in_bytes else machine
+        alike = engine if how < _NEARLY else machine
         for leaf_id, q, continuation in alike.configurations(state):
             leaf = machine.leaves[leaf_id]
             _, _, exits, inner = frames.root_walk(leaf, q, continuation)
-            ends = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
+            ends: set[TokenEnd] = {(to, end, continuation) for to, end in ends_of(leaf, inner)}
+            at = leaf.text_state(q) if how >= _NEARLY and leaf.holds_text else None
+            if at is not None and any(self._bytes_from_open(*end) for end in ends):
+                # Longer plans may be of fewer tokens: each place in the text by itself.
+                ends = {end for end in ends if not isinstance(end[1], tuple)}
+                for there, cut, _ in self._texts.ends(leaf, at):
+                    if cut == GROUND or _is_exact(leaf, how):
+                        ends.add((leaf, leaf.in_text(there, cut), continuation))
+                        continue
+                    for _, behind in leaf.symbols.moves(there):
+                        rest = self._tokens_to_close(leaf, leaf.in_text(behind), continuation)[1]
+                        longest = max(longest, _LONGEST_CHARACTER + rest)
             for outcome, node in exits:
                 if tape is not None:
                     for _, places in frames.walks_after_text(continuation, outcome, node, tape):
-                        ends += places
+                        ends.update(places)
                     continue
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    ends += token_ends_over(machine.stacks, frame_walk[2], below)
-            for to, end, at in ends:
-                for q, _ in self._states(to, end):
-                    longest = max(longest, distance(to, q, at))
-                    longest = max(longest, self._bytes_from_open(to, q, at))
+                    ends.update(token_ends_over(machine.stacks, frame_walk[2], below))
+            for to, end, below in ends:
+                longest = max(longest, self._farthest(to, end, below, how))
         return longest
 
-    def _roughly(self, state: int) -> int:
-        machine, engine = self._machine, self._engine
-        frames = engine.frames
-        longest = 0
-        # Those whose walks the mask was made of: completions are as long, in bytes.
-        for leaf_id, q, continuation in engine.configurations(state):
-            leaf = machine.leaves[leaf_id]
-            _, _, exits, inner = frames.root_walk(leaf, q, continuation)
-            for to, end in ends_of(leaf, inner):
-                longest = max(longest, self._farthest(to, end, continuation))
-            for outcome, node in exits:
-                for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    for to, end, at in {*token_ends_over(machine.stacks, frame_walk[2], below)}:
-                        longest = max(longest, self._farthest(to, end, at))
-        return longest
-
-    def _farthest(self, leaf: Leaf, end: int | tuple[int, int], continuation: int) -> int:
-        """Most bytes that plans from where tokens end have; of strings, from anywhere in them."""
+    def _farthest(self, leaf: Leaf, end: int | tuple[int, int], continuation: int, how: int) -> int:
+        """The longest plan from where tokens end, or more."""
         if (
-            isinstance(leaf, TextLeaf)
+            how == _ROUGHLY
+            and isinstance(leaf, TextLeaf)
             and (type(leaf) is StringLeaf or leaf.is_private)
             and leaf.most_left is not None
         ):
             after = self._after_string(leaf, continuation)
             return min(FAR, leaf.most_left + 2 + after)
+        is_exact = _is_exact(leaf, how)
         longest = 0
-        for at, _ in self._states(leaf, end):
-            longest = max(longest, self._bytes_to_close(leaf, at, continuation))
-            longest = max(longest, self._bytes_from_open(leaf, at, continuation))
+        for at, _ in self._states(leaf, end, is_exact):
+            if how < _NEARLY:
+                longest = max(longest, self._bytes_to_close(leaf, at, continuation))
+            else:
+                longest = max(longest, self._tokens_to_close(leaf, at, continuation)[1])
+        if isinstance(end, tuple):
+            longest += 0 if is_exact else _LONGEST_CHARACTER
+            longest = max(longest, self._bytes_from_open(leaf, end, continuation))
         return longest
 
     def _after_string(self, leaf: Leaf, continuation: int) -> int:
@@ -440,31 +443,41 @@ class Reach:
             if told is not None and least <= most < bound:
                 least, bound = self._tokens_otherwise(leaf, at, continuation, told)
             yield least, bound
-            bound = self._bytes_from_open(leaf, at, continuation)
-            if bound:
-                yield 0, bound
+        bound = self._bytes_from_open(leaf, end, continuation)
+        if bound:
+            yield 0, bound
 
-    def _bytes_from_open(self, leaf: Leaf, q: int, continuation: int) -> int:
-        """Most bytes that a plan takes after any text from ``q``, where every text may follow.
+    def _bytes_from_open(self, leaf: Leaf, end: int | tuple[int, int], continuation: int) -> int:
+        """Most bytes that a plan takes after a run in which every text may follow.
 
         Walks do not tell in which states such a text ends: what is searched for may have begun, or
         what had begun may be lost. The search itself is always still open. 0 elsewhere.
         """
-        state = leaf.text_state(q) if leaf.holds_text else None
-        part = None if state is None else leaf.symbols.open_part(state)
-        if part is None or leaf.symbols.label(part) >= 0:
-            return 0  # where nothing has to be found any more, all texts end alike
-        return _LONGEST_CHARACTER + self._bytes_to_close(leaf, leaf.in_text(part), continuation)
-
-    def _tokens_to_close_at_most(self, leaf: Leaf, end: int, continuation: int) -> int:
-        return self._tokens_to_close(leaf, end, continuation)[1]
+        if not isinstance(end, tuple):
+            return 0
+        longest = 0
+        symbols = leaf.symbols
+        for q, _ in self._states(leaf, end):
+            state = leaf.text_state(q)
+            part = None if state is None else symbols.open_part(state)
+            if part is not None and symbols.label(part) < 0:  # else all texts end alike
+                rest = self._bytes_to_close(leaf, leaf.in_text(part), continuation)
+                longest = max(longest, _LONGEST_CHARACTER + rest)
+        return longest
 
     def _bytes_to_close(self, leaf: Leaf, end: int, continuation: int) -> int:
         """Bytes that the plan from there has at most."""
-        if self._forgets(continuation):
-            return self._bytes_of_any(leaf, end, continuation)
-        plan = self._plan(leaf, end, continuation)
-        return self._worst(leaf, end, continuation) if plan is None else len(plan)
+        key = (leaf, end, continuation)
+        found = self._in_bytes[key]
+        if found is None:
+            if self._forgets(continuation):
+                found = self._bytes_of_any(leaf, end, continuation)
+            else:
+                plan = self._plan(leaf, end, continuation)
+                found = self._worst(leaf, end, continuation) if plan is None else len(plan)
+            self._in_bytes[key] = found
+            self._store.charge(200)
+        return found
 
     def _forgets(self, continuation: int) -> bool:
         stacks = self._machine.stacks
@@ -538,6 +551,12 @@ class Reach:
         """Most bytes of a plan that depends on the text so far; `FAR` when unknown."""
         most = self._machine.completions.most_bytes(leaf, end, continuation)
         return FAR if most is None else most
+
+
+def _is_exact(leaf: Leaf, how: int) -> bool:
+    """Whether to look inside of characters, as plans of some leaves are not those from behind the
+    character with the rest of it before them."""
+    return how == _EXACTLY or not isinstance(leaf, TextLeaf) or leaf.is_private
 
 
 def strings_in(values: Iterable[Any]) -> set[str]:

@@ -204,9 +204,11 @@ class RopeTokens:
 
 _Spelt: TypeAlias = "tuple[bytes, list[int], list[tuple[int, int]]]"
 
-_FEW_SPELT = 4
-_END = 8
+_FEW_SPELT, _MANY_SPELT, _SPELT_BYTES = 4, 16, 1 << 15
+"""How many texts are kept: within these bounds so many that they have about that many bytes."""
+_END = 16
 """So many bytes at their ends tell the texts apart that are kept."""
+_NOTHING_SPELT: _Spelt = b"", [0], [(0, 0)]
 
 
 @final
@@ -222,9 +224,10 @@ class FewestTokens:
     def __init__(self, trie: Trie) -> None:
         self._trie = trie
         self.ropes = RopeTokens(trie)
-        # The last few texts, and for each number of their last bytes the fewest tokens that spell
-        # them, with node and length of the first of these. Replaced as a whole, never changed.
-        self._last: tuple[_Spelt, ...] = ((b"", [0], [(0, 0)]),)
+        # The last few texts by their ends, the last one last, and for each number of their last
+        # bytes the fewest tokens that spell them, with node and length of the first of these.
+        # Replaced as a whole, never changed.
+        self._last: dict[bytes, _Spelt] = {}
 
     def count(self, data: bytes) -> int | None:
         """Return how many tokens `__call__` would take, which costs less."""
@@ -252,17 +255,20 @@ class FewestTokens:
     def _table(self, data: bytes) -> tuple[list[int], list[tuple[int, int]]]:
         """For each number of last bytes, perhaps of a longer text with the same end: the fewest
         tokens, and the first of these."""
-        for known, fewest, chosen in self._last:
-            if known.endswith(data):
-                return fewest, chosen
         # Ways to end take turns: each is gone on with from the text that ended so before.
-        alike = [spelt for spelt in self._last if spelt[0][-_END:] == data[-_END:]]
-        known, fewest, chosen = (alike or self._last)[0]
+        last, end = self._last, data[-_END:]
+        alike = (spelt for spelt in last.values() if spelt[0].endswith(end))
+        known, fewest, chosen = last.get(end) or next(alike, _NOTHING_SPELT)
+        if known.endswith(data):
+            return fewest, chosen
         common = _common_end(known, data)
         fewest, chosen = fewest[: common + 1], chosen[: common + 1]
         _extend(self._trie, data, fewest, chosen)
-        others = [spelt for spelt in self._last if spelt[0][-_END:] != data[-_END:]]
-        self._last = ((data, fewest, chosen), *others[: _FEW_SPELT - 1])
+        # A few other bytes at the beginning are not worth a longer text.
+        if len(data) >= len(known) or len(data) - common > _END:
+            most = max(_FEW_SPELT, min(_MANY_SPELT, _SPELT_BYTES // (len(data) + 1)))
+            others = [pair for pair in last.items() if pair[0] != end]
+            self._last = {**dict(others[1 - most :]), end: (data, fewest, chosen)}
         return fewest, chosen
 
 

@@ -348,6 +348,7 @@ WITH_BUDGETS: dict[str, Any] = {
     },
     "names that count": {"type": "object", "minProperties": 3},
     "searched for": {"type": "string", "pattern": "a[^漢]*b[^漢]*c[^漢]*1"},
+    "searched for, and long": {"type": "string", "pattern": "é.*b", "minLength": 12},
     "searched for among counts": {"type": "string", "pattern": "(a|b)*a(a|b){40}"},
 }
 
@@ -368,14 +369,13 @@ def test_real_masks_within_budgets_are_what_can_be_accepted(
     check_masks_within_budget(vocabulary, WITH_BUDGETS[name], 2, every=1009)
 
 
-def far_from_the_end(**limits: int) -> Cursor:
-    """A cursor in a string from which the end is about as far as the budget allows."""
-    schema = {"type": "string", "pattern": "(a|b)*a(a|b){2500}"}
-    constraint = structgen.compile(
-        JsonSchema(schema), real_tokenizers.vocabulary("smollm2"), **limits
-    )
-    cursor = constraint.start(1000)
-    cursor.accept(constraint.vocabulary.tokens.index(b'"'))
+def in_a_string(pattern: str, max_tokens: int, least: int = 0, **limits: int) -> Cursor:
+    """A cursor in a string that has to match, with as many tokens for all of it."""
+    schema = {"type": "string", "pattern": pattern, "minLength": least}
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    constraint = structgen.compile(JsonSchema(schema), vocabulary, **limits)
+    cursor = constraint.start(max_tokens)
+    cursor.accept(vocabulary.tokens.index(b'"'))
     return cursor
 
 
@@ -395,11 +395,19 @@ def tokens_read() -> Iterator[list[int]]:
 
 
 def test_within_a_budget_not_every_token_is_read_by_itself() -> None:
-    cursor = far_from_the_end()
+    cursor = in_a_string("(a|b)*a(a|b){2500}", 630)  # one more than it takes
     with tokens_read() as read:
         n_allowed = len(allowed(cursor, cursor.vocabulary))
-    assert n_allowed > 40_000
-    assert 0 < len(read) < 3_000
+    assert 40_000 < n_allowed < len(cursor.vocabulary.trie.token_ids) - 100
+    assert len(read) < 3_000
+
+
+def test_nor_where_a_text_is_searched_for() -> None:
+    cursor = in_a_string("dog.*fox", 8, least=60)  # no more than it takes
+    with tokens_read() as read:
+        words = read_mask(cursor, cursor.vocabulary)
+    assert not read
+    check_mask(cursor, words, range(0, cursor.vocabulary.size, 101))
 
 
 def test_nor_where_one_of_several_strings_may_be_open() -> None:
@@ -415,7 +423,7 @@ def test_nor_where_one_of_several_strings_may_be_open() -> None:
         for text in texts
     ]
     vocabulary = real_tokenizers.vocabulary("smollm2")
-    cursor = structgen.compile(JsonSchema({"anyOf": objects}), vocabulary).start(14)
+    cursor = structgen.compile(JsonSchema({"anyOf": objects}), vocabulary).start(11)
     for byte in b'{"x":"':
         cursor.accept(vocabulary.tokens.index(bytes([byte])))
     with tokens_read() as read:
@@ -440,8 +448,9 @@ def test_nor_where_a_name_that_is_taken_is_farther_from_the_end() -> None:
 
 
 def test_what_a_budget_asks_of_tokens_is_counted() -> None:
-    # The first mask in the string takes 8,000 steps, nearly all of them for the budget.
-    cursor = far_from_the_end(max_mask_work=6_000)
+    # The first mask in the string takes 1,650 steps, nearly all of them for the budget.
+    pattern = "(hog|sow|pig|cat|dog|ape|bee).*(cow|ant|fly|bat|elk)"
+    cursor = in_a_string(pattern, 14, max_mask_work=500)
     with pytest.raises(CompileLimitExceeded, match="max_mask_work"):
         read_mask(cursor, cursor.vocabulary)
 

@@ -17,7 +17,7 @@ from structgen.automaton.regex.encoding import Escapes
 from structgen.grammar import ir
 from structgen.grammar.formats import format_regex
 from structgen.grammar.regex.read import parse_python
-from structgen.masks.reach import FAR, Reach
+from structgen.masks.reach import Reach
 from structgen.masks.text.string_walks import LeafTexts
 
 PATTERNS = {
@@ -106,9 +106,9 @@ def test_far_from_the_end_no_place_in_a_string_is_looked_at(
     looked_at: list[Leaf] = []
     run_ends = LeafTexts.run_ends
 
-    def noted(self: LeafTexts, leaf: Leaf, state: int, most: int) -> list[int]:
+    def noted(self: LeafTexts, leaf: Leaf, *where: Any) -> list[tuple[int, int]]:
         looked_at.append(leaf)
-        return run_ends(self, leaf, state, most)
+        return run_ends(self, leaf, *where)
 
     monkeypatch.setattr(LeafTexts, "run_ends", noted)
     constraint = structgen.compile(JsonSchema(SCHEMAS[name]), TINY)
@@ -136,7 +136,7 @@ def test_masks_within_budgets_are_those_without_the_bound(
             while not cursor.is_finished:
                 ids = allowed(cursor)
                 with monkeypatch.context() as patch:
-                    patch.setattr(Reach, "most_roughly", lambda self, state: FAR)
+                    patch.setattr(Reach, "is_ample", lambda *_: False)
                     assert allowed(slow) == ids
                     chosen = rng.choice(ids)
                     slow.accept(chosen)

@@ -735,9 +735,9 @@ class CfgReach(Reach):
         self._classes: GenerationalCache[int, tuple[Class, ...]] = self._store.cache()
         self._sizes: GenerationalCache[int, int] = self._store.cache()
 
-    def most_roughly(self, state: int) -> int:
-        """See `Reach.most_roughly`: where tokens end is looked at."""
-        found = self._reaches_roughly[state]
+    def is_ample(self, state: int, spare: int, tape: Callable[[], TextHistory]) -> bool:
+        """See `Reach.is_ample`: first where tokens end is looked at, in bytes."""
+        found = self._roughly[state]
         if found is None:
             stacks = self._machine.stacks
             with GROW:
@@ -748,9 +748,9 @@ class CfgReach(Reach):
                 ]
                 ends = self._masks.frames.of_grammar(self._rules).ends(places)
                 found = max((self._length(q, place) for q, place in ends), default=0)
-                self._reaches_roughly[state] = found
+                self._roughly[state] = found
                 self._store.charge(100)
-        return found
+        return found <= spare or self.most(state) <= spare
 
     def _length(self, q: int, place: int) -> int:
         """Bytes of the completion from one configuration."""
@@ -760,8 +760,6 @@ class CfgReach(Reach):
             found = self._lengths[q, place] = FAR if rest is None else len(rest)
             self._store.charge(200)
         return found
-
-    most_bytes = most_roughly
 
     def most(self, state: int) -> int:
         """Tokens of the longest completion after any one token from ``state``."""

@@ -44,7 +44,7 @@ from structgen.storage import GenerationalCache
 from . import character_arrays
 from .character_arrays import CharacterArrays, CountedTokens
 from .characters import Characters, Whole
-from .tables import ANEW, TextWalk, apart
+from .tables import ANEW, DEAD, TextWalk, apart
 from .text_walks import TextWalks
 
 _LONGEST_NAME = 80
@@ -70,13 +70,16 @@ class LeafTexts:
         store.when_rotated.append(self._forget)
         # What is made for a leaf holds its automaton, and goes with the leaf.
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
-        self._cuts: weakref.WeakKeyDictionary[Utf8, dict[int, Cut]] = weakref.WeakKeyDictionary()
+        self._cuts: weakref.WeakKeyDictionary[Utf8, tuple[dict[int, Cut], Ids]]
+        self._cuts = weakref.WeakKeyDictionary()
         self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
-        self._last: tuple[weakref.ref[TextWalks], int, list[tuple[int, Ids]]] | None = None
+        self._last_run: tuple[tuple[Any, ...], list[tuple[int, int]]] | None
+        self._last_run = None
+        self._last: tuple[weakref.ref[TextWalks], int, list[tuple[int, int, Ids]]] | None = None
 
     def _forget(self) -> None:
         self._texts = weakref.WeakKeyDictionary()
-        self._last = None
+        self._last = self._last_run = None
 
     @property
     def tables(self) -> int:
@@ -127,19 +130,22 @@ class LeafTexts:
                 leaf.attached[self] = found
         return found
 
-    def ends(self, leaf: Leaf, state: int) -> list[tuple[int, Ids]]:
+    def ends(self, leaf: Leaf, state: int) -> list[tuple[int, int, Ids]]:
         """`TextWalks.ends`; those of the last call, which a mask within a budget asks for twice,
         are kept."""
         walks, last = self.of(leaf), self._last
         if last is not None and last[0]() is walks and last[1] == state:
             return last[2]
-        found = [*walks.ends(state)]
+        found = [*walks.ends(state, self._cuts_of(leaf.encoding)[1])]
         self._last = weakref.ref(walks), state, found
         return found
 
-    def run_ends(self, leaf: Leaf, state: int, most: int) -> list[tuple[int, int]]:
+    def run_ends(
+        self, leaf: Leaf, state: int, most: int, is_exact: bool = True
+    ) -> list[tuple[int, int]]:
         """The leaf states in which tokens may end on a run, with their nodes of the encoding: all
-        that matter for completions.
+        that matter for completions. Or, if not ``is_exact``, instead of those inside of characters
+        the ones behind these.
 
         One state represents all that may end at once and after any one more character.
         """
@@ -147,33 +153,47 @@ class LeafTexts:
         symbols, encoding, walks = leaf.symbols, leaf.encoding, self.of(leaf)
         if most <= ANEW:
             runs = walks.runs_anew(state, ANEW - most)
-            return [end for at, count in runs for end in self.run_ends(leaf, at, count)]
+            return [end for at, count in runs for end in self.run_ends(leaf, at, count, is_exact)]
         if most < 0:
             states = walks.special_states(state, -1 - most)
-            return [end for at in states for end in self.run_ends(leaf, at, 0)]
+            return [end for at in states for end in self.run_ends(leaf, at, 0, is_exact)]
+        key = weakref.ref(walks), state, most, is_exact
+        if self._last_run is not None and self._last_run[0] == key:
+            return self._last_run[1]
         cuts = self.cuts(encoding)
+        most_cut = max((cut.most for cut in cuts.values()), default=-1)
         chars, length = symbols.run(state)
         last = min(most, symbols.settled(state)) if length < 0 else most
         out: list[tuple[int, int]] = []
-        states = [symbols.after_run(state, count) for count in range(last + 1)]
+        states = walks.after_run(state, last)[: last + 1]
         may_end = [symbols.label(at) >= 0 for at in states]
         # Where there are several outcomes, another one may be near.
         is_one = symbols.expression(state) is not None
         for count, at in enumerate(states):
-            live = walks.live(at)
             may_all_end = is_one and 0 < count < last and all(may_end[count - 1 : count + 2])
-            if may_all_end and not live & ~chars:
+            if may_all_end and not walks.live(at) & ~chars:
                 continue
             out.append((leaf.in_text(at), GROUND))
-            out += [
-                (leaf.in_text(at, node), node)
-                for node, cut in cuts.items()
-                if count <= cut.most and encoding.reach(node) & live
-            ]
+            if count > most_cut:
+                continue
+            if not is_exact:
+                out += [(leaf.in_text(to), GROUND) for _, to in symbols.moves(at)]
+            else:
+                live = walks.live(at)
+                out += [
+                    (leaf.in_text(at, node), node)
+                    for node, cut in cuts.items()
+                    if count <= cut.most and encoding.reach(node) & live
+                ]
+        self._last_run = key, out
         return out
 
     def cuts(self, encoding: Utf8) -> dict[int, Cut]:
         """The tokens that end inside a character, by the node of ``encoding`` that is there."""
+        return self._cuts_of(encoding)[0]
+
+    def _cuts_of(self, encoding: Utf8) -> tuple[dict[int, Cut], Ids]:
+        """`cuts`; and by tail the node that is there, or `DEAD`."""
         found = self._cuts.get(encoding)
         if found is None:
             arrays = self.characters(encoding).arrays
@@ -186,11 +206,13 @@ class LeafTexts:
                         break
                 else:
                     tails.setdefault(node, []).append(which)
-            found = self._cuts[encoding] = {}
+            nodes = np.full(len(arrays.tails), DEAD, np.int32)
+            found = self._cuts[encoding] = {}, nodes
             for node, alike in tails.items():
-                here = np.isin(arrays.partial_tail, alike)
+                nodes[alike] = node
+                here = nodes[arrays.partial_tail] == node
                 most = int(arrays.depth[arrays.partial_node[here]].max())
-                found[node] = Cut(arrays.partial[here], most)
+                found[0][node] = Cut(arrays.partial[here], most)
         return found
 
     def closing(self, encoding: Utf8) -> Ids:

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.regex import Names, StructuralHash, SymbolAutomaton, TokenHorizon
+from structgen.automaton.regex import GROUND, Names, StructuralHash, SymbolAutomaton, TokenHorizon
 from structgen.automaton.work import WORK
 from structgen.masks.grouping import ranges, starts_of
 from structgen.storage import GenerationalCache
@@ -190,6 +190,34 @@ class TextRuns(OpenTexts):
         super().__init__(characters, symbols)
         self._known_phases: dict[int, tuple[_Phase, ...] | None] = {}
         self._root_edges: dict[int, tuple[Int32, Int32, Depths]] = {}
+        self._after_one: dict[int, int] = {}
+        self._after: tuple[int | None, list[int]] = None, []
+
+    def after_run(self, state: int, most: int) -> list[int]:
+        """The states after 0 to ``most`` characters of the run of ``state``, or up to more.
+
+        The last answer is kept, and where each state leads by one character: the next mask begins
+        in a state of this run.
+        """
+        known, after = self._after
+        if known == state and len(after) > most:
+            return after
+        symbols, after_one = self.symbols, self._after_one
+        chars, length = symbols.run(state)
+        settled = symbols.settled(state) if length < 0 else most
+        after = [state]
+        for count in range(1, most + 1):
+            at = after[-1]
+            to: int | None = at
+            if count <= settled:
+                is_same_run = not chars & ~symbols.run(at)[0]
+                to = after_one.get(at) if is_same_run else symbols.after_run(state, count)
+            if to is None:
+                to = after_one[at] = symbols.after_run(at, 1)
+                self.characters.charge(50)
+            after.append(to)
+        self._after = state, after
+        return after
 
     def is_one_run(self, state: int) -> bool:
         """Whether plainly only one run may be read."""
@@ -371,8 +399,10 @@ class TextRuns(OpenTexts):
         ordered = steps[order]
         first = starts_of(ordered)
         bounds = pairwise([*first.tolist(), len(order)])
+        known, after = self._after
+        is_known = known == state and int(ordered[-1]) < len(after)
         return [
-            (symbols.after_run(state, count), order[a:b])
+            (after[count] if is_known else symbols.after_run(state, count), order[a:b])
             for count, (a, b) in zip(ordered[first].tolist(), bounds, strict=True)
         ]
 
@@ -388,7 +418,7 @@ def _up_to(
 
 _ROOT_ALONE = [0]
 
-_FEW_BELOW = 2000
+_FEW_BELOW = 500
 """Nodes that `TextWalks.ends` looks at one by one."""
 
 _LARGE = 2000
@@ -483,16 +513,17 @@ class TextWalks(TextRuns):
             return self._copy(self._kept(state))
         return self._walk(state, places)
 
-    def ends(self, state: int) -> Iterator[tuple[int, Int32]]:
-        """The tokens that are text from ``state`` on, by the state in which they end.
+    def ends(self, state: int, cuts: Int32) -> Iterator[tuple[int, int, Int32]]:
+        """The tokens that are text from ``state`` on, by the state in which they end and by where
+        in a character: `GROUND` between two, else what ``cuts`` says of the tail.
 
-        Without those that end inside a character. Those of a run are told by their characters;
-        what leaves it is walked level by level, where it is small.
+        In quotes without those that end inside a character. Those of a run are told by their
+        characters; what leaves it is walked level by level, where it is small.
         """
         arrays, symbols, minterms = self.arrays, self.symbols, self.points.minterms
         quoting = symbols.quoting(state)
         if quoting is not None:
-            yield from self.quote_ends(quoting, 0)
+            yield from ((at, GROUND, ids) for at, ids in self.quote_ends(quoting, 0))
             return
         todo: list[tuple[int, Int32]] = [(state, np.zeros(1, np.int32))]
         groups: list[tuple[int, Int32]] = []
@@ -507,16 +538,23 @@ class TextWalks(TextRuns):
                     run = self.characters.run(self.points.inside(chars), places)
                 else:
                     run = self.points.slice(chars).run
-                ids = run.tokens(longest)
-                counts = run.steps_to(arrays.token_node[arrays.rank_of_id[ids]])
-                if most < 0:
-                    counts = np.minimum(counts, min(symbols.settled(start), longest))
-                for count, alike in grouped(counts, ids):
-                    yield symbols.after_run(start, count), alike
+                ids, starts = run.by_count()
+                last = min(longest, len(starts) - 2)
+                if most < 0 and symbols.settled(start) < last:
+                    last = symbols.settled(start)
+                    starts = [*starts[: last + 1], len(ids)]
+                after = self.after_run(start, last)
+                for count in range(last + 1):
+                    if starts[count] < starts[count + 1]:
+                        yield after[count], GROUND, ids[starts[count] : starts[count + 1]]
+                chosen, before = _up_to(run.partials(), longest)
+                for to, which in self._by_count(start, before):
+                    yield from self._cut_after(to, chosen[which], cuts)
                 todo += self._edges(start, chars, run, longest)
             else:
-                first, last = arrays.own_start[places], arrays.own_stop[places]
-                yield start, arrays.token_ids[ranges(first, last)]
+                own = ranges(arrays.own_start[places], arrays.own_stop[places])
+                yield start, GROUND, arrays.token_ids[own]
+                yield from self._cut_after(start, self._partials_at(places, places)[0], cuts)
                 children, _ = arrays.children_of(places)
                 todo += grouped(self.table(start)[minterms[arrays.code[children]]], children)
         if not groups:
@@ -553,7 +591,29 @@ class TextWalks(TextRuns):
         numbers_of = np.repeat(np.concatenate([at for _, at in seen]), last - first)
         kind = np.int16 if len(table.states) < 1 << 15 else np.int32  # quickly sorted, if short
         for number, alike in grouped(numbers_of.astype(kind), ids):
-            yield table.states[number], alike
+            yield table.states[number], GROUND, alike
+        cut, numbers_of = self._partials_at(nodes, np.concatenate([at for _, at in seen]))
+        for number, begun in grouped(numbers_of, cut):
+            yield from self._cut_after(table.states[number], begun, cuts)
+
+    def _partials_at(self, nodes: Int32, at: Int32) -> tuple[Int32, Int32]:
+        """Which of `CharacterArrays.partial` go on from some nodes, each with what ``at`` says of
+        its node."""
+        held = self.arrays.holds_partials[nodes]
+        nodes, at, begun = nodes[held], at[held], self.arrays.partial_node
+        first, last = begun.searchsorted(nodes), begun.searchsorted(nodes, "right")
+        return ranges(first, last).astype(np.int32), at.repeat(last - first)
+
+    def _cut_after(
+        self, state: int, which: npt.NDArray[Any], cuts: Int32
+    ) -> Iterator[tuple[int, int, Int32]]:
+        """`ends` of those of `CharacterArrays.partial` whose last characters begin in ``state``."""
+        alive = self.points.tails_of(self.live(state))
+        if alive is not None:
+            which = which[alive[self.arrays.partial_tail[which]]]
+            cut = cuts[self.arrays.partial_tail[which]]
+            for node, alike in grouped(cut, self.arrays.partial[which]):
+                yield state, node, alike
 
     def _beside_names(self, state: int, others: int, places: list[int]) -> TextWalk:
         """The walk of ``others``, which is kept, but for what lies on the way to a name: there each
