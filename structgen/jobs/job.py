@@ -312,13 +312,14 @@ class _Asking(ABC):
             return made | failed(StructgenError(row.error), self._result)
         made = row | made
         try:
-            self._check(row)
+            self.check(row)
             messages = self._prompts.of(row)
         except (OptionError, PromptError) as error:
             return made | failed(error, self._result)
         return made | attempted(lambda: self._ask(messages), self._result)
 
-    def _check(self, row: Row) -> None:
+    def check(self, row: Row) -> None:
+        """Refuse a row with a column that results have."""
         for name in (self._result, *columns.BESIDE):
             if name in row:
                 raise OptionError(
@@ -414,7 +415,7 @@ class _Vectors(_Asking):
             return super().__call__(rows)
         try:
             for row in good:
-                self._check(row)
+                self.check(row)
             vectors = self._vectors([self._prompts.of(row)[0]["content"] for row in good])
         except (OptionError, WorkerDied, *_OF_ROWS):
             return super().__call__(rows)

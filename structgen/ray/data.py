@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +146,12 @@ class _Pool:
         for _ in range(_LOSSES):
             actor = self._take()
             try:
-                made: list[Row] = self._ray.get(actor.asked.remote(rows))
+                try:
+                    asked = actor.asked.remote(rows)
+                except (TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
+                    said = "Rows cannot be sent to an actor: they have values that pickle refuses."
+                    raise OptionError(said) from error
+                made: list[Row] = self._ray.get(asked)
                 return made
             except self._ray.exceptions.RayActorError:
                 with self._changed:
@@ -217,6 +223,7 @@ class _Tables(_Actor):
 
     def __call__(self, table: Any) -> Any:
         """The table with columns for results, the same ones whatever came of the rows."""
+        self._ask.check(dict.fromkeys(table.column_names))
         return self._columns(table.schema).table(self.asked(table.to_pylist()), None)
 
 

@@ -19,6 +19,7 @@ import json
 import math
 import os
 import sqlite3
+import sys
 import threading
 import time
 from collections import deque
@@ -43,6 +44,7 @@ from .tools import check_seconds
 _APPLICATION_ID = 0x5347454E  # "SGEN"
 _VERSION = 1
 _BUSY_SECONDS = 10.0  # how long to wait for another process that writes
+_LONGEST_ROW = 256 << 20  # bytes: one of 600 MB in a foreign file took twice as much
 
 _TABLE = """
 CREATE TABLE sessions (
@@ -137,6 +139,8 @@ class Database:
             check_same_thread=False,
         )
         try:
+            if sys.version_info >= (3, 11):
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_ROW)
             self._prepare(connection)
         except BaseException:
             connection.close()
@@ -182,6 +186,8 @@ class Database:
             advice = "The disk is full: make room."
         elif "not a database" in said or "malformed" in said or "corrupt" in said:
             advice = "It is damaged. Move it away, or put a copy in its place; a new one is made."
+        elif "too big" in said:
+            advice = f"A row of it has, or would have, more than {_LONGEST_ROW:,} bytes."
         elif "locked" in said:
             advice = f"Another process has held it for {_BUSY_SECONDS:g} s."
         elif isinstance(error, OSError) or "readonly" in said or "unable to open" in said:

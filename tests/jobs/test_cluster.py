@@ -213,6 +213,28 @@ def test_a_pool_that_cannot_go_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     made.close()
 
 
+def test_what_cannot_be_sent_to_an_actor_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fake(FakeRay):
+        def submit(self, do: Callable[..., Any], *arguments: Any) -> Any:
+            if arguments:
+                raise TypeError("cannot pickle '_thread.lock' object")
+            return super().submit(do, *arguments)
+
+    with (
+        job(Fake(lambda: None, answered), monkeypatch, 9) as made,
+        pytest.raises(OptionError, match="Rows cannot be sent to an actor"),
+    ):
+        list(made)
+
+
+def test_a_dataset_with_a_column_of_results_is_refused() -> None:
+    """Arrow said that a dict is no string, of a column ``error``."""
+    tables = data._Tables.__new__(data._Tables)
+    tables._ask = asker(options={})(None, None)
+    with pytest.raises(OptionError, match="The input has a column 'error'"):
+        tables(SimpleNamespace(column_names=["text", "error"]))
+
+
 def test_the_simulation_writes_each_row_once() -> None:
     for seed in range(5):
         out = simulate(

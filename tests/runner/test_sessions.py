@@ -507,6 +507,20 @@ def test_a_file_of_a_later_form_is_left_as_it_is(tmp_path: Path) -> None:
         Sessions(file)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="sqlite3 cannot be told")
+def test_a_row_without_measure_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("structgen.runner.sessions._LONGEST_ROW", 100_000)
+    path = tmp_path / "kept.sqlite"
+    Sessions(path).load(
+        {"format": "structgen.session", "version": 1, "id": "a", "created": 1.0, "messages": []}
+    )
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute("UPDATE sessions SET messages = ?", (" " * 200_000,))
+        file.commit()
+    with pytest.raises(SessionError, match="A row of it has, or would have, more than 100,000"):
+        Sessions(path).messages("a")
+
+
 def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     sessions = Sessions(file)
