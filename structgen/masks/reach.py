@@ -373,14 +373,14 @@ class Reach:
         for leaf_id, q, continuation in alike.configurations(state):
             leaf = machine.leaves[leaf_id]
             _, _, exits, inner = frames.root_walk(leaf, q, continuation)
-            ends: set[TokenEnd] = {(to, end, continuation) for to, end in ends_of(leaf, inner)}
+            ends: list[TokenEnd] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
             at = leaf.text_state(q) if how >= _NEARLY and leaf.holds_text else None
             if at is not None and any(self._bytes_from_open(*end) for end in ends):
                 # Longer plans may be of fewer tokens: each place in the text by itself.
-                ends = {end for end in ends if not isinstance(end[1], tuple)}
+                ends = [end for end in ends if not isinstance(end[1], tuple)]
                 for there, cut, _ in self._texts.ends(leaf, at):
                     if cut == GROUND or _is_exact(leaf, how):
-                        ends.add((leaf, leaf.in_text(there, cut), continuation))
+                        ends.append((leaf, leaf.in_text(there, cut), continuation))
                         continue
                     for _, behind in leaf.symbols.moves(there):
                         rest = self._tokens_to_close(leaf, leaf.in_text(behind), continuation)[1]
@@ -388,11 +388,12 @@ class Reach:
             for outcome, node in exits:
                 if tape is not None:
                     for _, places in frames.walks_after_text(continuation, outcome, node, tape):
-                        ends.update(places)
+                        ends += places
                     continue
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    ends.update(token_ends_over(machine.stacks, frame_walk[2], below))
-            for to, end, below in ends:
+                    ends += token_ends_over(machine.stacks, frame_walk[2], below)
+            # In order: of equally short plans the first to be found is kept.
+            for to, end, below in dict.fromkeys(ends):
                 longest = max(longest, self._farthest(to, end, below, how))
         return longest
 
