@@ -217,7 +217,10 @@ class Constraint(Typed[T_co]):
     @property
     def weight(self) -> int:
         """Its size in bytes, roughly, without the source of its output type."""
-        return self._made_of + self._engines.newest.weight()
+        engine = self._engines.newest
+        # Other machines may share these leaves, or nobody: whoever drops this gets them back then.
+        shared = sum([leaf.weight for leaf in engine.machine.leaves if leaf.is_shared])
+        return self._made_of + max(engine.weight(), engine.held) + shared
 
     @property
     def has_temperatures(self) -> bool:
