@@ -18,13 +18,25 @@ from structgen.storage.user_folder import LARGEST, document, inside
 
 from . import cache
 
-# Fields of ONNX's protocol buffers: a model's graph, a graph's weights, where a weight's data are.
-_GRAPH, _INITIALIZER, _EXTERNAL_DATA, _KEY, _VALUE = 7, 5, 13, 1, 2
+_HOLDS = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "data"},
+}
+"""Fields of ONNX's protocol buffers that lead to where a tensor's data are."""
+
+_MOST_FIELDS = 2_000_000  # of a graph; large models have some 100,000
+_LONGEST_REFERENCE = 10_000  # bytes
 
 _PATH = re.compile(r"(file|filename|path|folder|dir|directory)$", re.IGNORECASE)
 """How settings end that name a file."""
 
-_YOURS = ("custom_ops_library", "enable_profiling", "library", "library_path")
+_YOURS = re.compile(r"librar|(^|_)libs?(_|$)|^backend_path$|^enable_profiling$", re.IGNORECASE)
 """Settings with which a folder would run code of its own, or write files where you work."""
 
 DESCRIBING = (".json", ".jinja", ".txt", ".model")
@@ -76,10 +88,10 @@ def _of_language_model(folder: Path) -> list[Lack]:
     except (OSError, ValueError, KeyError, RecursionError) as error:
         says = f"{path} cannot be understood: {error!r}."
         return [Lack(path, says, "Copy it again from where the folder is from.")]
-    found, graphs = _special(folder), set()
+    found, graphs = _special(folder), set(folder.glob("*.onnx"))  # some names are by default
     for place, value in settings:
         name = place[-1]
-        if name in _YOURS:
+        if _YOURS.search(name):
             found.append(_not_its_own(path, name, value))
         elif isinstance(value, str) and _PATH.search(name) and value:
             try:
@@ -87,8 +99,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
             except ValueError as error:
                 found.append(_elsewhere(path, f"{'.'.join(place)} is wrong: {error}"))
                 continue
-            is_graph = name == "filename" and value.endswith(".onnx")
-            if is_graph and not {"inputs", "outputs", "session_options"} & set(place):
+            if name == "filename" and not {"inputs", "outputs", "session_options"} & set(place):
                 graphs.add(file)
     found += [lack for graph in sorted(graphs) for lack in of_graph(graph)]
     if not (folder / _TOKENIZER).is_file():
@@ -154,8 +165,8 @@ def of_graph(graph: Path) -> list[Lack]:
     try:
         for location, end in _references(graph):
             needed[location] = max(needed.get(location, 0), end)
-    except (OSError, ValueError, IndexError):
-        return []  # the runtime says what is wrong
+    except (OSError, ValueError, IndexError) as error:
+        return [Lack(graph, f"{graph} cannot be understood: {error}.", _copy(graph))]
     found = []
     for location, size in needed.items():
         try:
@@ -216,38 +227,46 @@ def _note(file: Path) -> Lack:
 
 
 def _references(path: Path) -> Iterator[tuple[str, int]]:
-    """The parts of data files that a graph's weights are read from: name, and where each ends."""
+    """The parts of data files that tensors of a graph are read from: name, and where each ends."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for graph in _fields(data, 0, len(data), _GRAPH):
-            for weight in _fields(data, *graph, _INITIALIZER):
-                entries = {}
-                for entry in _fields(data, *weight, _EXTERNAL_DATA):
-                    ((start, end),) = _fields(data, *entry, _KEY)
-                    ((first, last),) = _fields(data, *entry, _VALUE)
-                    entries[data[start:end]] = data[first:last]
-                if b"location" in entries:
-                    end = int(entries.get(b"offset", 0)) + int(entries.get(b"length", 0))
-                    yield entries[b"location"].decode(), end
+        waiting, left = [("model", 0, len(data))], _MOST_FIELDS
+        while waiting:
+            kind, *place = waiting.pop()
+            entries = {}
+            for number, start, end in _fields(data, *place):
+                left -= 1
+                if not left:
+                    raise ValueError(f"it has more than {_MOST_FIELDS:,} fields")
+                inner = _HOLDS[kind].get(number)
+                if inner == "data" and end - start <= _LONGEST_REFERENCE:
+                    pair = {one: data[first:last] for one, first, last in _fields(data, start, end)}
+                    entries[pair.get(1)] = pair.get(2, b"")
+                elif inner == "data":
+                    raise ValueError(f"a reference has more than {_LONGEST_REFERENCE:,} bytes")
+                elif inner is not None:
+                    waiting.append((inner, start, end))
+            if b"location" in entries:
+                end = int(entries.get(b"offset", 0)) + int(entries.get(b"length", 0))
+                yield entries[b"location"].decode(), end
 
 
-def _fields(data: mmap.mmap, at: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
-    """Where the fields of one number begin and end in a message of a protocol buffer."""
+def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Fields of a message of a protocol buffer: number, begin and end; 0 of those without parts."""
     while at < end:
         tag, at = _varint(data, at)
-        kind = tag & 7
+        kind, length = tag & 7, 0
         if kind == 0:
             _, at = _varint(data, at)
-            continue
-        if kind == 2:
+        elif kind == 2:
             length, at = _varint(data, at)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
-            raise ValueError(f"no field of kind {kind}")
+            raise ValueError(f"it has a field of kind {kind}")
         if at + length > end:
-            raise ValueError("a field that is cut off")
-        if kind == 2 and tag >> 3 == wanted:
-            yield at, at + length
+            raise ValueError("it has a field that is cut off")
+        number = (tag & 0xFFFFFFFF) >> 3  # as the runtime reads it
+        yield number if kind == 2 else 0, at, at + length
         at += length
 
 
@@ -261,4 +280,4 @@ def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 63:
-            raise ValueError("a number of more than ten bytes")
+            raise ValueError("it has a number of more than ten bytes")

@@ -267,7 +267,7 @@ class _Reply:
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
-    calls: dict[int, list[str]] = field(default_factory=dict)
+    calls: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
     n_characters: int = 0
@@ -469,7 +469,7 @@ class Exchange:
         text = "".join(self._reply.content)
         if syntax is None:
             return text
-        calls = (self._reply.calls[number] for number in sorted(self._reply.calls))
+        calls = (map("".join, parts) for _, parts in sorted(self._reply.calls.items()))
         return text + syntax.written(
             (json.dumps(name, ensure_ascii=False)[1:-1], arguments or "{}")
             for name, arguments in calls
@@ -486,9 +486,9 @@ class Exchange:
         reply.reasoning.append(reasoning)
         reply.refusal.append(said.refusal)
         for call in said.calls:
-            parts = reply.calls.setdefault(call.number, ["", ""])
-            parts[0] += call.name
-            parts[1] += call.arguments
+            name, arguments = reply.calls.setdefault(call.number, ([], []))
+            name.append(call.name)
+            arguments.append(call.arguments)
             reply.n_characters += len(call.name) + len(call.arguments)
         reply.n_characters += _LEAST * (1 + len(said.calls) + len(said.logprobs))
         reply.n_characters += len(said.content) + len(said.reasoning) + len(said.refusal)

@@ -123,10 +123,13 @@ def without_masks(model, tmp_path):
     return folder
 
 
-def test_a_graph_of_others_gets_a_mask_once(model, without_masks):
+def test_a_graph_of_others_gets_a_mask_once(model, without_masks, tmp_path):
     plain = structgen.load(without_masks)
     assert not plain.has_mask
+    (tmp_path / "yours").write_text("precious")
+    (without_masks / ".model.masked.onnx.part").symlink_to(tmp_path / "yours")
     target = models.add_mask(without_masks)
+    assert (tmp_path / "yours").read_text() == "precious"
     assert target.name == "model.masked.onnx"
     assert MASK_INPUT in [one.name for one in ir.load(target).graph.inputs]
     masked = structgen.load(without_masks)

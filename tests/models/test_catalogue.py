@@ -13,7 +13,7 @@ from structgen import models
 from structgen.models import catalogue, hub
 
 ROWS = list(catalogue.ENTRIES.values())
-TINY = {"genai_config.json": CONFIG, "tokenizer.json": b"{}", "model.onnx": b"graph"}
+TINY = {"genai_config.json": CONFIG, "tokenizer.json": b"{}", "model.onnx": b"\n\5graph"}
 
 
 @pytest.mark.parametrize("entry", ROWS, ids=lambda entry: entry.name)

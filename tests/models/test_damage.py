@@ -99,6 +99,8 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
         ('"decoder": null', "cannot be understood"),
         ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
         ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
+        ('"provider_options": [{"x": {"trt_extra_plugin_lib_paths": "a.so"}}]', "plugin_lib"),
+        ('"provider_options": [{"qnn": {"backend_path": "a.so"}}]', "backend_path"),
         # The runtime reads both, where a dict has the last.
         ('"x": {"custom_ops_library": "a.so"}, "x": {}', "custom_ops_library"),
         ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "custom_ops_library"),
@@ -122,6 +124,58 @@ def test_a_graph_names_no_data_elsewhere(folder, location):
         (folder / name).write_bytes(graph.replace(b"model.onnx.data", location))
     with pytest.raises(ModelError, match="If you trust the folder, put the file into it"):
         genai.load(folder, kind=genai.TextModel)
+
+
+def field(number, *parts):
+    """A field of a protocol buffer."""
+    tag, data = number << 3 | 2, b"".join(parts)
+    return bytes([tag] if tag < 128 else [tag & 127 | 128, tag >> 7]) + bytes([len(data)]) + data
+
+
+LOCATION = field(1, b"location"), field(2, b"../outside.data")
+REFERENCE = field(13, *LOCATION)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        pytest.param(field(7, field(1, field(5, field(5, REFERENCE)))), id="of a node"),
+        pytest.param(field(7, field(1, field(5, field(10, REFERENCE)))), id="of a node's list"),
+        pytest.param(field(7, field(1, field(5, field(6, field(5, REFERENCE))))), id="of a branch"),
+        pytest.param(field(7, field(15, field(2, REFERENCE))), id="sparse"),
+        pytest.param(field(25, field(7, field(5, field(5, REFERENCE)))), id="of a function"),
+        pytest.param(field(20, field(1, field(5, REFERENCE))), id="of training"),
+        pytest.param(
+            field(7, field(5, field(13, field(1, b"location"), field(2, b"a"), *LOCATION))),
+            id="with two values",
+        ),
+        pytest.param(
+            field(7, field(5, b"\xea\x80\x80\x80\x20", REFERENCE[1:])), id="with a wide tag"
+        ),
+    ],
+)
+def test_no_part_of_a_graph_names_data_elsewhere(folder, graph):
+    """ONNX Runtime 1.20 reads them, wherever they lead."""
+    (folder.parent / "outside.data").write_bytes(bytes(9))
+    (folder / "model.onnx").write_bytes(graph)
+    assert ["is not a path inside" in lack.says for lack in damage.find(folder)] == [True]
+
+
+@pytest.mark.parametrize("end", [b"\xc3\x3e\xc4\x3e", b"\x0a", b"\x08\x01" * 2_000_000])
+def test_a_graph_that_cannot_be_checked_is_not_loaded(folder, end):
+    """Groups are read by the runtime, which passes over what it does not know."""
+    (folder / "model.onnx").write_bytes(field(7, field(5, REFERENCE)) + end)
+    assert "cannot be understood" in damage.find(folder)[0].says
+
+
+@pytest.mark.parametrize("name", ["part.bin", "model.masked.onnx", "decoder.onnx"])
+def test_graphs_of_any_name_are_checked(folder, name):
+    """The runtime takes some by default, and structgen the one with a mask."""
+    if name == "part.bin":
+        config = (folder / "genai_config.json").read_text()
+        (folder / "genai_config.json").write_text(config.replace("part.onnx", name))
+    (folder / name).write_bytes(field(7, field(5, REFERENCE)))
+    assert "is not a path inside" in damage.find(folder)[0].says
 
 
 def test_files_of_the_hubs_own_cache_are_links_into_its_blobs(folder):

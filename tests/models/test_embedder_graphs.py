@@ -518,7 +518,7 @@ def test_folders_that_lack_something_say_what(tmp_path):
     (place / "genai_config.json").unlink()
     (place / "aside").replace(place / "tokenizer.json")
     (place / "model.onnx").write_bytes(b"no graph")
-    with pytest.raises(ModelError, match="cannot load"):
+    with pytest.raises(ModelError, match="cannot be understood"):
         load_embedder(place)
     with pytest.raises(ModelError, match=r"is an embedder.*structgen\.load_embedder"):
         structgen.load(place)

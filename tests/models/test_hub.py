@@ -25,7 +25,7 @@ CONFIG = b'{"model": {"decoder": {"filename": "model.onnx"}}}'
 FILES = {
     "genai_config.json": CONFIG,
     "tokenizer.json": b"{}",
-    "model.onnx": b"graph",
+    "model.onnx": b"\n\5graph",
     "model.onnx.data": bytes(range(256)) * 40,
     "model.safetensors": b"of no use here",
 }
@@ -81,7 +81,7 @@ def test_the_only_model_of_a_repository_is_found_wherever_it_is(hub):
     hub.repositories["org/deep"] = {
         "README.md": b"# Deep",
         "cpu/int4/genai_config.json": CONFIG,
-        "cpu/int4/model.onnx": b"graph",
+        "cpu/int4/model.onnx": b"\n\5graph",
         "cpu/int4/tokenizer.json": b"{}",
     }
     names = {"genai_config.json", "model.onnx", "tokenizer.json"}
@@ -91,9 +91,9 @@ def test_the_only_model_of_a_repository_is_found_wherever_it_is(hub):
 def test_several_models_are_listed_and_one_can_be_named(hub):
     hub.repositories["org/many"] = {
         "cpu/genai_config.json": CONFIG,
-        "cpu/model.onnx": b"graph",
+        "cpu/model.onnx": b"\n\5graph",
         "cuda/genai_config.json": CONFIG,
-        "cuda/model.onnx": b"graph for cuda",
+        "cuda/model.onnx": b"\n\x0egraph for cuda",
         "cuda/tokenizer.json": b"{}",
     }
     with pytest.raises(ModelNotFound, match=r"2 models(.|\n)*org/many/cpu\n *org/many/cuda"):
@@ -102,7 +102,7 @@ def test_several_models_are_listed_and_one_can_be_named(hub):
     folder = models.path("org/many/cuda")
     assert fetched(folder) == {
         "genai_config.json": CONFIG,
-        "model.onnx": b"graph for cuda",
+        "model.onnx": b"\n\x0egraph for cuda",
         "tokenizer.json": b"{}",
     }
     assert all(file.startswith("cuda/") for file, _ in hub.downloads)

@@ -277,6 +277,7 @@ def save_masked(model: ir.Model, size: int, plain: Path) -> Path:
     model.metadata_props["structgen.mask_of"] = sha256(plain)
     target = masked(plain)
     aside = target.with_name(f".{target.name}.part")
+    aside.unlink(missing_ok=True)  # which could be a link
     try:
         ir.save(model, aside)
         aside.replace(target)
