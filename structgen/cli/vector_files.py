@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -135,7 +135,9 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
 
 
 def _parquet(data: bytes, shown: str) -> Texts:
-    pyarrow = _pyarrow()
+    from structgen import jobs  # imported late: it brings the Runner
+
+    pyarrow = jobs.pyarrow()
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
         schema = file.schema_arrow
@@ -144,8 +146,9 @@ def _parquet(data: bytes, shown: str) -> Texts:
             raise OptionError(
                 f"{shown} has no column text: it has {', '.join(schema.names) or 'none'}."
             )
-        read = _rows_of(file, names, shown)
-    except pyarrow.ArrowException as error:
+        at_once = jobs.rows_at_once(shown, file.metadata, data)
+        read = _rows_of(file.iter_batches(at_once, columns=names), names, shown)
+    except (pyarrow.ArrowException, LookupError, ValueError, RecursionError) as error:
         raise OptionError(f"{shown} is not a Parquet file: {error}.") from None
     texts = read["text"]
     if not all(isinstance(text, str) for text in texts):
@@ -163,13 +166,10 @@ def _parquet(data: bytes, shown: str) -> Texts:
     return Texts(texts, vectors, None if model is None else model.decode(errors="replace"))
 
 
-def _rows_of(file: Any, names: list[str], shown: str) -> dict[str, list[Any]]:
+def _rows_of(batches: Iterable[Any], names: list[str], shown: str) -> dict[str, list[Any]]:
     """Columns of a Parquet file, a few rows at a time: what is said once may stand in each row."""
-    from structgen import jobs
-
-    jobs.check_lists(shown, file.metadata)
     size, read = 0, {name: list[Any]() for name in names}
-    for batch in file.iter_batches(jobs.MOST_AT_ONCE, columns=names):
+    for batch in batches:
         size += batch.nbytes
         if size > MOST_BYTES:
             raise OptionError(f"{shown} has more than {MOST_BYTES:,} bytes of texts and vectors.")

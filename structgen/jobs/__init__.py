@@ -10,10 +10,9 @@ from __future__ import annotations
 from .columns import Columns
 from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, results, shown
 from .parts import Parts
-from .rows import MOST_AT_ONCE, BadRow, Prompts, Row, Source, Unread, check_lists, pyarrow
+from .rows import BadRow, Prompts, Row, Source, Unread, pyarrow, rows_at_once
 
 __all__ = [
-    "MOST_AT_ONCE",
     "Asker",
     "BadRow",
     "Cluster",
@@ -26,10 +25,10 @@ __all__ = [
     "Unread",
     "asker",
     "batch",
-    "check_lists",
     "default_model",
     "model_digest",
     "pyarrow",
     "results",
+    "rows_at_once",
     "shown",
 ]

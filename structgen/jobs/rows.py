@@ -20,6 +20,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -31,12 +32,11 @@ Row: TypeAlias = dict[str, Any]
 LONGEST_LINE = 16 << 20
 """Most bytes of one line of a file, and characters of one row of CSV."""
 
-MOST_AT_ONCE = 16
-"""Rows of Parquet that are read at once: 620 bytes may be thousands of megabytes each."""
-
+_MOST_AT_ONCE = 16  # rows of Parquet
 _MOST_VALUES = 2_000_000  # in one row of Parquet
+_MOST_UNPACKED = 64 << 20  # bytes of pages, which may be in each of those rows
 _NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
-_OF_DAMAGE = (OSError, ValueError, TypeError, LookupError, ArithmeticError)
+_OF_DAMAGE = (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 _CSV_LIMIT = fork_safe(threading.Lock())
 
 _KINDS = {
@@ -302,9 +302,10 @@ def _rows_in(path: Path) -> Iterator[Row | BadRow]:
     if kind == "parquet":
         with _told(path):
             file = pyarrow().parquet.ParquetFile(path)
-            check_lists(path, file.metadata)
+            with path.open("rb") as raw, mmap(raw.fileno(), 0, access=ACCESS_READ) as data:
+                at_once = rows_at_once(path, file.metadata, data)
             n = 0
-            for batch in file.iter_batches(MOST_AT_ONCE):
+            for batch in file.iter_batches(at_once):
                 if _n_values(batch) <= _MOST_VALUES:
                     yield from batch.to_pylist()
                 else:
@@ -318,18 +319,81 @@ def _rows_in(path: Path) -> Iterator[Row | BadRow]:
             yield from read(file, path.name, LONGEST_LINE)
 
 
-def check_lists(path: Path | str, metadata: Any) -> None:
-    """Refuse a file whose lists would take far more memory than the file: they come whole."""
+def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
+    """How many rows of a Parquet file to read at once.
+
+    What a page says once may be the value of each row. What the end of the file says of its pages
+    need not be so: the heads of the pages are what the package follows.
+
+    Raises:
+        OptionError: it would take far more memory than the file.
+        LookupError, ValueError, RecursionError: it is damaged.
+    """
+    largest = 1
     for group in range(metadata.num_row_groups):
+        unpacked = packed = 0
         for i in range(metadata.num_columns):
             column = metadata.row_group(group).column(i)
-            n, size = column.num_values, column.total_compressed_size
-            is_list = metadata.schema.column(i).max_repetition_level
-            if is_list and n > 8 * _MOST_VALUES and n > 1000 * size:
+            begin, n, size, most = column.data_page_offset, 0, 0, 0
+            if column.has_dictionary_page:
+                begin = min(begin, column.dictionary_page_offset)
+            while n < column.num_values:
+                head, end = _thrift(data, begin)
+                new = (head.get(5) or head.get(8) or {}).get(1, 0)
+                if begin < 0 or head[3] < 0 or new < 0 or (not new and size):
+                    raise ValueError("a page begins nowhere, or has no values")
+                begin, size, most = end + head[3], size + head[3], max(most, head[2])
+                n += new
+            if (
+                metadata.schema.column(i).max_repetition_level
+                and n > 8 * _MOST_VALUES
+                and n > 1000 * size
+            ):
                 raise OptionError(
                     f"{path} cannot be read: {size:,} bytes of {column.path_in_schema!r} are "
                     f"{n:,} values. Write its lists as several rows."
                 )
+            unpacked, packed = unpacked + most, packed + size
+        if unpacked > max(_MOST_UNPACKED, 100 * packed):
+            raise OptionError(
+                f"{path} cannot be read: {packed:,} bytes of it have pages of {unpacked:,} bytes. "
+                "Write it with smaller pages."
+            )
+        largest = max(largest, unpacked)
+    return max(1, min(_MOST_AT_ONCE, _MOST_UNPACKED // largest))
+
+
+def _thrift(data: bytes | mmap, at: int) -> tuple[dict[int, Any], int]:
+    """A struct of Thrift's compact protocol: whole numbers and structs by id; and where it ends."""
+    found: dict[int, Any] = {}
+    number = 0
+
+    def whole() -> int:
+        nonlocal at
+        value = shift = 0
+        while (byte := data[at]) >= 128 and shift < 63:
+            value |= (byte & 127) << shift
+            at, shift = at + 1, shift + 7
+        at += 1
+        if (value := value | byte << shift) >> 32:
+            raise ValueError("its pages have numbers of more than 32 bits")
+        return value
+
+    while head := data[at]:
+        at += 1
+        number = number + (head >> 4) if head >> 4 else whole() >> 1
+        kind = head & 15
+        if kind == 12:
+            found[number], at = _thrift(data, at)
+        elif kind in (4, 5, 6):
+            value = whole()
+            found[number] = value >> 1 ^ -(value & 1)
+        elif kind == 8:
+            length = whole()
+            at += length
+        elif kind not in (1, 2):  # true and false
+            raise ValueError(f"its pages have fields of the kind {kind}")
+    return found, at + 1
 
 
 def _one_by_one(batch: Any, where: str, first: int) -> Iterator[Row | BadRow]:

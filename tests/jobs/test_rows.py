@@ -301,3 +301,55 @@ def test_a_small_file_of_long_lists_is_not_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", None)
     with pytest.raises(OptionError, match=r"are 1,000,000 values. Write its lists as several rows"):
         list(Source.of(path).read())
+
+
+def test_the_end_of_a_file_may_lie_about_its_lists(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "_MOST_VALUES", 10_000)
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"zeros": [[0] * 1_000_000]}), path)
+    data = path.read_bytes()
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    many, one = b"\x80\x89\x7a", b"\x82\x80\x00"  # numbers of Thrift's
+    assert many in data[end:]
+    path.write_bytes(data[:end] + data[end:].replace(many, one))
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", None)
+    with pytest.raises(OptionError, match=r"are 1,000,000 values. Write its lists as several rows"):
+        list(Source.of(path).read())
+
+
+@pytest.mark.parametrize(("length", "at_once"), [(10, 16), (400, 2), (990, 1)])
+def test_long_values_are_read_a_few_at_a_time(length, at_once, tmp_path, monkeypatch):
+    """1,782 bytes, whose dictionary had one text of 50 MB, took 2.1 GB."""
+    monkeypatch.setattr(rows, "_MOST_UNPACKED", 1_000)
+    path = tmp_path / "x.parquet"
+    table = pyarrow.table({"text": ["a" * length] * 20})
+    pyarrow.parquet.write_table(table, path, compression="zstd")
+    asked = []
+    read = pyarrow.parquet.ParquetFile.iter_batches
+
+    def noted(file, *given):
+        asked.append(given)
+        return read(file, *given)
+
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", noted)
+    assert list(Source.of(path).read()) == table.to_pylist()
+    assert asked == [(at_once,)]
+
+
+def test_pages_that_unpack_to_far_more_than_the_file_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "_MOST_UNPACKED", 1_000)
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a" * 100_000]}), path, compression="zstd")
+    with pytest.raises(OptionError, match=r"have pages of 100,004 bytes"):
+        list(Source.of(path).read())
+
+
+@pytest.mark.parametrize("head", [b"\x1c", b"\x19", b"\xff", b"\x15\xff\xff\xff\xff\x7f", b"\0"])
+def test_damaged_pages_are_told(head, tmp_path):
+    path = tmp_path / "x.parquet"
+    column = list(map(str, range(2_000)))
+    pyarrow.parquet.write_table(pyarrow.table({"text": column}), path)
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + (head * 2_000)[:2_000] + data[2_004:])
+    with pytest.raises(OptionError, match="cannot be read as Parquet"):
+        list(Source.of(path).read())
