@@ -100,7 +100,7 @@ def test_it_is_tried_as_a_model_is_loaded_and_not_again_where_all_went_well(
     run = trial._tried
 
     def counting(*given: Any) -> str | None:
-        tried.append(given[1])
+        tried.append(given[0]["template"])
         return run(*given)
 
     monkeypatch.setattr(trial, "_tried", counting)

@@ -267,6 +267,18 @@ def test_damage(file, data, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_tokenizer_without_end_ends_the_conversion_alone(tmp_path):
+    """It would take twelve terabytes; a limit on memory ended the whole process."""
+    folder, _ = folder_of(tmp_path)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    grows = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 1000}
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [grows] * 4}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ConversionError, match="has a tokenizer that does not work: It"):
+        models.convert(folder, tmp_path / "out", silent)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_truncated_file(tmp_path):
     folder, _ = folder_of(tmp_path)
     whole = (folder / "model.safetensors").read_bytes()

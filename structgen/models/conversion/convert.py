@@ -350,12 +350,17 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
     """Write the tokenizer's files, and return the calibration texts as token ids."""
     from tokenizers import Tokenizer
 
+    from structgen.models.genai import trial
+
     checkpoint.write_tokenizer(folder)
+    file = folder / "tokenizer.json"
     try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        known = [{marks[0]} for marks in _MARKERS]
+        trial.check_file(file, [text for one in known for text in texts(one.__contains__)])
+        tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
         raise ConversionError(
-            f"{checkpoint.path} has a tokenizer that does not work ({printable(str(error))})."
+            f"{checkpoint.path} has a tokenizer that does not work: {printable(str(error))}"
         ) from error
 
     def knows(text: str) -> bool:

@@ -50,7 +50,7 @@ _NUMBERS = {
 }
 _STRING, _ARRAY = 8, 9
 _LONGEST_HEADER = 100 << 20  # twelve times Llama 3's
-_LONGEST_TOKEN = 1000  # characters; SentencePiece makes none of more than 16 by itself
+_MOST_CUTS = 500_000_000  # characters of tokens cut in two at each place; Gemma's have 11 million
 _ALIGNMENT = 32  # of tensors, where a file does not say
 
 
@@ -471,9 +471,8 @@ def _merges_from_scores(tokens: list[str], scores: list[float]) -> list[list[str
     by that score, and ties by the ids of the parts.
     """
     ids = {text: i for i, text in enumerate(tokens)}
-    longest = max(map(len, ids))
-    if longest > _LONGEST_TOKEN:
-        raise ValueError(f"a token has {longest:,} characters")
+    if sum(len(text) ** 2 for text in ids) > _MOST_CUTS:
+        raise ValueError(f"its tokens, of up to {max(map(len, ids)):,} characters, are too long")
     ranked = [
         (-scores[whole], ids[text[:cut]], ids[text[cut:]])
         for text, whole in ids.items()
