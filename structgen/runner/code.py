@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import mimetypes
 import os
 import secrets
@@ -385,13 +386,14 @@ class _Run:
                 return bytes(output), f"It ran out of time, {self._config.timeout_secs:g} s."
             if size > _MOST_OUTPUT:
                 return bytes(output), "It was ended: it wrote too much output."
-            if len(_tree(process.pid)) > policy.max_procs + 1:
+            processes = _tree(process.pid)
+            if len(processes) > policy.max_procs + 1:
                 return bytes(output), "It was ended: it started too many processes."
             if now > looks:
                 looks = now + _LOOK_SECONDS
-                held = sum(seen[0] for _, seen, _ in _plain_files(self._folder))
-                if held > policy.max_file_sz_mb * _MB:
-                    return bytes(output), "It was ended: its files are too large together."
+                if _held(self._folder, processes) > policy.max_file_sz_mb * _MB:
+                    said = "It was ended: its files are too large together, or too many."
+                    return bytes(output), said
 
     def kill(self) -> None:
         """End it, and all that it has started."""
@@ -414,6 +416,35 @@ class _Run:
             process.wait()
         if process.stdout is not None and not process.stdout.closed:
             process.stdout.close()
+
+
+def _held(folder: str, processes: list[int]) -> float:
+    """Bytes of the files of a folder, and of those that processes have open and deleted; infinite
+    where there are too many to look at."""
+    looked, sizes = 0, {}
+
+    def wrong(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # deleted meanwhile
+            raise error
+
+    try:
+        for root, _, names, place in os.fwalk(folder, onerror=wrong):
+            looked += 1 + len(names)
+            if looked > 10 * _MOST_ENTRIES:
+                return math.inf
+            for name in names:
+                with contextlib.suppress(OSError):
+                    sizes[root, name] = os.stat(name, dir_fd=place, follow_symlinks=False).st_size
+    except (OSError, RecursionError):  # a folder that cannot be read, or is too deep
+        return math.inf
+    for pid in processes:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    about = os.stat(f"/proc/{pid}/fd/{name}")
+                    if stat.S_ISREG(about.st_mode) and not about.st_nlink:
+                        sizes[str(about.st_dev), str(about.st_ino)] = about.st_size
+    return sum(sizes.values())
 
 
 def _tree(pid: int) -> list[int]:

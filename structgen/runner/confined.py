@@ -27,6 +27,10 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every machine
 _KEYS, _JOIN_SESSION = {"x86_64": 250, "aarch64": 219}, 1
 _NO_NEW_RIGHTS, _DIE_WITH_PARENT, _ADOPT, _SECURE_BITS = 38, 1, 36, 28
 
+_FILTER, _REFUSE, _ALLOW = 22, 0x00050001, 0x7FFF0000
+_UNCOUNTED = {"x86_64": (0xC000003E, 29, 319, 447), "aarch64": (0xC00000B7, 194, 279, 447)}
+"""The machine's number, and those of ``shmget``, ``memfd_create`` and ``memfd_secret``."""
+
 _READ = 0b1101  # execute and read files, list folders
 _OF_FILES = 0b1100000000000111  # what may be done to what is no folder
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt")
@@ -89,6 +93,7 @@ def main() -> None:
         os.chdir(given["folder"])
         writable += _DEVICES
         has["files"] &= _bound_files(libc, readable, writable, has_network=given["network"])
+        _count_memory(libc)
     with os.fdopen(given["told"], "w") as told:
         json.dump(has, told)
     asked = has.keys() - ({"network"} if given["network"] else set())
@@ -191,6 +196,22 @@ def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_net
     is_bound: bool = libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     os.close(ruleset)
     return is_bound
+
+
+def _count_memory(libc: Any) -> None:
+    """Refuse memory that no limit counts, where the system can."""
+    if os.uname().machine not in _UNCOUNTED:
+        return
+    machine, *calls = _UNCOUNTED[os.uname().machine]
+    refuse = (0x06, 0, 0, _REFUSE)
+    steps = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0)]
+    steps += [(0x35, 0, 1, 0x40000000), refuse]  # numbers of another kind of programs
+    for call in calls:
+        steps += [(0x15, 0, 1, call), refuse]
+    steps.append((0x06, 0, 0, _ALLOW))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    libc.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0)
+    libc.prctl(_FILTER, 2, struct.pack("HP", len(steps), ctypes.addressof(code)), 0, 0)
 
 
 if __name__ == "__main__":

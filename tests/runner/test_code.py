@@ -212,10 +212,30 @@ def test_there_is_no_network(here: CodeSession) -> None:
         ("open('big', 'wb').write(b'x' * (2 << 20))", "OSError|too large"),
         ("[open('/dev/null') for _ in range(99)]", "Too many open files"),
         ("while True: print('x' * 999)", "it wrote too much output"),
+        (
+            "import os, time\nkept = []\nfor _ in range(9):\n"
+            "    kept.append(open('x', 'wb', 0)); os.unlink('x'); kept[-1].write(b'x' * 999_999)\n"
+            "time.sleep(9)",
+            "its files are too large together",
+        ),
+        (
+            "import time\nfor i in range(5000): open(f'{i:04}', 'w').close()\n"
+            "for i in range(9): open(f'z{i}', 'wb').write(b'x' * 999_999)\ntime.sleep(9)",
+            "its files are too large together",
+        ),
+        ("import os; os.memfd_create('x')", "PermissionError"),
+        (
+            "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
+            "print(libc.shmget(0, 1 << 20, 0o1600), ctypes.get_errno())",
+            "-1 1",
+        ),
         ("for i in range(9): open(f'{i}', 'wb').write(b'x' * 999_999)\nimport time; time.sleep(9)",
          "its files are too large together"),
     ],
-    ids=["memory", "file", "open", "output", "files"],
+    ids=[
+        *("memory", "file", "open", "output", "deleted files", "many files", "files in memory"),
+        *("memory of System V", "files"),
+    ],
 )  # fmt: skip
 def test_limits_hold(here: CodeSession, code: str, says: str) -> None:
     seen = told(here, code)
