@@ -39,6 +39,9 @@ _PATH = re.compile(r"(file|filename|path|folder|dir|directory)$", re.IGNORECASE)
 _YOURS = re.compile(r"librar|(^|_)libs?(_|$)|^backend_path$|^enable_profiling$", re.IGNORECASE)
 """Settings with which a folder would run code of its own, or write files where you work."""
 
+_BY_DEFAULT = ("decoder.onnx", "encoder.onnx", "joiner.onnx")
+"""Graphs that the runtime takes where a configuration names none."""
+
 DESCRIBING = (".json", ".jinja", ".txt", ".model")
 """How files end that describe a model: its settings, tokenizer and chat template."""
 
@@ -88,7 +91,8 @@ def _of_language_model(folder: Path) -> list[Lack]:
     except (OSError, ValueError, KeyError, RecursionError) as error:
         says = f"{path} cannot be understood: {error!r}."
         return [Lack(path, says, "Copy it again from where the folder is from.")]
-    found, graphs = _special(folder), set(folder.glob("*.onnx"))  # some names are by default
+    found = _special(folder)
+    graphs = {folder / name for name in _BY_DEFAULT if (folder / name).is_file()}
     for place, value in settings:
         name = place[-1]
         if _YOURS.search(name):
@@ -101,6 +105,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
                 continue
             if name == "filename" and not {"inputs", "outputs", "session_options"} & set(place):
                 graphs.add(file)
+    graphs |= {graph for graph in map(cache.masked, graphs) if graph.is_file()}
     found += [lack for graph in sorted(graphs) for lack in of_graph(graph)]
     if not (folder / _TOKENIZER).is_file():
         found.append(_no_tokenizer(folder, "a language model"))

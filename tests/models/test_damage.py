@@ -174,8 +174,10 @@ def test_graphs_of_any_name_are_checked(folder, name):
     if name == "part.bin":
         config = (folder / "genai_config.json").read_text()
         (folder / "genai_config.json").write_text(config.replace("part.onnx", name))
+    (folder / "old.onnx").write_bytes(b"neither named nor loaded")
     (folder / name).write_bytes(field(7, field(5, REFERENCE)))
-    assert "is not a path inside" in damage.find(folder)[0].says
+    (lack,) = damage.find(folder)
+    assert "is not a path inside" in lack.says
 
 
 def test_files_of_the_hubs_own_cache_are_links_into_its_blobs(folder):
