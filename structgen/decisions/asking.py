@@ -97,7 +97,6 @@ class Texts:
             OutputType(grammar, str, "the labels"), vocabulary
         )
         self._bytes = [text.encode() for text in texts]
-        self.longest = max(map(len, self._bytes)) + 1
 
     def weight(self) -> int:
         """About how many bytes it holds: 4 kB, 128 a label and 16 a byte of them, and its masks."""
@@ -115,14 +114,16 @@ class Reading:
 
     Attributes:
         token_ids: int32 ``[n]``.
-        texts: the labels.
+        longest: most tokens of a label.
+        compiled: the labels, compiled: those of thousands of questions would take gigabytes.
         is_enough: whether a distribution within the tolerance is exact enough for its use. None: it
             is.
         keep: called with the distribution, before readings without it begin.
     """
 
     token_ids: TokenIds
-    texts: Texts
+    longest: int
+    compiled: Callable[[], Texts]
     is_enough: Callable[[Distribution], bool] | None = None
     keep: Callable[[Distribution], None] | None = None
 
@@ -148,7 +149,7 @@ def read(
         return readings[i].keep is None, readings[i].token_ids.astype(">i4").tobytes()
 
     order = sorted(range(len(readings)), key=place)
-    longest = max(len(one.token_ids) + one.texts.longest for one in readings)
+    longest = max(len(one.token_ids) + one.longest for one in readings)
     first = readings[order[0]].token_ids
     room = min(longest, model.context_length)
     sequence = model.start(room, prefix=first, adapter=adapter)
@@ -160,7 +161,7 @@ def read(
     try:
         for i in order:
             reading = readings[i]
-            token_ids, texts = reading.token_ids, reading.texts
+            token_ids, texts = reading.token_ids, reading.compiled()
             prompt_tokens += len(token_ids) - n_shared(before, token_ids)
             before = token_ids
             held = _held(sequence, token_ids)
@@ -415,7 +416,8 @@ class Asker:
             token_ids = encode_pieces(self.model, template.pieces(state, question))
         check_fits(self.model, len(token_ids))
         texts = tuple(one.text for one in question.labels)
-        return Reading(token_ids, self._once(texts, self._compile))
+        longest = max(len(f"{template.before_label}{text}".encode()) for text in texts) + 1
+        return Reading(token_ids, longest, functools.partial(self._once, texts, self._compile))
 
     def _once(self, key: _K, make: Callable[[_K], _T]) -> _T:
         """What ``make`` gives for a key, from what is kept if it is there."""

@@ -717,7 +717,7 @@ def test_others_have_a_pass_between_two_prompts(monkeypatch):
 
 def test_labels_are_kept_by_the_bytes_they_hold(monkeypatch):
     """However many questions: many labels, or long ones, are as many bytes."""
-    monkeypatch.setattr(asking, "KEPT_BYTES", 1 << 18)
+    monkeypatch.setattr(asking, "KEPT_BYTES", 1 << 21)
     decider = undebiased(FakeModel(context_length=4000), template=SHORT)
 
     def n_kept():
@@ -728,3 +728,22 @@ def test_labels_are_kept_by_the_bytes_they_hold(monkeypatch):
     for i in range(24):
         decider.decide("s", {"q": Choice("?", [f"{i}{j}" + "x" * 8 for j in range(40)])})
     assert 4 < n_kept() - before < 20
+
+
+def test_no_labels_are_held_but_those_that_are_weighed(monkeypatch):
+    """A request of 4 MB was a gigabyte of compiled labels, and another gigabyte beside it."""
+    monkeypatch.setattr(asking, "KEPT_BYTES", 1)
+    alive, most = weakref.WeakSet(), []
+
+    class Texts(asking.Texts):
+        def __init__(self, *given):
+            super().__init__(*given)
+            alive.add(self)
+            gc.collect()
+            most.append(len(alive))
+
+    monkeypatch.setattr(asking, "Texts", Texts)
+    decider = Decider(FakeModel(), template=SHORT, debias="prior")
+    decider.decide("s", {f"q{i}": Choice("?", [f"{i}a", f"{i}b"]) for i in range(8)})
+    assert len(most) >= 8
+    assert max(most) <= 2
