@@ -39,6 +39,7 @@ from structgen.automaton.cfg.lexer import Lexer
 from structgen.automaton.cfg.terminals import Terminals
 from structgen.automaton.core.leaf import Leaf, LiteralLeaf
 from structgen.automaton.core.shared import AUTOMATA
+from structgen.automaton.json.whitespace import Whitespace, array_leaf, whitespace
 from structgen.automaton.work import WORK, Limits, within
 from structgen.errors import CompileLimitExceeded, VocabularyError
 from structgen.grammar import ir
@@ -715,6 +716,20 @@ if __name__ == "__main__":
     # What the interpreter and NumPy map before anything is compiled is not counted.
     room = (MEGABYTES + 1000) << 20
     serve(lambda name: print(*judge(name)), HANGS, {resource.RLIMIT_AS: room})
+
+
+def test_whitespace_is_not_kept_by_number() -> None:
+    # 256 patterns of strangers', of 4 MB each with the leaves around them, were a gigabyte.
+    def of(n: int) -> weakref.ref[Whitespace]:
+        space = whitespace(f"[ \\n]{{0,{n}}}")
+        assert array_leaf(space) is array_leaf(space)
+        assert whitespace(f"[ \\n]{{0,{n}}}") is space
+        return weakref.ref(space)
+
+    made = [of(n) for n in range(300, 324)]
+    gc.collect()
+    assert not any(one() for one in made[:8])
+    assert whitespace("natural") is whitespace("natural")
 
 
 def test_what_others_were_refused_does_not_add_up_for_a_long_sequence() -> None:

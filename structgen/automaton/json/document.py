@@ -9,7 +9,6 @@ is plainly an object, the machine starts with `OpeningLeaf`, one leaf for all sc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from structgen.automaton.core.frames import POP, Alternative, Frame
@@ -18,7 +17,7 @@ from structgen.automaton.core.machine import Machine
 from structgen.automaton.texts import Text
 
 from .language import Language
-from .whitespace import Whitespace, before_key
+from .whitespace import Whitespace, before_key, kept
 
 
 class _SpaceLeaf(Leaf):
@@ -38,7 +37,7 @@ class _SpaceLeaf(Leaf):
         return 0 if key and self._space.may_end[key] else -1
 
 
-@lru_cache(maxsize=16)
+@kept
 def around(space: Whitespace) -> tuple[Alternative, ...]:
     """The text before and after the value: nothing, or whitespace."""
     leaf = _SpaceLeaf(space)
@@ -80,7 +79,7 @@ class OpeningLeaf(Leaf):
         return 0 if key == _READ else -1
 
 
-_opening_leaf = lru_cache(maxsize=16)(OpeningLeaf)
+_opening_leaf = kept(OpeningLeaf)
 
 
 class PlainRoot(Frame):

@@ -33,7 +33,7 @@ from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edg
 from structgen.automaton.texts import Text, joined, put
 from structgen.grammar import ir
 
-from .whitespace import CLOSE, ITEM, Whitespace, before_key
+from .whitespace import CLOSE, ITEM, Whitespace, before_key, kept
 
 _LAST = chr(sys.maxunicode)
 """No character comes after it, and hardly any name has it."""
@@ -666,7 +666,7 @@ class AfterKey(Leaf):
         return 0 if key[0] == "value" and self._space.may_end[key[1]] else -1
 
 
-_after_key = lru_cache(maxsize=16)(AfterKey)
+_after_key = kept(AfterKey)
 
 
 class KeyLeaf(Leaf):

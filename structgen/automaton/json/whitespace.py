@@ -10,11 +10,12 @@ whitespace around them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.core.shared import AUTOMATA
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.errors import CompileLimitExceeded, OptionError, OutputTypeError, did_you_mean
 from structgen.grammar import ir
@@ -52,6 +53,7 @@ class Whitespace:
     def __init__(self, style: str = "natural", max_run: int = 20) -> None:
         self.edges: list[dict[int, int]] = []
         self.may_end: list[bool] = []
+        self.made: dict[Callable[..., Any], Any] = {}  # what is kept with it; see `kept`
         try:
             self._explore(_automaton(style, max_run))
         except CompileLimitExceeded as error:
@@ -65,6 +67,12 @@ class Whitespace:
         least, after = self._shortest(0), self._shortest(self.after_mark)
         self.first = self.last = self.empty = least
         self.comma, self.colon = least + b"," + after, least + b":" + after
+
+    @property
+    def weight(self) -> int:
+        """Its size in bytes, roughly, with the leaves that are kept with it."""
+        leaves = [one for one in self.made.values() if isinstance(one, Leaf)]
+        return 1000 + 500 * len(self.edges) + sum([leaf.weight for leaf in leaves])
 
     @property
     def at_colon(self) -> Whitespace:
@@ -137,7 +145,26 @@ def _automaton(style: str, max_run: int) -> RegexAutomaton:
     return automaton
 
 
-whitespace = lru_cache(maxsize=64)(Whitespace)
+_styled = lru_cache(maxsize=len(STYLES))(Whitespace)
+
+
+def whitespace(style: str, max_run: int = 20) -> Whitespace:
+    """Whitespace that schemas share; args as for `Whitespace`. A pattern may need megabytes."""
+    return _styled(style) if style in STYLES else AUTOMATA.get(Whitespace, style, max_run)
+
+
+_T = TypeVar("_T")
+
+
+def kept(make: Callable[[Whitespace], _T]) -> Callable[[Whitespace], _T]:
+    """Keep what is made of some whitespace as long as that."""
+
+    @wraps(make, updated=())
+    def made(space: Whitespace) -> _T:
+        found: _T | None = space.made.get(make)
+        return space.made.setdefault(make, make(space)) if found is None else found
+
+    return made
 
 
 class Indentation(Whitespace):
@@ -252,13 +279,13 @@ def _punctuation(space: Whitespace, brackets: bytes, is_quoted: bool) -> Punctua
     return kind(space, brackets, is_quoted)
 
 
-@lru_cache(maxsize=256)
+@kept
 def array_leaf(space: Whitespace) -> Punctuation:
     """The leaf of arrays with such whitespace."""
     return _punctuation(space, b"[]", False)
 
 
-@lru_cache(maxsize=256)
+@kept
 def before_key(space: Whitespace) -> Punctuation:
     """The leaf of objects up to where a key begins, with such whitespace."""
     return _punctuation(space, b"{}", True)
