@@ -283,13 +283,13 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
     """
     fields = ("response_format", "grammar", "grammar_type")
     form = ChatRequest.of({"messages": "-"}, {name: getattr(request, name) for name in fields})
-    asked = wanted(form)
+    asked = await host.aside(partial(wanted, form))
     if asked.type is None:
         return "In free text every token is allowed."
     try:
         generator = await host.generator(asked.key, asked.type, {})
     except OutputTypeError as error:
-        raise refusal(error, asked) from error
+        raise await host.aside(partial(refusal, error, asked)) from error
     constraint = generator.constraint
     assert constraint is not None
     size = constraint.vocabulary.size

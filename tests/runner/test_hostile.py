@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from structgen import IncompleteOutput, ModelError, RequestError, Runner, StructgenError
 from structgen.errors import ModelNotFound, SessionError, WorkerDied
-from structgen.runner import Sessions
+from structgen.runner import Sessions, answers
 
 
 class Person(BaseModel):
@@ -231,6 +231,26 @@ def test_nothing_but_closing_and_looking_goes_on_after_the_end(tiny: Path) -> No
     assert runner.metrics
     with pytest.raises(ModelNotFound):
         runner.get_model_info("x")
+
+
+def test_the_form_of_an_explanation_is_read_beside_the_loop(
+    fragile: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Half a megabyte took a third of a second, in which no stream of anybody's went on.
+    threads: list[str] = []
+
+    def seen(work: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return work(*given)
+
+        return wrapped
+
+    for name in ("wanted", "refusal"):
+        monkeypatch.setattr(answers, name, seen(getattr(answers, name)))
+    with pytest.raises(RequestError):
+        fragile.explain(grammar="a(", grammar_type="regex", before=[], token=1, chosen=1)
+    assert threads == ["structgen-forms"] * 2
 
 
 # -- what is told -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from structgen.models import catalogue
 from structgen.runner import Many, Message, Runner, Strictly
 
 from ..errors import ApiError, told
-from ..exchange import answered, settings_of
+from ..exchange import answered, sent, settings_of, written
 from ..openapi import answers, body
 from ..shapes import (
     DetokenizeAnswer,
@@ -139,7 +139,7 @@ async def tokenize(request: Request) -> Response:
     ids = await aside(request, lambda: _joined(tokens), is_large=len(tokens) > _SLICE)
     length = "null" if longest is None else longest
     answer = f'{{"count":{len(tokens)},"max_model_len":{length},"tokens":[{ids}]}}'
-    return Response(answer, media_type="application/json")
+    return sent(request, answer)
 
 
 def _joined(tokens: list[int]) -> str:
@@ -152,7 +152,7 @@ def _joined(tokens: list[int]) -> str:
     "/v1/detokenize", openapi_extra=body(DetokenizeBody), responses=answers(DetokenizeAnswer)
 )
 @tokens_router.post("/detokenize", include_in_schema=False)
-async def detokenize(request: Request) -> dict[str, Any]:
+async def detokenize(request: Request) -> Response:
     """The text of token ids."""
     given = await json_object(request)
     asked = await aside(request, lambda: read(DetokenizeBody, given))
@@ -165,7 +165,7 @@ async def detokenize(request: Request) -> dict[str, Any]:
         asked.tokens, skip_special_tokens=asked.skip_special_tokens, model=asked.model
     )
     text = await answered(request, work, of_tokens)
-    return {"prompt": text, "text": text}
+    return await written(request, {"prompt": text, "text": text})
 
 
 health_router = APIRouter(tags=["operation"])
