@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from structgen.decoding import chat
 from structgen.errors import PromptError
 from structgen.media import MOST_BYTES, Audio, Image, data_uri, openai_part, part
 
@@ -126,3 +127,14 @@ def test_base64_of_other_alphabets_is_refused():
     text = base64.urlsafe_b64encode(bytes([255] * 9)).decode()
     with pytest.raises(PromptError, match="not base64"):
         Image(f"data:image/png;base64,{text}")
+
+
+def test_a_text_is_not_looked_through_for_pictures():
+    """Each of 4 million characters was: half a second, on the loop in which all streams run."""
+
+    class Text(str):
+        def __iter__(self):
+            raise AssertionError("a content that is text has no parts")
+
+    messages = [{"role": "user", "content": Text("long")}]
+    assert chat.media_of(chat.parse(messages)) == []

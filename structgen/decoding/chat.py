@@ -237,7 +237,8 @@ def _joined(parts: Sequence[Any], where: str) -> str | tuple[Any, ...]:
 
 def media_of(messages: Sequence[Mapping[str, Any]]) -> list[media.Media]:
     """The pictures and sounds of messages that were parsed."""
-    parts = [part for message in messages for part in message["content"]]
+    contents = [message["content"] for message in messages]
+    parts = [part for content in contents if not isinstance(content, str) for part in content]
     return [part for part in parts if isinstance(part, (Image, Audio))]
 
 
