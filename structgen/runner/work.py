@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt
+from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt, chat
 from structgen.decoding import options as search_options
 from structgen.errors import (
     BatchError,
@@ -182,9 +182,9 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
         PromptError: the prompt is empty.
     """
     if STRANGER.get() is None:
-        asked = wanted(request)
+        asked, prompts = _read(host, request)
     else:  # half a megabyte takes a tenth of a second to look through
-        asked = await host.aside(partial(wanted, request))
+        asked, prompts = await host.aside(partial(_read, host, request))
     options = search_of(request)
     limit, think = limits(request, host.context_length)
     place = host.place_for((owner(), _beginning(request)))
@@ -199,12 +199,6 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
         field = _thinking_field(request) if error.option in _SECTIONS else error.option
         raise RequestError(str(error), param=field) from error
     options |= limit
-    prompts: list[Any]
-    if isinstance(request, ChatRequest):
-        prompts = [[message.for_template() for message in request.messages]]
-    else:
-        assert isinstance(request, CompletionRequest)
-        prompts = [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
     n = request.n or 1
     samples = settings_of(options, host.search_defaults).get("do_sample")
     if samples and host.seed is not None:
@@ -213,6 +207,15 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     field = _thinking_field(request)
     scores = _scores(options, n * len(prompts), host.context_length)
     return Work(host, place, generator, prompts, options, n, made, scores, asked, began, field)
+
+
+def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
+    """The form that a request asks for, and its prompts. Raises as `work_of`."""
+    asked = wanted(request)
+    if isinstance(request, ChatRequest):
+        return asked, [chat.parse([message.for_template() for message in request.messages])]
+    assert isinstance(request, CompletionRequest)
+    return asked, [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
 
 
 def _scores(options: Mapping[str, Any], n_outputs: int, context_length: int) -> int:

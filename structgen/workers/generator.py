@@ -140,7 +140,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         search = self._search(options)
         if Several.are_asked(prompt, search):
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
-        return WorkerStream(self, self._call(prompt, search, wants_chunks=True))
+        return WorkerStream(self, self._call(_parsed(prompt), search, wants_chunks=True))
 
     def streams(
         self, prompt: Prompt, n: int, **options: Unpack[CallOptions]
@@ -150,7 +150,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         They are the outputs that ``n=`` gives. Args and raises as for `stream`.
         """
         search = self._search(options)
-        caller = next(CALLERS)
+        caller, prompt = next(CALLERS), _parsed(prompt)
         return [
             WorkerStream(
                 self, self._call(prompt, search, wants_chunks=True, caller=caller, index=index)
@@ -193,7 +193,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             return await made._outputs(prompt, rest, take, is_sure=is_sure)
         search = self._search(options)
         if not Several.are_asked(prompt, search):
-            call = self._call(prompt, search, checks_sure=is_sure)
+            call = self._call(_parsed(prompt), search, checks_sure=is_sure)
             try:
                 await call.begin(self._host)
                 return self._taken(take, await call.end(), call)
@@ -205,11 +205,14 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         search_options.check_samples(search, settings, has_temperatures=sampled)
         caller = next(CALLERS)
         calls: dict[int, RunningCall] = {}
+        ready: Any = None
         try:
             for place, (one, index) in enumerate(several.asks):
+                ready = ready if index else None
                 try:
+                    ready = ready or _parsed(one)
                     calls[place] = self._call(
-                        one, search, checks_sure=is_sure, caller=caller, index=index
+                        ready, search, checks_sure=is_sure, caller=caller, index=index
                     )
                     await calls[place].begin(self._host)
                 except StructgenError as error:
@@ -269,7 +272,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             caller=next(CALLERS) if caller is None else caller,
             type_key=self._type_key,
             lowered=self._lowered,
-            prompt=prompt if isinstance(prompt, TokenPrompt) else chat.parse(prompt),
+            prompt=prompt,
             search=search.but(cancel=None, n=None, return_errors=False),
             index=index,
             wants_chunks=wants_chunks,
@@ -356,6 +359,11 @@ def _elsewhere(name: str) -> str:
         f"{name}= does not travel to the process that runs the model. Use a model of this "
         "process, from structgen.load, in a thread: await asyncio.to_thread(generator, prompt)."
     )
+
+
+def _parsed(prompt: Any) -> Any:
+    """A prompt as it is sent. Raises as `chat.parse`."""
+    return prompt if isinstance(prompt, TokenPrompt) else chat.parse(prompt)
 
 
 def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any, schema_hint: str) -> bytes:

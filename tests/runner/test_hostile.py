@@ -18,8 +18,10 @@ from mixed import tiny_model
 from pydantic import BaseModel
 
 from structgen import IncompleteOutput, ModelError, RequestError, Runner, StructgenError
+from structgen.decoding import chat
 from structgen.errors import ModelNotFound, SessionError, WorkerDied
 from structgen.runner import Sessions, answers
+from structgen.workers import STRANGER, Stranger
 
 
 class Person(BaseModel):
@@ -251,6 +253,30 @@ def test_the_form_of_an_explanation_is_read_beside_the_loop(
     with pytest.raises(RequestError):
         fragile.explain(grammar="a(", grammar_type="regex", before=[], token=1, chosen=1)
     assert threads == ["structgen-forms"] * 2
+
+
+def test_the_messages_of_a_stranger_are_read_beside_the_loop_and_once_more(
+    fragile: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Calls of tools with 100,000 values took 50 ms, for each of 16 outputs.
+    threads: list[str] = []
+    parse = chat.parse
+
+    def seen(prompt: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return parse(prompt)
+
+    monkeypatch.setattr(chat, "parse", seen)
+    before = STRANGER.set(Stranger("a"))
+    try:
+        asked = {"messages": "Hi", "n": 3, "temperature": 1.0, "max_tokens": 1}
+        assert len(fragile.chat(asked).choices) == 3
+        assert threads == ["structgen-forms", "structgen-runner"]
+        threads.clear()
+        assert list(fragile.stream_chat(asked))
+        assert threads == ["structgen-forms", "structgen-runner"]
+    finally:
+        STRANGER.reset(before)
 
 
 # -- what is told -----------------------------------------------------------------------------
