@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt, chat
+from structgen.decoding import (
+    AsyncStream,
+    Chunk,
+    GenerationResult,
+    TokenPrompt,
+    chat,
+    check_may_fit,
+)
 from structgen.decoding import options as search_options
 from structgen.errors import (
     BatchError,
@@ -23,6 +30,7 @@ from structgen.errors import (
     IncompleteOutput,
     OptionError,
     OutputTypeError,
+    PromptError,
     RequestError,
 )
 from structgen.insight import TOP
@@ -212,10 +220,40 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
 def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
     """The form that a request asks for, and its prompts. Raises as `work_of`."""
     asked = wanted(request)
+    prompts: list[Any]
     if isinstance(request, ChatRequest):
-        return asked, [chat.parse([message.for_template() for message in request.messages])]
-    assert isinstance(request, CompletionRequest)
-    return asked, [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
+        prompts = [chat.parse([message.for_template() for message in request.messages])]
+    else:
+        assert isinstance(request, CompletionRequest)
+        prompts = [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
+    for prompt in prompts:  # each is sent for each of n= outputs
+        _check_may_fit(host, prompt, cuts=bool(request.truncate_sequence))
+    return asked, prompts
+
+
+def _check_may_fit(host: TextHost, prompt: Any, *, cuts: bool) -> None:
+    """Raise where a prompt is too long, however it is cut into tokens; with ``cuts`` cut a chat."""
+    model: Any = host.models[0]  # it has what is asked of a model here
+    if isinstance(prompt, str) and not cuts:
+        check_may_fit(model, prompt)
+    if not isinstance(prompt, list):
+        return
+
+    def check(messages: list[dict[str, Any]]) -> None:
+        texts = [one["content"] for one in messages if isinstance(one["content"], str)]
+        check_may_fit(model, "".join(texts))
+
+    def fits(messages: list[dict[str, Any]]) -> bool:
+        try:
+            check(messages)
+        except PromptError:
+            return False
+        return True
+
+    if cuts:
+        prompt[:] = chat.without_oldest(prompt, fits)
+    else:
+        check(prompt)
 
 
 def _scores(options: Mapping[str, Any], n_outputs: int, context_length: int) -> int:
