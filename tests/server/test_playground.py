@@ -86,7 +86,48 @@ TEXTS = (
 )
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node on this machine")
+def in_node(program: str, argument: str) -> Any:
+    """What a program prints as JSON. It may import the page's files."""
+    made = subprocess.run(
+        ["node", "--input-type=module", "-e", program, argument],
+        cwd=library.FOLDER,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return json.loads(made.stdout)
+
+
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None, reason="there is no node on this machine"
+)
+
+
+@needs_node
+def test_members_stay_where_they_were_typed() -> None:
+    program = """
+        import { withCurl, withOpenai, withStructgen } from "./calls.js";
+        import { read, write } from "./values.js";
+        const schema = read(process.argv[1]);
+        const asked = { kind: "json_schema", body: { model: "m", messages: [],
+          response_format: { type: "json_schema", json_schema: { name: "a", schema } } } };
+        const choices = [{ value: "b" }, { value: "2" }, { value: "1" }];
+        const decisions = { kind: "decisions",
+          body: { model: "m", input: "", questions: [{ type: "choice", choices }] } };
+        console.log(JSON.stringify([write(schema), withStructgen(asked),
+          withOpenai(asked, "", false), withCurl(asked, "", false), withStructgen(decisions)]));
+    """
+    typed = r'{"b":{"a\\":1},"10" : {"x":"\"7\":"},"2":"2","\uffff":"\uffff1","01":0,"1":["3"]}'
+    wire, *codes, decisions = in_node(program, typed)
+    assert json.dumps(json.loads(wire)) == json.dumps(json.loads(typed))  # the order counts here
+    for code in codes:
+        places = [code.index(f'"{name}": ') for name in ("b", "10", "2", "01", "1")]
+        assert places == sorted(places), code
+    assert '{"b": None, "2": None, "1": None}' in decisions
+
+
+@needs_node
 def test_code_is_what_was_typed_and_shows_each_character() -> None:
     program = """
         import { withStructgen } from "./calls.js";
@@ -97,15 +138,7 @@ def test_code_is_what_was_typed_and_shows_each_character() -> None:
           model: text, messages: [], grammar_type: "lark", ...body } })));
         console.log(JSON.stringify(made));
     """
-    made = subprocess.run(
-        ["node", "--input-type=module", "-e", program, json.dumps(TEXTS)],
-        cwd=library.FOLDER,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    codes = json.loads(made.stdout)
+    codes = in_node(program, json.dumps(TEXTS))
     assert len(codes) == 3 * len(TEXTS)
     for i, code in enumerate(codes):
         text = TEXTS[i // 3]

@@ -7,6 +7,7 @@ import { draw } from "./draw.js";
 import { CHOICES, PROMPTS, QUESTIONS, REGEXES, SCHEMAS, TOOLS } from "./examples.js";
 import { showAnswers, showValue } from "./results.js";
 import { ask, askJson, events, needsKey } from "./server.js";
+import { read } from "./values.js";
 
 const TYPES = { json_schema: "JSON Schema", regex: "Regex", choice: "Choices", grammar: "Grammar",
   tools: "Tools", decisions: "Decisions", free: "Free text" };
@@ -57,11 +58,9 @@ function asked() {
   return made;
 }
 
-/** Parse JSON. Numbers that JavaScript would round or write otherwise stay as they are typed. */
 function json(text, what) {
   try {
-    return JSON.parse(text, (_, value, context) => typeof value === "number" && context?.source
-      && String(value) !== context.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
+    return read(text);
   } catch (error) {
     throw new Error(`${what} is not valid JSON: ${error.message}`);
   }

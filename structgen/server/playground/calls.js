@@ -2,6 +2,7 @@
 // Owns how a request is written down. What is asked, the page says.
 
 import { visible } from "./dom.js";
+import { marked, unmarked, write } from "./values.js";
 
 const pad = (text, by) => text.replaceAll("\n", `\n${by}`);
 
@@ -18,7 +19,7 @@ export function python(value, width = 72) {
   if (JSON.isRawJSON?.(value)) return value.rawJSON;
   const isList = Array.isArray(value);
   const parts = isList ? value.map(one => python(one, width - 4))
-    : Object.entries(value).map(([key, one]) => `${quoted(key)}: ${python(one, width - 4)}`);
+    : Object.entries(value).map(([key, one]) => `${quoted(unmarked(key))}: ${python(one, width - 4)}`);
   const [open, close] = isList ? "[]" : "{}";
   const short = open + parts.join(", ") + close;
   if (short.length <= width && !short.includes("\n")) return short;
@@ -98,14 +99,14 @@ function decider({ body, root }) {
     const name = quoted(one.name ?? `q${index}`);
     const text = quoted(one.instructions ?? "");
     if (one.type === "choice") {
-      const options = Object.fromEntries((one.choices ?? []).map(o => [o.value, o.description ?? null]));
+      const options = Object.fromEntries((one.choices ?? []).map(o => [marked(o.value), o.description ?? null]));
       return `${name}: Choice(${text}, ${python(options)})`;
     }
     if (one.type === "score") {
       const levels = one.levels ?? [];
       const isPlain = levels.every(level => level.description === undefined);
       return `${name}: Score(${text}, ${python(isPlain ? levels.map(level => level.label)
-        : Object.fromEntries(levels.map(level => [level.label, level.description ?? null])))})`;
+        : Object.fromEntries(levels.map(level => [marked(level.label), level.description ?? null])))})`;
     }
     return `${name}: Predicate(${text})`;
   });
@@ -153,7 +154,7 @@ export function withOpenai(asked, root, needsKey) {
 /** As curl. */
 export function withCurl(asked, root, needsKey) {
   const path = asked.kind === "decisions" ? "/v1/decisions" : "/v1/chat/completions";
-  const json = visible(JSON.stringify(asked.body, null, 2)).replaceAll("'", "'\\''");
+  const json = visible(write(asked.body, 2)).replaceAll("'", "'\\''");
   const key = needsKey ? '  -H "Authorization: Bearer $STRUCTGEN_API_KEY" \\\n' : "";
   return `curl ${root}${path} \\\n  -H 'Content-Type: application/json' \\\n${key}  -d '${json}'`;
 }

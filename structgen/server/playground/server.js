@@ -1,6 +1,7 @@
 // Asking the server that the page came from, and nobody else: answers, streams, and what it refuses.
 
 import { $ } from "./dom.js";
+import { write } from "./values.js";
 
 export class Refused extends Error {
   constructor(status, told) {
@@ -22,7 +23,7 @@ export async function ask(path, body, signal) {
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
   const answer = await fetch(path, {
     method: body === undefined ? "GET" : "POST", headers, signal,
-    body: body === undefined ? undefined : JSON.stringify(body),
+    body: body === undefined ? undefined : write(body),
   }).catch(lost);
   if (answer.ok) return answer;
   let told = {};

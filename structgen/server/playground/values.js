@@ -1,7 +1,20 @@
-// A JSON text that is still being written, as a tree: what is there so far, and what is whole.
-// Owns reading; knows nothing of the page.
+// JSON as it was typed, and a JSON text that is still being written as a tree: what is there so far, and what is whole.
+// Owns reading and writing; knows nothing of the page.
 
 const DEEPEST = 50;
+
+// JavaScript puts members named by whole numbers first. A mark before the name keeps them in their place.
+export const marked = name => String(name).replace(/^(?=\d+$)/, "\uffff");
+export const unmarked = name => name.replace(/^\uffff(?=\d+$)/, "");
+
+/** Parse JSON so that `write` writes what was typed: numbers with their digits, members in their order. */
+export function read(text) {
+  JSON.parse(text);  // an error names a place of this text
+  return JSON.parse(text.replace(/(?<!\\)"(?=\d+"\s*:)/g, '"\uffff'), (_, value, context) => typeof value === "number"
+    && context?.source && String(value) !== context.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
+}
+
+export const write = (value, indent) => JSON.stringify(value, null, indent).replace(/"\uffff(?=\d+":)/g, '"');
 
 /** Path of a value inside another, written as the server writes paths. */
 export function childPath(path, step) {
