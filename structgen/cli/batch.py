@@ -37,7 +37,9 @@ def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True
 )
-@click.option("--column", help="The column with the prompts.  [default: text, or the only one]")
+@click.option(
+    "--column", help="The column with the prompts.  [default: text, prompt or the only one]"
+)
 @click.option("--prompt", help="A template of the prompt: 'Summarise: {text}'.")
 @click.option(
     "--messages", metavar="FILE", help="A JSON file with messages; their contents are templates."

@@ -5,6 +5,7 @@ A TYPE is a file that holds a JSON Schema, a module and a name in it, or ``/rege
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from structgen.errors import OptionError, counted
 from .generation import named_type
 from .terminal import parsed, text_in
 
+_TYPE = "A type is a .json file with a JSON Schema, MODULE:NAME, FILE.py:NAME or /REGEX/."
+_command = partial(click.command, epilog=_TYPE)
+
 
 def type_of(text: str) -> Any:
     """The output type that a TYPE names."""
@@ -23,30 +27,28 @@ def type_of(text: str) -> Any:
         return structgen.Regex(text[1:-1])
     if text.endswith(".json") or text == "-":
         return structgen.JsonSchema(parsed(text_in(text, text), text))
-    return named_type(text)
+    if ":" not in text:
+        raise OptionError(f"TYPE {text}: {_TYPE}")
+    return named_type(text, "TYPE")
 
 
-@click.command()
+@_command()
 @click.argument("type_name", metavar="TYPE")
 @click.option("-n", default=10, show_default=True, help="How many texts.")
 @click.option("--seed", default=0, show_default=True, help="Same seed, same texts.")
 def sample(type_name: str, n: int, seed: int) -> None:
-    """Print random texts of TYPE, one per line.
-
-    TYPE is a file with a JSON Schema, MODULE:NAME or FILE.py:NAME, or /REGEX/. A text that has line
-    ends takes several lines.
-    """
+    """Print random texts of TYPE, one per line; a text with line ends takes several."""
     for text in structgen.sample(type_of(type_name), n, seed):
         click.echo(text)
 
 
-@click.command()
+@_command()
 @click.argument("type_name", metavar="TYPE")
 def lint(type_name: str) -> int:
     """Report what makes TYPE hard for a model.
 
-    What constraint.advice() finds, and keywords that assert nothing because they are misspelt. The
-    exit code is 1 where there is anything.
+    It lists what constraint.advice() finds, and misspelt keywords. The exit code is 1 if there is
+    a finding.
     """
     found = type_of(type_name)
     vocabulary = structgen.Vocabulary([bytes([i]) for i in range(256)] + [b""], eos_token_ids=[256])
@@ -54,7 +56,7 @@ def lint(type_name: str) -> int:
     lines = _lines(type_name) if isinstance(found, structgen.JsonSchema) else {}
     said = [(one.path, f"{one.text} {one.measured}") for one in constraint.advice()]
     said += [
-        (row.path, f"{row.keyword}: {row.note}.")
+        (row.path, f"{row.keyword}: {row.note}")
         for row in constraint.explain().rows
         if "did you mean" in row.note
     ]
@@ -81,7 +83,7 @@ def _lines(file: str) -> dict[str, int]:
     return found
 
 
-@click.command()
+@_command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @click.option(
@@ -94,8 +96,8 @@ def _lines(file: str) -> dict[str, int]:
 def diff(old: str, new: str, n: int, seed: int) -> int:
     """Check whether every text of type OLD is also a text of type NEW.
 
-    Of regular expressions and choices automata decide that; of other types samples are tried, and
-    the answer says so. The exit code is 1 where a text was found.
+    Automata decide this for regular expressions and choices. For other types structgen tries
+    samples, and the answer says so. The exit code is 1 if it finds a text that NEW refuses.
     """
     from structgen.constraint import difference
 
@@ -110,7 +112,7 @@ def diff(old: str, new: str, n: int, seed: int) -> int:
     return 0
 
 
-@click.command()
+@_command()
 @click.argument("type_name", metavar="TYPE")
 @click.option(
     "-o",
@@ -126,7 +128,7 @@ def show(type_name: str, output: Path | None) -> None:
     regex = regular(lower(type_of(type_name)).grammar)
     if regex is None:
         raise OptionError(
-            f"{type_name} is not a regular expression, choice or bare text to be drawn."
+            f"{type_name} cannot be drawn: it is not a regular expression, choice or scalar."
         )
     drawn = svg(picture(regex))
     if output is None:

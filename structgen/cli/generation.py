@@ -29,7 +29,7 @@ from structgen.options import OPTIONS
 from .terminal import harmless, load, model_option
 
 
-def named_type(text: str) -> Any:
+def named_type(text: str, option: str = "--type") -> Any:
     """Return the object of ``module:Name`` or ``file.py:Name``. Runs the module's code.
 
     Modules are looked for in the current folder, too.
@@ -37,25 +37,24 @@ def named_type(text: str) -> Any:
     Raises:
         OptionError: it is not so written, there is no such module, file or name, or its code fails.
     """
+    given = f"{option} {text}"
     module_name, separator, name = text.rpartition(":")
     if not separator or not module_name or not name:
-        raise OptionError(
-            f"--type {text}: write MODULE:NAME or FILE.py:NAME, such as shop.py:Order."
-        )
+        raise OptionError(f"{given}: write MODULE:NAME or FILE.py:NAME, such as shop.py:Order.")
     found: Any
     try:
         is_file = module_name.endswith(".py")
-        found = _file(text, Path(module_name)) if is_file else _module(text, module_name)
+        found = _file(given, Path(module_name)) if is_file else _module(given, module_name)
     except OptionError:
         raise
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise OptionError(f"--type {text}: {_failure(error)}") from error
+        raise OptionError(f"{given}: {_failure(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             names = [known for known in vars(found) if not known.startswith("_")]
             near = difflib.get_close_matches(part, names, 3)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise OptionError(f"--type {text}: {module_name} has no {part!r}.{hint}")
+            raise OptionError(f"{given}: {module_name} has no {part!r}.{hint}")
         found = getattr(found, part)
     return found
 
@@ -81,9 +80,9 @@ def _failure(error: BaseException) -> str:
     return f"{shown}\n  {file}, line {number}: {(line or '').strip()}"
 
 
-def _file(text: str, path: Path) -> ModuleType:
+def _file(given: str, path: Path) -> ModuleType:
     if not path.is_file():
-        raise OptionError(f"--type {text}: there is no file {path}.")
+        raise OptionError(f"{given}: there is no file {path}.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -94,7 +93,7 @@ def _file(text: str, path: Path) -> ModuleType:
     return module
 
 
-def _module(text: str, name: str) -> ModuleType:
+def _module(given: str, name: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -103,7 +102,7 @@ def _module(text: str, name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # another module, which this one imports
         raise OptionError(
-            f"--type {text}: there is no module {name}, neither here nor on Python's path."
+            f"{given}: there is no module {name}, neither here nor on Python's path."
         ) from None
 
 

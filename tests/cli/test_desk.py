@@ -52,12 +52,24 @@ def test_lint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(SCHEMA)
     assert run("lint", str(file)) == 1
     out = capsys.readouterr().out
-    assert f"{file}:4: $.properties.size: minimun: unknown keyword" in out
+    hint = "unknown keyword, has no effect; did you mean minimum?"
+    assert f"{file}:4: $.properties.size: minimun: {hint}\n" in out
     assert f"{file}:8: $.properties.day: " in out
     assert re.search(r"\d findings\.$", out.strip())
     file.write_text('{"type": "boolean"}')
     assert run("lint", str(file)) == 0
     assert capsys.readouterr().out == f"{file}: 0 findings.\n"
+
+
+@pytest.mark.parametrize("command", ["sample", "lint", "show", "diff"])
+def test_what_a_type_is(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["[a-z]+"] * (1 + (command == "diff"))
+    assert run(command, "--help") == 0
+    assert "/REGEX/" in capsys.readouterr().out
+    assert run(command, *given) == 1
+    assert capsys.readouterr().err.startswith("Error: TYPE [a-z]+: A type is a .json file")
+    assert run(command, *("none.py:Order" for _ in given)) == 1
+    assert capsys.readouterr().err == "Error: TYPE none.py:Order: there is no file none.py.\n"
 
 
 def test_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,4 +99,4 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     schema = tmp_path / "s.json"
     schema.write_text(SCHEMA)
     assert run("show", str(schema)) == 1
-    assert "is not a regular expression" in capsys.readouterr().err
+    assert "it is not a regular expression" in capsys.readouterr().err

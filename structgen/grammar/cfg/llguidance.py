@@ -188,7 +188,7 @@ class _Reader:
         while at < len(self.text):
             match = _TOKENS.match(self.text, at)
             if match is None:
-                self.wrong("Nothing begins like this; or it never ends", at)
+                self.wrong("This is no part of a grammar, or a string or pattern is not closed", at)
             kind, written, begin, at = str(match.lastgroup), match[0], at, match.end()
             value: Any = None
             if written == "%json":
