@@ -236,7 +236,7 @@ _MOST_TOLD = 5
 """Most problems that an error tells, and most places of each."""
 
 _FOREIGN = (
-    " Inside a Pydantic class, dataclass or TypedDict, no class of attrs or msgspec can stand: "
+    " A class of attrs or msgspec cannot be inside a Pydantic class, dataclass or TypedDict: "
     "write the outer one with the same library."
 )
 """Said where Pydantic met a class that it does not know."""

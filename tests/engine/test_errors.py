@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from annotated_types import Interval
 
 import structgen
 from engine.walks import TINY, accepts
@@ -678,6 +679,12 @@ def test_a_contradiction_is_found_where_it_is(schema: Any, path: str, reason: st
     assert caught.value.path.startswith(path.rstrip(":"))
     assert path in str(caught.value)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(int, "integer"), (float, "number")])
+def test_a_contradiction_in_a_class_names_its_type(kind: type, name: str) -> None:
+    with pytest.raises(Unsatisfiable, match=rf"meets all of type {name}, m"):
+        structgen.compile(Annotated[kind, Interval(ge=5, le=3)], TINY)
 
 
 def test_a_pattern_that_needs_too_much_is_told_at_compile() -> None:

@@ -286,6 +286,7 @@ def test_escapes_of_xgrammar() -> None:
 
 LARK = [
     ('start: "a" | "b" ;', [(1, 18, "leave the ; out")]),
+    ('start: x\nx[capture]: "a"', [(2, 2, "Begin the grammar with %llguidance {}")]),
     ('start := "a" b', [(1, 8, "name: … in Lark, name ::= … in GBNF or EBNF")]),
     ('start -> "a"\n', [(1, 7, "A rule is written name: … in Lark")]),
     ('{"type": "object"}', [(1, 1, "This is JSON. A JSON Schema is")]),

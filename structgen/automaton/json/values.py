@@ -974,7 +974,9 @@ _OF_REQUIREMENTS = ("additional", "items", "property_names")
 
 def _asserted(types: int, nodes: list[Node]) -> str:
     """What is asserted of a value of ``types``, in the words of the schema."""
-    names = [name for name, bits in TYPE_BITS.items() if types & bits == bits]
+    # Integers may have to be without a point. What may be any number is not called an integer.
+    bits_of = TYPE_BITS | {"integer": DIGITS if types & NUMBER != NUMBER else ALL_TYPES}
+    names = [name for name, bits in bits_of.items() if types & bits == bits]
     told = [] if types == ALL_TYPES else [f"type {' or '.join(names)}"]
     for node in nodes:
         for field, value in node.fields().items():

@@ -23,6 +23,8 @@ _LINES = {
     "or EBNF.",
     re.compile(r"\s*[\w-]+\s*::="): "Lark writes a rule as name: …. This is GBNF or EBNF: say "
     "dialect='gbnf' or dialect='ebnf'.",
+    re.compile(r"\s*\w+\[\w[^\]]*\]\s*:"): "Options of rules, as in name[capture]: …, are "
+    "llguidance's. Begin the grammar with %llguidance {}, or say dialect='llguidance'.",
     re.compile(r"\s*[\w-]+\s*(?::=|->|→|<-|←|=>|=)"): "A rule is written name: … in Lark, "
     "name ::= … in GBNF or EBNF.",
 }
