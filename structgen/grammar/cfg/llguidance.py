@@ -305,7 +305,9 @@ class _Scope:
             what = "Templates" if self._here.text == "{" else "Priorities"
             self._wrong(f"{what} are not llguidance's. Read the text as Lark: dialect='lark'")
         options: dict[str, Any] = {}
-        if token.kind == "rule" and self._take("["):
+        if self._take("["):
+            if token.kind != "rule":
+                self._wrong(f"Only rules have options. Write {name.lower()}[…]", token.at)
             options = self._rule_options()
         self._must(":")
         if name in self.defined or name in self._reader.given:
