@@ -69,7 +69,7 @@ class Parts(AbstractContextManager["Parts"]):
         self.folder = Path(folder).expanduser()
         self._about = self.folder / "job.json"
         self._form = form
-        self._table = table or Columns(None, "output").table
+        self._table = table
         self._schema: Any = None
         self._job: dict[str, Any] = json.loads(json.dumps({**job, "format": form}))
         try:
@@ -209,7 +209,7 @@ class Parts(AbstractContextManager["Parts"]):
     def _parquet(self, rows: Sequence[Row]) -> bytes:
         arrow = pyarrow()
         try:
-            table = self._table(rows, self._schema)
+            table = (self._table or Columns(None, "output").table)(rows, self._schema)
             if self._schema is None and rows:
                 self._schema = table.schema
                 self._write_job()

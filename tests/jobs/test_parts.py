@@ -53,6 +53,15 @@ def test_rows_that_are_left_out_are_done_too(tmp_path: Path) -> None:
         assert list(parts.rows()) == [row(1)]
 
 
+def test_json_lines_need_no_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        parts.write([{"a": 1}], 1)
+    with pytest.raises(OptionError, match=r"pip install 'structgen\[parquet\]'"):
+        Parts(tmp_path, "parquet", JOB)
+
+
 def test_parquet_loses_no_column_in_silence(tmp_path: Path) -> None:
     with Parts(tmp_path, "parquet", JOB) as parts:
         parts.write([], 1)  # all rows were left out: they say nothing of columns
