@@ -123,7 +123,7 @@ class _Worker:
         self._is_prepared = threading.Event()  # whether nothing that has arrived is to be prepared
         self._is_prepared.set()
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(FORM_BYTES, _weight)
-        self._last: tuple[int, Any, Prepared] | None = None
+        self._last: tuple[int, Any, Prepared | StructgenError] | None = None
 
     def serve(self) -> None:
         """Load the model, then make outputs."""
@@ -371,8 +371,15 @@ class _Worker:
         if self._last is not None:
             caller, prompt, prepared = self._last
             if caller == message.caller and prompt == message.prompt:
+                if isinstance(prepared, StructgenError):
+                    raise prepared.with_traceback(None)
                 return prepared
-        prepared = task.prepare(message.prompt, message.search)
+        self._last = None
+        try:
+            prepared = task.prepare(message.prompt, message.search)
+        except StructgenError as error:
+            self._last = (message.caller, message.prompt, error)
+            raise
         self._last = (message.caller, message.prompt, prepared)
         return prepared
 
