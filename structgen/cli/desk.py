@@ -37,7 +37,10 @@ def type_of(text: str) -> Any:
 @click.option("-n", default=10, show_default=True, help="How many texts.")
 @click.option("--seed", default=0, show_default=True, help="Same seed, same texts.")
 def sample(type_name: str, n: int, seed: int) -> None:
-    """Print random texts of TYPE, one per line; a text with line ends takes several."""
+    """Print random texts of TYPE, one per line.
+
+    A text with line ends takes several lines.
+    """
     for text in structgen.sample(type_of(type_name), n, seed):
         click.echo(text)
 

@@ -37,7 +37,7 @@ def test_what_a_row_names_is_there(row: list[str]):
 def test_every_client_and_framework_has_a_row():
     modules = {path.stem for path in (ROOT / "structgen" / "integrations").glob("[a-z]*.py")}
     named = " ".join(row[0] for row in ROWS)
-    for module in modules - {"frameworks"}:
+    for module in modules - {"frameworks", "connections"}:
         assert f"structgen.integrations.{module}`" in named, module
     for name in (
         *("openai", "OpenAI Agents SDK", "instructor", "LiteLLM", "DSPy", "smolagents"),
