@@ -69,7 +69,7 @@ def check(form: str) -> None:
         OptionError: it is Parquet, and pyarrow is not installed.
     """
     if form == "parquet":
-        _pyarrow()
+        _jobs().pyarrow()
 
 
 def write(
@@ -89,7 +89,7 @@ def write(
             line = f'{{"text": {json.dumps(text, ensure_ascii=False)}, "embedding": [{numbers}]}}\n'
             target.write(line.encode())
     else:
-        pyarrow = _pyarrow()
+        pyarrow = _jobs().pyarrow()
         flat = pyarrow.array(vectors.ravel())
         table = pyarrow.table(
             {
@@ -135,8 +135,7 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
 
 
 def _parquet(data: bytes, shown: str) -> Texts:
-    from structgen import jobs  # imported late: it brings the Runner
-
+    jobs = _jobs()
     pyarrow = jobs.pyarrow()
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
@@ -186,7 +185,7 @@ def _array(rows: list[Any]) -> FloatArray:
     return vectors
 
 
-def _pyarrow() -> Any:
+def _jobs() -> Any:
     from structgen import jobs  # imported late: it brings the Runner
 
-    return jobs.pyarrow()
+    return jobs
