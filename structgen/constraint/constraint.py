@@ -220,7 +220,7 @@ class Constraint(Typed[T_co]):
         engine = self._engines.newest
         # Other machines may share these leaves, or nobody: whoever drops this gets them back then.
         shared = sum([leaf.weight for leaf in engine.machine.leaves if leaf.is_shared])
-        return self._made_of + max(engine.weight(), engine.held) + shared
+        return self._made_of + engine.weight(anew=True) + shared
 
     @property
     def has_temperatures(self) -> bool:

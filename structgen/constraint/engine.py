@@ -127,13 +127,17 @@ class Engine:
                 self.count()
                 WORK.leave()
 
-    def weight(self) -> int:
+    def weight(self, *, anew: bool = False) -> int:
         """About how many bytes the machine and the memos take; looked at every few thousand states.
 
         Without parts that constraints share or that the vocabulary's byte budget covers.
+
+        Args:
+            anew: look at it now.
         """
         grown = self.machine.n_states + len(self.after_token)
-        if grown > self._weighed_at + _WEIGHED_EVERY or self.held > self._held_at + _HELD:
+        is_due = grown > self._weighed_at + _WEIGHED_EVERY or self.held > self._held_at + _HELD
+        if anew or is_due:
             self._weighed_at, self._held_at = grown, self.held
             memos = len(self.after_token) + len(self._plans) + len(self._plan_sizes)
             # Few states of a grammar may hold much: rules, stacks and what they come to.

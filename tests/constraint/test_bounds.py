@@ -690,10 +690,19 @@ def test_automata_that_are_kept_weigh_what_hangs_on_them(
     assert taken / 2 < leaf.weight < 2 * taken
 
 
-def test_a_constraint_weighs_the_leaves_that_nobody_else_has() -> None:
-    # A choice of 50 MB weighed 7, and a pattern of 10 MB 14 kB: both are kept by weight.
+@pytest.mark.parametrize(
+    "output",
+    [
+        Choice([f"{i:x}" for i in range(3000)]),
+        Cfg("start: X*\nX: /" + "|".join(f"{i:x}" for i in range(1500)) + "/"),
+    ],
+    ids=["choice", "grammar"],
+)
+def test_a_constraint_weighs_what_is_made_for_it_alone(output: Any) -> None:
+    # A choice of 50 MB weighed 7, a pattern of 10 MB 14 kB, a terminal of 5 MB 0.8: all are kept by
+    # weight.
     def grown() -> Constraint[Any]:
-        constraint = structgen.compile(Choice([f"{i:x}" for i in range(3000)]), BYTES)
+        constraint: Constraint[Any] = structgen.compile(output, BYTES)
         accept(constraint.start(), "a")
         AUTOMATA.clear()
         gc.collect()
