@@ -33,17 +33,26 @@ MOST_AHEAD = 15
 _LENGTHS = (32, 16, 8, 5, 4, 3, 2)
 """Bytes of the end that is looked for: the more of them stood together, the surer what follows."""
 
-_CLOSING, _GAP, FORCED, _DRAFTED = range(len(_LENGTHS), len(_LENGTHS) + 4)
-"""What else is guessed: that a value ends, the space after a comma or colon, forced text, and what
-a draft model writes."""
+_CLOSING, _GAP, FORCED, _GOING_ON, _DRAFTED = range(len(_LENGTHS), len(_LENGTHS) + 5)
+"""What else is guessed: that a value ends, the space after a comma or colon, forced text, that a
+copy goes on after its first token, and what a draft model writes."""
 
 _SURE = (0.5, 0.8, 0.95)
 """Probabilities by which a draft model's tokens are told apart: the surer it is, the more come."""
 
-_FIRST_RATES = (0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.35, 0.6, 0.9, 0.98, 0.35, 0.55, 0.75, 0.9)
+_TYPED, _FREE = (
+    (*copies, 0.6, 0.9, 0.98, 0.9, 0.35, 0.55, 0.75, 0.9)
+    for copies in (
+        (0.94, 0.94, 0.95, 0.82, 0.87, 0.83, 0.5),
+        (0.9, 0.6, 0.45, 0.25, 0.2, 0.1, 0.05),
+    )
+)
 _WEIGHT = 4.0
-"""What shares of guessed tokens are taken to be right before any was tried, and how many tries that
-counts for."""
+"""What shares of guessed tokens are taken to be right before any was tried, in typed and in free
+text, and how many tries that counts for. Measured with SmolLM2 on 100 extractions and 5 stories."""
+
+_LATER = 0.8
+"""What a right guess saves, in passes: had it not been tried, the next pass might have tried it."""
 
 _CLOSES = tuple((mark, _CLOSING) for mark in (b'"', b",", b"}", b"]"))
 """What ends a value, or follows it."""
@@ -105,7 +114,8 @@ class Speculation:
         self._history = bytearray()
         self._folded = bytearray()
         self._n_read = 0
-        self._scores = [[_WEIGHT * rate, _WEIGHT] for rate in _FIRST_RATES]
+        rates = _FREE if cursor is None else _TYPED
+        self._scores = [[_WEIGHT * rate, _WEIGHT] for rate in rates]
         self._pace = pace
         # What all guesses have saved, and those of a draft model, for which no others pay.
         self._saved = self._saved_drafting = min(_SHARE * self._cost(n_prompt), _GRANT)
@@ -141,10 +151,12 @@ class Speculation:
             return []
         if found and len(text) >= _AHEAD_BYTES:
             found = found[:-1]  # may be cut within a word
-        of_tokens, end = [], 0
+        of_tokens: list[int] = []
+        end = 0
         for token in found:
             begin, end = end, end + len(self._texts[token])
-            of_tokens.append(min(kinds[begin:end]))
+            kind = min(kinds[begin:end])
+            of_tokens.append(_GOING_ON if of_tokens and kind < len(_LENGTHS) else kind)
         if of_tokens and self._drafted(1.0) > 0:
             right, tried = self._scores[of_tokens[0]]
             if right / tried < self._drafted_rate - self._draft_cost:
@@ -287,7 +299,7 @@ class Speculation:
             if dearer + again > self._granted:
                 break
             likely *= self._scores[kind][0] / self._scores[kind][1]
-            gained += likely * self._gain(kind)
+            gained += likely * min(self._gain(kind), _LATER)
             value = gained - dearer - again * (1 - likely)
             if value > most:
                 best, most = n, value

@@ -7,6 +7,7 @@ fetches and prints nothing.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -64,6 +65,12 @@ def instructions() -> set[str] | None:
         if title.strip() in ("flags", "Features"):
             return set(names_here.split())
     return None
+
+
+@functools.cache
+def has_int8_products() -> bool:
+    """Whether the processor is known to multiply many bytes at once (VNNI)."""
+    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(instructions() or ())
 
 
 def memory() -> int | None:

@@ -6,7 +6,8 @@
 First what a pass over so many tokens costs here, in passes over one (the least of several). Then
 each prompt is run with and without, in turns; its time is the least of the rounds. Beside times it
 what no load changes: passes after the prompt, and what they cost by the costs of passes. Behind
-that is the best: of the same guesses, as if it were known which of their tokens come.
+that are two bounds for the same guesses: had each output the one length of guesses that turns out
+to suit it best, and were it known of each single token whether it comes.
 
 With ``--draft`` a small model guesses, too. ``--draft-cost`` is the price of its passes instead of
 the ratio of the files' sizes, and ``--token`` that of a further token in a pass: passes are then
@@ -36,6 +37,7 @@ from pydantic import BaseModel, Field
 
 import structgen
 from structgen import Generator, TextModel
+from structgen.decoding import generation
 from structgen.decoding.chat_tokens import Speller
 from structgen.decoding.speculation import Speculation
 from structgen.models.base import ON_CPU
@@ -112,6 +114,19 @@ def pass_costs(model: TextModel, lengths: Sequence[int]) -> dict[int, float]:
             times[n] = min(times.get(n, 1e9), time.perf_counter() - began)
     sequence.close()
     return times
+
+
+LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
+
+
+def always(length: int) -> type[Speculation]:
+    """Speculation whose guesses have this many tokens, where there is text for as many."""
+
+    class Always(Speculation):
+        def _worth(self, kinds: Sequence[int], n_pending: int) -> int:
+            return min(length, len(kinds))
+
+    return Always
 
 
 class Counted:
@@ -289,6 +304,12 @@ def main() -> None:
                 best[guesses] = min(best[guesses], time.perf_counter() - began)
                 made[guesses], passes[guesses] = result, lengths
         usage = made[True].usage
+        by_length = []
+        for length in LENGTHS:
+            generation.Speculation = always(length)  # type: ignore[misc]
+            lengths = counted(generator, prompt, max_new_tokens=120, speculate=True)[1]
+            by_length.append(sum(map(cost, lengths)))
+        generation.Speculation = Speculation  # type: ignore[misc]
         rows["free text" if kind is None else "extraction"].append(
             {
                 "seconds": best,
@@ -304,6 +325,7 @@ def main() -> None:
                 ],
                 "best": best_cost(generator, prompt, cost, max_new_tokens=120),
                 "drafted": len(drafted),
+                "by length": by_length,
             }
         )
     keys = ("tokens", "guessed", "accepted", "drafted")
@@ -314,13 +336,18 @@ def main() -> None:
             [sum(row[key][guesses] for row in found) for key in ("seconds", "passes", "cost")]
             for guesses in (False, True)
         )
+        columns = zip(*(row["by length"] for row in found), strict=True)
+        lengths = {n: sum(costs) / without[2] for n, costs in zip(LENGTHS, columns, strict=True)}
+        each = sum(min(row["by length"]) for row in found) / without[2]
+        known = sum(row["best"] for row in found) / without[2]
         print(
             f"{name}: {len(found)} documents, {sum(row['same'] for row in found)} with the same "
             f"tokens; time with ÷ without: all {with_[0] / without[0]:.3f}, median "
             f"{statistics.median(ratios):.2f}, a tenth above {ratios[-1 - len(ratios) // 10]:.2f}, "
             f"worst {ratios[-1]:.2f}; passes {without[1]} → {with_[1]}; "
-            f"their cost {without[2]:.0f} → {with_[2]:.0f} ({with_[2] / without[2]:.3f}, at best "
-            f"{sum(row['best'] for row in found) / without[2]:.3f}); {total}"
+            f"their cost {without[2]:.0f} → {with_[2]:.0f}: {with_[2] / without[2]:.3f}; {total}\n"
+            f"  with the best length for each {each:.3f}, with known tokens {known:.3f}; by length "
+            f"{', '.join(f'{n}: {share:.3f}' for n, share in lengths.items())}"
         )
     if given.llama:
         seconds = sum(row["seconds"][True] for row in rows["extraction"])

@@ -215,3 +215,12 @@ def test_the_largest_model_for_a_task_that_fits_is_recommended(
 def test_a_task_that_is_not_known(here):
     with pytest.raises(OptionError, match=r"task='draw' is not one of extract, chat, tools"):
         models.recommend("draw")
+
+
+@pytest.mark.parametrize(
+    ("known", "has"),
+    [({"avx2", "avx512_vnni"}, True), ({"avx_vnni"}, True), ({"avx2"}, False), (None, False)],
+)
+def test_passes_are_cheaper_where_bytes_are_multiplied_many_at_once(known, has, monkeypatch):
+    monkeypatch.setattr(health, "instructions", lambda: known)
+    assert health.has_int8_products.__wrapped__() is has

@@ -35,11 +35,13 @@ import numpy.typing as npt
 
 from structgen.errors import ModelError, OptionError, PromptError, counted
 from structgen.media import Audio, Image, Media
+from structgen.models import health
 from structgen.models.base import (
     MASK_INPUT,
     ON_CPU,
     ON_CUDA_GRAPH,
     ON_GPU,
+    ON_INT8_CPU,
     ON_MEDIA,
     PREFIXES_OF,
     Allowed,
@@ -305,7 +307,9 @@ class TextModel:
             return ON_CUDA_GRAPH
         if self.reader is not None:
             return ON_MEDIA
-        return ON_CPU if self.device == "CPU" else ON_GPU
+        if self.device != "CPU":
+            return ON_GPU
+        return ON_INT8_CPU if health.has_int8_products() else ON_CPU
 
     @property
     def most_rows(self) -> int:
