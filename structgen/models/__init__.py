@@ -5,7 +5,8 @@ repository id. Importing this is cheap: fetching and converting import what they
 vocabularies, masks or running models. In reading order: `base` (the interface of a model),
 `listening` (transcripts, window by window), `progress`, `catalogue`, `cache`, `damage` (whether a
 folder is whole), `fetch` (from the package index), `hub`, `shelf` (installed models), `health`,
-`loading`; and three folders, `conversion`, `genai` and `embedding`.
+`loading`, `trial` (tries a tokenizer and a chat template in a process of its own); and three
+folders, `conversion`, `genai` and `embedding`.
 """
 
 from __future__ import annotations

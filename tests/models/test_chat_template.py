@@ -13,7 +13,7 @@ import structgen
 from structgen import models
 from structgen.decoding import tool_syntax
 from structgen.errors import ModelError, OptionError, PromptError
-from structgen.models.genai import trial
+from structgen.models import trial
 from structgen.runner import ModelConfig, Runner
 
 TEMPLATE = """

@@ -274,7 +274,7 @@ def test_a_tokenizer_without_end_ends_the_conversion_alone(tmp_path):
     grows = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 1000}
     tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [grows] * 4}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ConversionError, match="has a tokenizer that does not work: It"):
+    with pytest.raises(ConversionError, match="has a tokenizer that does not work: it"):
         models.convert(folder, tmp_path / "out", silent)
     assert not (tmp_path / "out").exists()
 

@@ -510,7 +510,7 @@ def test_folders_that_lack_something_say_what(tmp_path):
     with pytest.raises(ModelNotFound, match=r"has no tokenizer\.json"):
         load_embedder(place)
     (place / "tokenizer.json").write_text("{")
-    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be understood"):
+    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be used"):
         load_embedder(place)
     (place / "genai_config.json").write_text("{}")
     with pytest.raises(ModelNotFound, match="is a language model"):
@@ -657,6 +657,17 @@ def test_a_tokenizer_that_panics_is_told(tmp_path, part, capfd):
     with pytest.raises(ModelError, match="does not work"):
         embedder.embed("a" * 40 + "b")
     capfd.readouterr()
+
+
+def test_a_tokenizer_that_ends_the_process_is_refused(tmp_path):
+    """A normalizer that makes terabytes of an `e`: it is tried in a process of its own."""
+    place = tiny.folder(tmp_path)
+    document = json.loads((place / "tokenizer.json").read_text())
+    grows = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 1000}
+    document["normalizer"] = {"type": "Sequence", "normalizers": [grows] * 4}
+    (place / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be used: it (ends|takes) "):
+        load_embedder(place)
 
 
 @pytest.mark.parametrize("kind", ["rank", "rows", "strings"])

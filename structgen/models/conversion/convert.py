@@ -350,7 +350,7 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
     """Write the tokenizer's files, and return the calibration texts as token ids."""
     from tokenizers import Tokenizer
 
-    from structgen.models.genai import trial
+    from structgen.models import trial
 
     checkpoint.write_tokenizer(folder)
     file = folder / "tokenizer.json"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, final
 from tokenizers import Tokenizer
 
 from structgen.errors import ModelError, OptionError, printable
+from structgen.models import trial
 from structgen.models.loading import panics_told
 from structgen.storage.user_folder import contents
 
@@ -41,11 +42,11 @@ class TextTokenizer:
         """Read ``tokenizer.json``.
 
         Raises:
-            ModelError: it cannot be understood.
+            ModelError: it cannot be understood, or is too much for the process that uses it.
             OptionError: ``max_length`` leaves no room for text.
         """
         self._file = file
-        self._whole, self._cutting = _read(file), _read(file)
+        self._whole, self._cutting = _read(file)
         self._max_length = max_length
         if max_length is not None:
             special = self._cutting.num_special_tokens_to_add(is_pair=True)
@@ -111,16 +112,20 @@ class TextTokenizer:
         return len(encoding) - trailing
 
 
-def _read(file: Path) -> Tokenizer:
+def _read(file: Path) -> tuple[Tokenizer, Tokenizer]:
+    """A file's tokenizer, and the same once more."""
     try:
+        trial.check_file(file)
+        data = contents(file)
         with panics_told(file):
-            tokenizer = Tokenizer.from_buffer(contents(file))
+            both = Tokenizer.from_buffer(data), Tokenizer.from_buffer(data)
     except ModelError:
         raise
     except Exception as error:  # the library raises plain Exception
-        raise ModelError(f"{file} cannot be understood: {printable(str(error))}.") from error
-    tokenizer.no_padding()
-    return tokenizer
+        raise ModelError(f"{file} cannot be used: {printable(str(error))}.") from error
+    for tokenizer in both:
+        tokenizer.no_padding()
+    return both
 
 
 def _unwritable(texts: Sequence[str] | Sequence[tuple[str, str]]) -> str:

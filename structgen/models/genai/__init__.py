@@ -3,8 +3,8 @@
 `runtime` (the package itself), `folders` (what a model's folder says, and token bytes from a
 tokenizer that can only decode), `media` (pictures, read by the runtime's processors), `sound`
 (files of sounds as samples), `whisper` (its prompts and transcripts), `sequences` (reused between
-calls, and batches), `model` (`TextModel`, its adapters and vectors), `trial` (tries a tokenizer and
-a chat template in a process of its own) and `opening` (`load`, `from_onnx_genai`).
+calls, and batches), `model` (`TextModel`, its adapters and vectors) and `opening` (`load`,
+`from_onnx_genai`).
 """
 
 from __future__ import annotations

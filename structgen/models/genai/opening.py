@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from structgen.errors import ModelError, OptionError
-from structgen.models import damage
+from structgen.models import damage, trial
 from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
 from structgen.options import Whole
 from structgen.vocabulary import Vocabulary
 
-from . import runtime, trial
+from . import runtime
 from .folders import (
     folder_vocabulary,
     masked_graph,
