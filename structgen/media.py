@@ -16,6 +16,7 @@ import io
 import json
 import math
 import os
+import re
 import struct
 import wave
 import zlib
@@ -259,6 +260,9 @@ def _wav_of(array: Any, rate: int | None) -> bytes:
 # -- headers ----------------------------------------------------------------------------------
 
 _PNG = b"\x89PNG\r\n\x1a\n"
+_JPEG_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # but for those within pixels
+_MOST_SCANS = 100  # of a JPEG, each over all pixels in some bytes: cameras and sites write up to 14
+_MOST_PARTS = 4_000  # before the pixels: Pillow reads each in Python
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of JPEG that are followed by a size
 
 
@@ -296,11 +300,11 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
             size = _jpeg_size(data)
         elif data[:6] in (b"GIF87a", b"GIF89a"):
             kind = "gif"
-            size = struct.unpack("<HH", data[6:10])
+            size = _gif_size(data)
         elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
             kind = "webp"
             size = _webp_size(data)
-    except struct.error:
+    except (struct.error, IndexError):
         size = None
     if not kind:
         raise PromptError(
@@ -308,27 +312,41 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
             "Pillow and pass that picture."
         )
     if size is None:
-        raise PromptError(f"Image: its {kind.upper()} header is damaged.")
+        raise PromptError(
+            f"Image: its {kind.upper()} header is damaged, or it has too many parts. Save it again."
+        )
     return kind, size
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 4 <= len(data):
-        if data[at] != 0xFF:
-            return None
-        marker = data[at + 1]
-        if marker == 0xFF:  # padding
+    size, n_scans, at = None, 0, 2
+    for _ in range(_MOST_PARTS):
+        found = _JPEG_MARKER.search(data, at)
+        if found is None or found[1] == b"\xd9":  # the end
+            return size if n_scans <= _MOST_SCANS else None
+        (marker,), at = found[1], found.end()
+        if marker in _FRAMES and size is None:
+            height, width = struct.unpack(">HH", data[at + 3 : at + 7])
+            size = width, height
+        n_scans += marker == 0xDA
+        at += int.from_bytes(data[at : at + 2], "big")
+    return None
+
+
+def _gif_size(data: bytes) -> tuple[int, int] | None:
+    at = 13 + (data[10] >> 7) * (3 << (data[10] & 7) + 1)  # behind the colours
+    is_extension = False
+    for _ in range(_MOST_PARTS):
+        byte = data[at]
+        at += 1
+        if is_extension:
+            is_extension = byte > 0
+            at += byte
+        elif byte == 0x2C:  # a picture
+            return struct.unpack("<HH", data[6:10])
+        elif byte == 0x21:
+            is_extension = True
             at += 1
-        elif marker in _FRAMES:
-            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-            return width, height
-        elif marker == 0x01 or 0xD0 <= marker <= 0xD7:  # without a length
-            at += 2
-        elif marker in (0xD9, 0xDA):  # the end, or pixels before any size
-            return None
-        else:
-            at += 2 + max(int.from_bytes(data[at + 2 : at + 4], "big"), 2)
     return None
 
 

@@ -7,6 +7,7 @@ import contextlib
 import io
 import itertools
 import struct
+import zlib
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from structgen import Regex, ToolCalls
 from structgen.decoding.options import parse
 from structgen.errors import PromptError
 from structgen.media import Audio, Image, data_uri, marked
+from structgen.models.genai.media import _as_png
 
 FAMILIES = ("phi3v", "qwen2_5_vl", "gemma3")
 MARKERS = {
@@ -311,6 +313,48 @@ def test_damaged_pictures_are_errors_and_never_the_end_of_the_process(qwen):
     for data in bad:
         with contextlib.suppress(PromptError):
             qwen.perceive([Image(data)])
+
+
+def png_with(*chunks: tuple[bytes, bytes]) -> bytes:
+    end = RED.index(b"IDAT") - 4
+    made = b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )
+    return RED[:end] + made + RED[end:]
+
+
+@pytest.mark.parametrize(
+    "chunk", [(b"zTXt", b"a\0\0"), (b"iTXt", b"a\0\1\0\0\0")], ids=["zTXt", "iTXt"]
+)
+def test_texts_of_a_picture_are_not_unpacked(qwen, chunk):
+    """300 of 7 kB each took 9 s, while no other output got a pass."""
+    name, start = chunk
+    text = name, start + zlib.compress(bytes(1 << 20))
+    assert _as_png(Image(png_with(*[text] * 3))) == RED
+    assert len(qwen.perceive([Image(png_with(text))]).token_ids[0]) == 8
+
+
+def test_pixels_beyond_the_size_of_a_picture_are_not_unpacked():
+    with pytest.raises(PromptError, match="more pixels than it says"):
+        _as_png(Image(png_with((b"IDAT", zlib.compress(bytes(1 << 20))))))
+    with pytest.raises(PromptError, match="is damaged"):
+        _as_png(Image(png_with((b"IDAT", b"no zlib"))))
+
+
+def test_of_what_a_camera_wrote_no_more_than_its_limit_is_read(monkeypatch):
+    """Entries may all be of the same bytes: of 3 MB, Pillow before 13 made 54 GB."""
+    file = io.BytesIO()
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
+    Pillow.new("RGB", (60, 120)).save(file, "WEBP", exif=exif.tobytes() + bytes(1 << 17))
+    read = []
+    load = Pillow.Exif.load
+    monkeypatch.setattr(
+        Pillow.Exif, "load", lambda self, data: (read.append(len(data)), load(self, data))
+    )
+    assert Image(_as_png(Image(file.getvalue()))).size == (120, 60)
+    assert max(read) == 1 << 16
 
 
 def test_a_picture_of_two_sizes_is_refused(qwen):

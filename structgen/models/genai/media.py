@@ -17,7 +17,9 @@ What the runtime does, read in 0.18 and relied on here:
 from __future__ import annotations
 
 import io
+import struct
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -137,6 +139,39 @@ class MediaReader:
         return [(int(a), int(b)) for a, b in zip(starts, ends, strict=False)]
 
 
+_MOST_EXIF = 1 << 16
+_CHANNELS = {2: 3, 4: 2, 6: 4}  # of a PNG's pixel, by its kind; else 1
+
+
+def _bounded(data: bytes) -> bytes:
+    """A PNG file without texts, as the runtime unpacks them all.
+
+    Raises:
+        PromptError: it has more pixels than it says: these are unpacked, too.
+    """
+    kept, at = [data[:8]], 8
+    pixels: list[bytes] = []
+    while at + 12 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, at)
+        if name not in (b"zTXt", b"iTXt"):
+            kept.append(data[at : at + 12 + length])
+        if name == b"IDAT":
+            pixels.append(data[at + 8 : at + 8 + length])
+        at += 12 + length
+    width, height, depth, kind = struct.unpack_from(">IIBB", data, 16)
+    room = (width * min(depth, 16) * _CHANNELS.get(kind, 1) // 8 + 8) * height + (1 << 16)
+    unpacking, rest = zlib.decompressobj(), b"".join(pixels)
+    try:
+        while rest and room > 0:
+            room -= len(unpacking.decompress(rest, 1 << 24))
+            rest = unpacking.unconsumed_tail
+    except zlib.error as error:
+        raise PromptError(f"The picture is damaged: {error}.") from error
+    if room <= 0:
+        raise PromptError("The picture is damaged: it has more pixels than it says.")
+    return b"".join(kept)
+
+
 def _as_png(picture: Image) -> bytes:
     """A picture as a PNG file, the way it is to be looked at.
 
@@ -144,7 +179,7 @@ def _as_png(picture: Image) -> bytes:
         PromptError: it cannot be read, or Pillow is needed and is not there.
     """
     if picture.media_type == "image/png":
-        return picture.data
+        return _bounded(picture.data)
     try:
         from PIL import Image as Pillow
         from PIL import ImageOps
@@ -158,6 +193,9 @@ def _as_png(picture: Image) -> bytes:
         with Pillow.open(io.BytesIO(picture.data), formats=[kind]) as file:
             if file.size != picture.size:  # which was looked at
                 raise ValueError(f"it has two sizes, {picture.size} and {file.size}")
+            # All its entries may name the same bytes, which Pillow before 13 copies for each.
+            if "exif" in file.info:
+                file.info["exif"] = file.info["exif"][:_MOST_EXIF]
             turned = ImageOps.exif_transpose(file).convert("RGB")
             return png_of(np.asarray(turned), 0)
     except Exception as error:  # of any kind: the bytes may be anything
