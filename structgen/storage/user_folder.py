@@ -125,11 +125,11 @@ def document(file: Path, **how: Any) -> Any:
     """The JSON in such a file, read as ``json.loads`` is told; a tokenizer's may have more values.
 
     Raises:
-        OSError: as `contents`, or it has too many values: a byte or three would take 60 of memory.
+        OSError: as `contents`, or it has too many values: a byte or two would take 60 of memory.
         ValueError, RecursionError: it is no JSON.
     """
     data = contents(file)
-    if data.count(b",") > _MOST_VALUES:
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise OSError(errno.EFBIG, f"it has more than {_MOST_VALUES:,} values", str(file))
     return json.loads(data, **how)
 

@@ -27,8 +27,11 @@ from .schemas import JsonSchema
 from .user import OutputType
 from .wrappers import lower_schema
 
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """Most bytes that are read."""
+
+MAX_VALUES = 1_000_000
+"""Most values in them: of two or three bytes, each takes 200 of memory."""
 
 _MAGIC = b"structgen constraint "
 _VERSION = 5
@@ -87,12 +90,15 @@ def read(data: bytes) -> Written:
     Raises:
         TypeError: ``data`` is no bytes.
         OutputTypeError: it is something else, of another version, cut short or changed.
-        CompileLimitExceeded: it is more than `MAX_BYTES`, or nested too deeply.
+        CompileLimitExceeded: it is more than `MAX_BYTES` or `MAX_VALUES`, or nested too deeply.
     """
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"a constraint is read from bytes, got {type(data).__name__}.")
     check_limit(len(data), MAX_BYTES, "the bytes of a constraint are too many")
-    version, digest, body = _unframed(bytes(data))
+    data = bytes(data)
+    n_values = sum(map(data.count, (b",", b"[", b"{")))
+    check_limit(n_values, MAX_VALUES, "the values of a constraint are too many")
+    version, digest, body = _unframed(data)
     if version != b"%d" % _VERSION:
         shown = version[:20].decode("ascii", "replace")
         raise OutputTypeError(

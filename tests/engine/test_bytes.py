@@ -216,6 +216,22 @@ def test_what_is_no_constraint_is_told() -> None:
     assert Constraint.from_bytes(memoryview(data), TINY)
 
 
+def test_large_bytes_are_refused_before_they_are_read() -> None:
+    """64 MB of empty lists took 4 GB, and a long pattern of a terminal 4 s and 240 MB for each of
+    its megabytes."""
+    with pytest.raises(CompileLimitExceeded, match="bytes of a constraint are too many"):
+        Constraint.from_bytes(bytes(20_000_000), TINY)
+    with pytest.raises(CompileLimitExceeded, match="values of a constraint are too many"):
+        Constraint.from_bytes(framed(b"[[" + b"]," * 1_000_000), TINY)
+
+    def lengthen(content: Any) -> None:
+        content["grammar"][1][0] = ["Terminal", "X", "a" * 100_001]
+
+    data = changed(structgen.compile(TYPES["grammar"], TINY).to_bytes(), lengthen)
+    with pytest.raises(CompileLimitExceeded, match="too long"):
+        Constraint.from_bytes(data, TINY)
+
+
 _ODD: list[Any] = [
     *(None, True, False, 0, -1, 1, 2, 10**30, 1.5, "", "a", "\ud800", [], {}, [[]]),
     *(["StartAnchor"], ["EndAnchor"], ["Complement", 0], ["Alternate", []], ["Concat", []], 10**6),

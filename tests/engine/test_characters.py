@@ -12,8 +12,12 @@ import pytest
 
 import structgen
 from structgen import JsonSchema
+from structgen.automaton.regex import RegexAutomaton, StructuralHash
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import GROUND, Escapes, JsonString, Utf8
+from structgen.automaton.work import Limits, within
+from structgen.errors import CompileLimitExceeded
+from structgen.grammar import ir
 from structgen.masks.leaf_walks import walker_of
 from structgen.masks.text import character_arrays
 from structgen.vocabulary.trie import Trie
@@ -44,6 +48,27 @@ def _cut() -> list[bytes]:
         out.update(raw[:n] for n in range(1, len(raw)))
         out.update(escaped.encode()[:n] for n in range(1, len(escaped)))
     return sorted(out)
+
+
+def test_an_alphabet_of_many_sets_is_over_the_limits() -> None:
+    """Each set has a bit for each: a schema of 4 MB asked for 7 GB, which nothing counted."""
+    with within(Limits()), pytest.raises(CompileLimitExceeded, match="too much work"):
+        Alphabet(((i, i),) for i in range(0, 100_000, 2))
+
+
+def test_contents_are_those_of_the_characters_whatever_the_alphabet() -> None:
+    def content(low: int, high: int, *others: ir.Ranges) -> bytes | None:
+        wanted = ir.char_set([(low, high)])
+        automaton = RegexAutomaton(wanted, Alphabet([wanted.ranges, *others]))
+        return StructuralHash(automaton).of(automaton.start)
+
+    ends = [(0, 0x10FFFF), (0, 9), (5, 9), (0xD000, 0xE005), (0xD000, 0xD7FF), (9, 0x10FFFF)]
+    found = {ends: content(*ends) for ends in ends}
+    assert len({*found.values()}) == len(ends)
+    assert None not in found.values()
+    for between, known in found.items():
+        for low, high in ends:
+            assert content(*between, ((low, low),), ((6, high),)) == known
 
 
 @pytest.mark.parametrize("spelling", ["utf8", *get_args(Escapes)])

@@ -44,6 +44,9 @@ class Alphabet:
 
     def __init__(self, sets: Iterable[Ranges]) -> None:
         distinct = sorted(set(sets))
+        # Each set has a bit for each minterm, of which there are as many.
+        WORK.spend(len(distinct) ** 2 >> 10)
+        WORK.hold(len(distinct) ** 2 >> 2)
         events: dict[int, int] = {0: 0, SURROGATES[0]: 0, SURROGATES[1] + 1: 0}
         for index, ranges in enumerate(distinct):
             bit = 1 << index

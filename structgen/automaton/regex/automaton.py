@@ -15,14 +15,15 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from structgen.automaton.bits import bits
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 
-from .alphabet import Alphabet
+from .alphabet import NO_ATOM, Alphabet
 from .derivatives import Derivatives
 from .encoding import GROUND, Utf8
 from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, QUOTE, REP, SET
@@ -711,14 +712,27 @@ class StructuralHash:
         """The code points of some minterms."""
         found = self._sets.get(mask)
         if found is None:
-            alphabet = self._automaton.alphabet
+            spans = sorted(span for minterm in bits(mask) for span in self._spans[minterm])
+            WORK.spend(len(spans) >> 4)
             bounds: list[int] = []
-            is_in = 0
-            for start, minterm in zip(alphabet.starts, alphabet.minterms, strict=True):
-                if is_in != (minterm >= 0 and mask >> minterm & 1):
-                    is_in ^= 1
+            for start, beyond in spans:
+                if bounds[-1:] == [start]:
+                    bounds.pop()
+                else:
                     bounds.append(start)
+                bounds.append(beyond)
             found = self._sets[mask] = repr(bounds).encode()
+        return found
+
+    @cached_property
+    def _spans(self) -> list[list[tuple[int, int]]]:
+        """The intervals of each minterm: their first code points, and those beyond."""
+        alphabet = self._automaton.alphabet
+        found: list[list[tuple[int, int]]] = [[] for _ in range(alphabet.n_minterms)]
+        ends = *alphabet.starts[1:], ir.MAX_CODE_POINT + 1
+        for minterm, start, beyond in zip(alphabet.minterms, alphabet.starts, ends, strict=True):
+            if minterm != NO_ATOM:
+                found[minterm].append((start, beyond))
         return found
 
 

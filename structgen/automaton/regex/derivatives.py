@@ -134,6 +134,9 @@ class Derivatives:
             regex.modulus,
             expressions.set_of(self.alphabet.mask(regex.between.ranges)),
         )
+        # What ends alike is known by all that follows, for each place.
+        WORK.spend(len(regex.steps) ** 2 >> 4)
+        WORK.hold(4 * len(regex.steps) ** 2)
         # A row of remainders for each number of gaps, before there are any.
         WORK.spend(modulus * (1 + regex.count) >> 2)
         WORK.hold(8 * modulus * (1 + regex.count))

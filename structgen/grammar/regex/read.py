@@ -65,9 +65,7 @@ def parse_ecma(pattern: str) -> ir.Regex:
 
 
 def _lower(pattern: str, parse: Callable[[], ir.Regex], search: bool) -> ir.Regex:
-    check_limit(
-        len(pattern), MAX_PATTERN_LENGTH, "Regular expression too long; split it up or use a choice"
-    )
+    _check_length(pattern)
     depth = 0
     try:
         parsed = parse()
@@ -79,13 +77,20 @@ def _lower(pattern: str, parse: Callable[[], ir.Regex], search: bool) -> ir.Rege
     raise regex_tree.too_deep(pattern, depth)
 
 
+def _check_length(pattern: str) -> None:
+    check_limit(
+        len(pattern), MAX_PATTERN_LENGTH, "Regular expression too long; split it up or use a choice"
+    )
+
+
 def may_be_empty(pattern: str) -> bool:
     """Whether a terminal of a grammar, a Python expression, matches the empty text.
 
     Raises:
         PatternError: malformed, or not regular (backreferences, conditionals).
-        CompileLimitExceeded: nested too deeply.
+        CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
     """
+    _check_length(pattern)
     parsed = python_regex.parse(pattern, lazy=True)
     try:
         return regex_tree.may_be_empty(parsed)
