@@ -50,6 +50,7 @@ from .rows import BadRow, Prompts, Row, Source, n_bytes_of
 ON_ERROR = ("row", "skip", "fail")
 
 _ROWS_PER_PART, _BYTES_PER_PART, _SECONDS_PER_PART = 10_000, 16 << 20, 60.0
+_FIRST_SECONDS = 10.0  # of a part, and twice as many of each one after: who is killed often gets on
 _LOG_SECONDS = 10.0
 _OF_ROWS = (Abstained, BudgetTooSmall, IncompleteOutput, ParseError, PromptError)
 """Errors that are one row's: the next one may go well."""
@@ -164,9 +165,10 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         """
         rows: list[Row] = []
         end, n_bytes, began = parts.n_done, 0, time.monotonic()
+        longest = min(_FIRST_SECONDS, _SECONDS_PER_PART)
 
         def put() -> None:
-            nonlocal rows, n_bytes, began
+            nonlocal rows, n_bytes, began, longest
             # What has no rows yet has no columns, either: no first part.
             if end > parts.n_done and (rows or parts.n_done):
                 self._check()
@@ -178,6 +180,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
                         "rows are done. Fix that, and run the same job again to continue."
                     ) from error
             rows, n_bytes, began = [], 0, time.monotonic()
+            longest = min(2 * longest, _SECONDS_PER_PART)
 
         try:
             for row in self._steps:
@@ -186,7 +189,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
                     rows.append(row)
                     n_bytes += n_bytes_of(row)
                 progress(self)
-                is_due = time.monotonic() - began > _SECONDS_PER_PART
+                is_due = time.monotonic() - began > longest
                 if is_due or len(rows) >= _ROWS_PER_PART or n_bytes >= _BYTES_PER_PART:
                     put()
         finally:

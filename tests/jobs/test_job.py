@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pyarrow
@@ -143,6 +144,23 @@ def test_parts_and_what_waits_are_bounded_by_bytes(
         assert len(parts.files()) == 7
         assert [row["i"] for row in parts.rows()] == list(range(20))
     assert rows.n_bytes_of({"v": [0.1] * 100, "t": "x" * 100}) == 900 + 102
+
+
+def test_the_first_parts_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that was killed more often than once a minute made no progress."""
+    now = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: next(now))  # a look at it takes a second
+    monkeypatch.setattr(job, "time", clock)
+    with (
+        Parts(tmp_path, "jsonl", {}) as parts,
+        Job(Source.of([{"i": i} for i in range(300)]), Ask(), window=1) as made,
+    ):
+        made.write(parts)
+        ends = [int(path.name.split("-")[2]) for path in parts.files()]
+    sizes = [end - start for start, end in itertools.pairwise([0, *ends])]
+    assert sizes[0] <= 11
+    assert sizes[:3] == sorted(sizes[:3])
+    assert max(sizes) > 50
 
 
 def test_an_input_that_changes_is_not_written(
