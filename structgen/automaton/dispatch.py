@@ -38,6 +38,7 @@ from .json.scalars import literal_leaf
 from .json.values import JsonLanguage, check, contradiction
 from .regex.automaton import RegexAutomaton
 from .regex.encoding import Utf8
+from .regex.quotes import unquotable
 from .regex.symbols import probe
 from .texts import Text, joined, repeated
 from .work import WORK, Limits, within
@@ -367,9 +368,8 @@ class _Builder:
                     "no text that this vocabulary can write matches the pattern "
                     f"{grammar.source!r}."
                 )
-            raise Unsatisfiable(
-                f"no text matches the pattern {grammar.source!r}: its parts contradict each other."
-            )
+            why = unquotable(grammar.regex) or "its parts contradict each other"
+            raise Unsatisfiable(f"no text matches the pattern {grammar.source!r}: {why}.")
         leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
         probe(leaf.symbols, leaf.encoding)
         return (Alternative(leaf, leaf.start),)

@@ -36,6 +36,7 @@ from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS, MAX_NESTING, 
 from structgen.grammar.json_schema import (
     ARRAY,
     DIALECTS,
+    DIGITS_ONLY,
     FALSE,
     GUIDANCE,
     KIND_OF,
@@ -241,6 +242,8 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
         seen.items(), key=lambda one: order.setdefault(one[0], len(order))
     ):
         for keyword, value in raw.items():
+            if keyword == DIGITS_ONLY:
+                continue  # the row of its type says so
             how, note = _how(keyword, value, raw, dialect, options)
             inside = child_path(path, keyword)
             members = value if isinstance(value, Mapping) else ()
@@ -250,7 +253,8 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
                     or any(where == child_path(inside, name) for name in members)
                 ):
                     how, note = UNENFORCED, reason
-            rows.append(Row(path, keyword, how, note))
+            shown = "pattern" if keyword == regex_algebra.KEYWORD else keyword
+            rows.append(Row(path, shown, how, note))
     return rows, any(node.unique for node in graph.nodes)
 
 
@@ -301,6 +305,8 @@ def _how(
         closed = raw.get("additionalProperties") is False and not raw.get("patternProperties")
         if not closed:
             return RECORDED, "unnamed keys must differ, so they are remembered"
+    if keyword == "type" and raw.get(DIGITS_ONLY):
+        return MASKED, "digits only"
     return MASKED, _older(keyword, value, dialect)
 
 

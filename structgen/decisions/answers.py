@@ -21,7 +21,7 @@ LEAST_MASS = 0.001
 something: below it the model would hardly ever write one of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Answer:
     """What all answers have.
 
@@ -44,6 +44,17 @@ class _Answer:
     error_bound: float
     abstained: bool
     informative: bool
+
+    def __repr__(self) -> str:
+        pairs = zip(self.labels, self.label_probabilities, strict=True)
+        told = ", ".join(f"{label!r}: {p:.3f}" for label, p in pairs)
+        signal = "" if self.informative else ", informative=False"
+        return f"{type(self).__name__}({self.choice!r}, {{{told}}}{signal})"
+
+    @property
+    def choice(self) -> Any:
+        """The likeliest; None where the decider abstained."""
+        raise NotImplementedError
 
     @property
     def no_signal(self) -> str:
@@ -87,7 +98,7 @@ class _Answer:
         return max(range(len(self.labels)), key=self.label_probabilities.__getitem__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PredicateAnswer(_Answer):
     """The answer to a `Predicate`. ``labels`` are yes and no."""
 
@@ -107,7 +118,7 @@ class PredicateAnswer(_Answer):
         return None if self.abstained else self.probability >= 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ChoiceAnswer(_Answer):
     """The answer to a `Choice`.
 
@@ -135,7 +146,7 @@ class ChoiceAnswer(_Answer):
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ScoreAnswer(_Answer):
     """The answer to a `Score`."""
 

@@ -253,8 +253,8 @@ class Generation:
             return f"it reached {self.max_tokens:,} tokens."
         if self.progress.timed_out:
             return (
-                f"timeout={self._search.timeout:g} seconds were over. Allow more, or bound the "
-                "output: max_new_tokens= makes it complete within so many tokens."
+                f"timeout={self._search.timeout:g} seconds were over. Allow more, or set a limit "
+                "on tokens, within which an output is complete."
             )
         return "it was cancelled."
 

@@ -475,7 +475,7 @@ class _Writer:
                     raise CannotSay("two patterns")
                 found = f"^(?:{pattern_of(regex.algebra.lower(schema[_REGEX]))})$"
             except CannotSay:
-                self.left_out.add((path, _REGEX))
+                self.left_out.add((path, "pattern"))
         return found
 
     # -- as it is ---------------------------------------------------------------------------
@@ -492,12 +492,11 @@ class _Writer:
         )
         known = {*self._dialect.keywords, *_NOT_ASSERTIONS}
         self.left_out |= {(path, key) for key in out if key not in known}
-        self.left_out |= {(path, key) for key in (DIGITS_ONLY,) if key in schema}
         pattern = self._pattern(schema, path)
         if pattern is not None:
             out["pattern"] = pattern
             if "pattern" not in self._dialect.keywords:
-                self.left_out |= {(path, key) for key in ("pattern", _REGEX) if key in schema}
+                self.left_out.add((path, "pattern"))
         return out
 
     # -- OpenAI's strict subset -------------------------------------------------------------
@@ -526,20 +525,16 @@ class _Writer:
         if "$ref" in out:
             self._check_reference(out["$ref"], path)
             out = {"$ref": out["$ref"]}
-        said = {*out, *_NOT_ASSERTIONS, "const"}
+        said = {*out, *_NOT_ASSERTIONS, "const", _REGEX, DIGITS_ONLY}
         if "type" not in out and "enum" in out:
             kinds = sorted({_type_of(value) for value in out["enum"]})
             out["type"] = kinds[0] if len(kinds) == 1 else kinds
         if not {"type", "anyOf", "$ref"} & out.keys():
             raise self._any(path)
-        if "pattern" in out:
-            said |= {_REGEX}
-        if _REGEX in said and "pattern" in schema:
-            said -= {_REGEX}
+        if _REGEX in schema and "pattern" not in out:
+            self.left_out.add((path, "pattern"))
         self.left_out |= {(path, key) for key in schema if key not in said}
-        self.left_out |= {
-            (path, key) for key in ("prefixItems", "oneOf", DIGITS_ONLY) if key in schema
-        }
+        self.left_out |= {(path, key) for key in ("prefixItems", "oneOf") if key in schema}
         return out
 
     def _definitions(self, schema: Any, path: str, out: dict[str, Any]) -> None:

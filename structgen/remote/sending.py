@@ -17,8 +17,7 @@ from typing import Any, Literal
 from structgen.constraint import Constraint
 from structgen.decoding import Enforcement
 from structgen.errors import OutputTypeError
-from structgen.grammar import ir, regex
-from structgen.grammar.json_schema import DIGITS_ONLY
+from structgen.grammar import ir
 from structgen.types import OutputType, ToolCalls, ToolsOffered
 
 from .dialects import Dialect
@@ -56,10 +55,7 @@ def enforcement(
     for row in () if constraint is None else constraint.explain().rows:
         if row.how not in (*_VALIDATED, _CODE, _NEVER):
             continue
-        if row.keyword == DIGITS_ONLY:
-            continue  # how a whole number is written, and no part of what was asked for
-        keyword = "pattern" if row.keyword == regex.algebra.KEYWORD else row.keyword
-        named = f"{row.path} {keyword}"
+        named = f"{row.path} {row.keyword}"
         if row.how == _NEVER:
             neither.append(named)
         elif row.how == _CODE:

@@ -17,12 +17,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from structgen.errors import OutputTypeError, RequestError, SchemaError
+from structgen.errors import OutputTypeError, RequestError, SchemaError, did_you_mean
 from structgen.grammar.cfg import dialect_of
 from structgen.grammar.json_schema import closed
 from structgen.types import Cfg, Choice, JsonSchema, Regex, ToolCalls, cache_key, lower
 
-from .fields import only, placed
+from .fields import only, placed, shown
 from .requests import ChatRequest, Sampled
 
 _CHOICES = ("none", "auto", "required")
@@ -51,13 +51,7 @@ def offered(request: ChatRequest) -> Offered:
                 "parallel_tool_calls is of no use without tools.", param="parallel_tool_calls"
             )
         return {}, "none"
-    if choice is None or isinstance(choice, str):
-        if choice is not None and choice not in _CHOICES:
-            message = f"tool_choice: {choice!r} is not one of {', '.join(_CHOICES)}."
-            if choice in map(name_of, tools.values()):
-                one = {"type": "function", "function": {"name": choice}}
-                message += f" For one tool pass {one}."
-            raise RequestError(message, param="tool_choice")
+    if choice is None or (isinstance(choice, str) and choice in _CHOICES):
         return tools, choice or "auto"
     return _chosen(tools, choice)
 
@@ -114,12 +108,12 @@ def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
-    if tool.get("type") != "function":
-        raise RequestError(
-            f"{param}.type: {tool.get('type')!r} is not supported. It is 'function'.",
-            param=f"{param}.type",
-            kind="unsupported",
-        )
+    kind, at = tool.get("type"), f"{param}.type"
+    if kind is None:
+        raise RequestError(f"{at} is missing. It is 'function'.", param=at, kind="missing")
+    if kind != "function":
+        message = f"{at}: {shown(kind)} is not supported. It is 'function'."
+        raise RequestError(message, param=at, kind="unsupported")
     if "function" not in tool and "name" in tool:
         raise RequestError(
             f"{param} has its name beside its type, as /v1/responses takes tools. A chat takes "
@@ -180,9 +174,12 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
             _check_there(name, names, at)
             allowed[name] = at
         return {i: tool for i, tool in tools.items() if name_of(tool) in allowed}, mode
+    is_name = isinstance(choice, str) and choice in names
+    one = {"type": "function", "function": {"name": choice if is_name else "…"}}
+    hint = "" if is_name else did_you_mean(choice, [*_CHOICES, *names])
     raise RequestError(
-        "tool_choice is none, auto, required, "
-        '{"type": "function", "function": {"name": ...}} or {"type": "allowed_tools", ...}.',
+        f"tool_choice: {shown(choice)} is not supported. It is {', '.join(_CHOICES)}, "
+        f'{json.dumps(one, ensure_ascii=False)} or {{"type": "allowed_tools", …}}.{hint}',
         param="tool_choice",
     )
 

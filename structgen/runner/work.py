@@ -27,7 +27,6 @@ from structgen.decoding import options as search_options
 from structgen.errors import (
     BatchError,
     CompileLimitExceeded,
-    IncompleteOutput,
     OptionError,
     OutputTypeError,
     PromptError,
@@ -324,9 +323,6 @@ async def prompt_length(host: TextHost, request: ChatRequest) -> int:
 
 def told(error: Exception, work: Work) -> Exception:
     """An error of a call, with the field that it is about, where there is one."""
-    if isinstance(error, IncompleteOutput):
-        # It says what would have made it whole, in the words of a generator.
-        error.args = tuple(str(arg).replace("max_new_tokens=", "max_tokens=") for arg in error.args)
     if isinstance(error, CompileLimitExceeded) and work.asked.param != "output_type":
         return placed(error, work.asked.param)  # by a mask
     if not isinstance(error, OptionError):

@@ -292,9 +292,10 @@ class Quote(TextPattern[QuotedText]):
             given.asked.add(self.source)
             document = given.get(self.source)
         if document is None:
+            has = f" The call passes {', '.join(map(repr, given))}." if given else ""
             raise DocumentMissing(
                 f"{self!r} needs its document. Pass it: "
-                f"generator(prompt, quote_from={{{self.source!r}: text}})."
+                f"generator(prompt, quote_from={{{self.source!r}: text}}).{has}"
             )
         _check_document(document)
         options = [self.ignore_case, self.any_whitespace]

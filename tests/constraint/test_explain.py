@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import corpora
 import pytest
+from pydantic import BaseModel
 
 import structgen
 from structgen import Choice, JsonSchema, Regex, Vocabulary
@@ -234,6 +235,17 @@ def test_other_output_types_have_one_row() -> None:
         assert explanation.limits == ()
     (row,) = explained(JsonSchema(True)).rows
     assert (row.keyword, row.how) == ("true", MASKED)
+
+
+def test_keywords_of_our_own_are_called_what_users_wrote() -> None:
+    class Order(BaseModel):
+        code: Annotated[str, Regex("[A-Z]{3}")]
+        count: int | float
+
+    rows = {(row.path, row.keyword): row for row in explained(Order).rows}
+    assert rows["$.properties.code", "pattern"].how == MASKED
+    assert rows["$.properties.count.anyOf[0]", "type"].note == "digits only"
+    assert not any("structgen" in keyword for _, keyword in rows)
 
 
 def test_either_explains_its_parts() -> None:

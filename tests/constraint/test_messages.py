@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 import structgen
-from structgen import JsonSchema, Regex, Vocabulary
+from structgen import JsonSchema, Quote, Regex, Vocabulary
 from structgen.errors import (
     CompileLimitExceeded,
     OptionError,
@@ -70,6 +70,21 @@ def schema(value: Any, **options: Any) -> Callable[[], object]:
             lambda: structgen.compile(Regex("a") & Regex("b"), BYTES),
             Unsatisfiable,
             "its parts contradict each other",
+        ),
+        (
+            lambda: structgen.compile(Quote("\n "), BYTES),
+            Unsatisfiable,
+            "the document of a Quote in it is empty, so there is nothing to quote",
+        ),
+        (
+            lambda: structgen.compile(Quote("a b", min=3), BYTES),
+            Unsatisfiable,
+            "the document of a Quote in it has fewer than 3 words",
+        ),
+        (
+            lambda: structgen.compile(create_model("M", a=(Annotated[str, Quote("")], ...)), BYTES),
+            Unsatisfiable,
+            "at $.properties.a: the document of a Quote in it is empty",
         ),
         (schema({"enum": []}), Unsatisfiable, "enum or const []"),
         (

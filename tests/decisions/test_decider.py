@@ -151,6 +151,13 @@ def test_answers_of_each_kind():
         assert sum(answer.label_probabilities) == pytest.approx(1)
         assert 0 <= answer.confidence <= 1
         assert 0 < answer.mass <= 1
+    yes, no = p.label_probabilities
+    shown = f"PredicateAnswer({p.choice}, {{'Yes': {yes:.3f}, 'No': {no:.3f}}}"
+    assert repr(replace(p, informative=True)) == f"{shown})"
+    assert repr(replace(p, informative=False)) == f"{shown}, informative=False)"
+    assert repr(c).startswith(f"ChoiceAnswer({c.choice}, {{'true': ")
+    assert repr(s).startswith(f"ScoreAnswer({s.choice!r}, {{'low': ")
+    assert repr(replace(p, abstained=True)).startswith("PredicateAnswer(None, {")
     assert answers.trace["c"] == ('{"a": [1, null]}|which?|true,false|',)
     with pytest.raises(KeyError, match="no such question"):
         answers["x"]

@@ -330,12 +330,12 @@ def test_a_prompt_that_is_refused_is_read_once_for_all_outputs() -> None:
 # -- what is told -----------------------------------------------------------------------------
 
 
-def test_what_an_output_that_was_cut_should_have_had_is_told_in_the_runners_words(
+def test_what_an_output_that_was_cut_should_have_had_names_no_option_of_generators(
     fragile: Runner,
 ) -> None:
     asked = {"prompt": "the", "output_type": list[int], "timeout": 1e-6}
     for call in (fragile.complete, lambda **fields: list(fragile.stream_complete(**fields))):
-        with pytest.raises(IncompleteOutput, match=": max_tokens= makes it") as caught:
+        with pytest.raises(IncompleteOutput, match=", or set a limit on tokens") as caught:
             call(**asked)
         assert caught.value.text == ""
     with pytest.raises(RequestError, match="100,000") as told:

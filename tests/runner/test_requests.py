@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Literal
 
@@ -338,12 +339,33 @@ def test_a_text_or_a_list_stands_for_what_is_asked() -> None:
         RerankRequest.of("Hi", {})
 
 
-def test_a_tools_bare_name_is_answered_with_what_to_pass() -> None:
-    one = r"\. For one tool pass \{'type': 'function', 'function': \{'name': 'g'\}\}\.$"
-    with pytest.raises(RequestError, match=rf"'g' is not one of none, auto, required{one}"):
-        wanted(ChatRequest.of({**HI, "tools": [tool("g")], "tool_choice": "g"}, {}))
-    with pytest.raises(RequestError, match=r"'any' is not one of none, auto, required\.$"):
-        wanted(ChatRequest.of({**HI, "tools": [tool("g")], "tool_choice": "any"}, {}))
+@pytest.mark.parametrize(
+    ("choice", "name", "hint"),
+    [
+        ("g", "g", ""),
+        ("any", "…", ""),
+        ("require", "…", " Did you mean 'required'?"),
+        (7, "…", ""),
+        ({"type": "tool"}, "…", ""),
+    ],
+)
+def test_a_choice_of_tools_that_is_none_is_answered_with_what_to_pass(
+    choice: Any, name: str, hint: str
+) -> None:
+    one = json.dumps({"type": "function", "function": {"name": name}}, ensure_ascii=False)
+    with pytest.raises(RequestError) as caught:
+        wanted(ChatRequest.of({**HI, "tools": [tool("g")], "tool_choice": choice}, {}))
+    assert str(caught.value) == (
+        f"tool_choice: {choice!r} is not supported. It is none, auto, required, {one} or "
+        f'{{"type": "allowed_tools", …}}.{hint}'
+    )
+
+
+@pytest.mark.parametrize("given", [{}, {"type": None}])
+def test_the_type_of_a_tool_may_not_be_missing(given: Any) -> None:
+    with pytest.raises(RequestError, match=r"^tools\[0\]\.type is missing\.") as caught:
+        wanted(ChatRequest.of({**HI, "tools": [{**given, "function": tool("g")["function"]}]}, {}))
+    assert (caught.value.param, caught.value.kind) == ("tools[0].type", "missing")
 
 
 def test_models_that_are_none_are_refused_in_our_words() -> None:

@@ -372,6 +372,8 @@ def test_a_call_that_gives_no_document_says_so() -> None:
     generator = Generator(FakeModel("mill"), Quote(source="report"))
     with pytest.raises(OutputTypeError, match=r"quote_from=\{'report': text\}"):
         generator("x")
+    with pytest.raises(OutputTypeError, match=r"text\}\)\. The call passes 'reprot'\.$"):
+        generator("x", quote_from={"reprot": REPORT})
     with pytest.raises(OptionError, match="nothing in the output type quotes it"):
         generator("x", quote_from={"report": REPORT, "letter": "a"})
     with pytest.raises(OptionError, match="nothing in the output type quotes it"):

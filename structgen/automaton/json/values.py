@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 from structgen.automaton.core.frames import Alternative
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
+from structgen.automaton.regex.quotes import unquotable
 from structgen.automaton.regex.symbols import probe
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.branches import Branch
@@ -931,7 +932,9 @@ def _why(language: JsonLanguage) -> tuple[str, str]:
         within = next(_impossible_within(language, branch, nodes), None)
         if within is None:
             others = "" if len(branches) == 1 else ", nor does one meet any other alternative"
-            return path, f"no value meets all of {_asserted(branch.types, nodes)}{others}"
+            nothing = f"no value meets all of {_asserted(branch.types, nodes)}{others}"
+            empty = (unquotable(pattern) for node in nodes for pattern in node.patterns)
+            return path, next(filter(None, empty), nothing)
         step, asked, conjunction = within
         if language.conjunctions.requirements(conjunction) != (FALSE,):
             path = child_path(path, *step)

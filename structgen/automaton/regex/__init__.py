@@ -12,7 +12,7 @@ from __future__ import annotations
 from .alphabet import NO_ATOM, Alphabet
 from .automaton import Names, Quoting, RegexAutomaton, StructuralHash, SymbolAutomaton, TokenHorizon
 from .encoding import ASCII_ONLY, GROUND, Escapes, JsonString, Utf8, may_escape
-from .quotes import MAX_CHARACTERS, passages_of
+from .quotes import MAX_CHARACTERS, passages_of, unquotable
 
 __all__ = [
     "ASCII_ONLY",
@@ -31,4 +31,5 @@ __all__ = [
     "Utf8",
     "may_escape",
     "passages_of",
+    "unquotable",
 ]

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.automaton.work import WORK
-from structgen.errors import check_limit
+from structgen.errors import check_limit, counted
 from structgen.grammar import ir
 from structgen.grammar.quotes import FAR, read
 
@@ -230,3 +230,13 @@ def passages_of(quote: ir.Quote) -> Passages:
     if found is None:
         found = _known[quote] = Passages(quote)
     return found
+
+
+def unquotable(regex: ir.Regex) -> str:
+    """Why a document in ``regex`` has nothing to quote; empty where each has something."""
+    for node in ir.nodes(regex):
+        if isinstance(node, ir.Quote) and not len(passages_of(node).starts):
+            least = counted(node.least, node.unit)
+            lacks = f"has fewer than {least}" if node.document.strip() else "is empty"
+            return f"the document of a Quote in it {lacks}, so there is nothing to quote"
+    return ""
