@@ -19,6 +19,7 @@ from .call_validation import (
     check_may_fit,
     encode,
     encode_pieces,
+    that_may_fit,
 )
 from .calls import AsyncMaker, AsyncTypedGenerator, Calls, Take
 from .chat import Prompt, TokenPrompt
@@ -106,6 +107,7 @@ __all__ = [
     "pieces",
     "probabilities",
     "shares_much",
+    "that_may_fit",
     "tool_syntax",
     "written_in",
 ]

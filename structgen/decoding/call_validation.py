@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from structgen.constraint import Constraint
 from structgen.decoding import chat
-from structgen.decoding.chat import Prompt
+from structgen.decoding.chat import Prompt, TokenPrompt
 from structgen.decoding.chat_tokens import encode_chat, encode_text
 from structgen.decoding.options import SearchOptions
 from structgen.decoding.tools import told, with_calls, with_tools
@@ -33,6 +33,8 @@ from structgen.models.base import (
 )
 from structgen.sampling import TokenIds
 from structgen.types import ToolsOffered
+
+P = TypeVar("P", str, list[dict[str, Any]], TokenPrompt)
 
 
 def messages_of(
@@ -206,6 +208,32 @@ def check_may_fit(model: Model, text: str) -> None:
             f"{context:,}, prompt and output together. Shorten it.",
             is_too_long=True,
         )
+
+
+def that_may_fit(model: Model, parsed: P, *, cuts: bool) -> P:
+    """Return a prompt whose texts may fit, however they are cut into tokens.
+
+    Args:
+        model: the model.
+        parsed: a text, chat messages, or a `TokenPrompt`, which stays as it is.
+        cuts: whether the beginning of a text, or the oldest messages, go where it is too long.
+
+    Raises:
+        PromptError: it cannot fit, and must not be cut.
+    """
+
+    def text(messages: list[dict[str, Any]]) -> str:
+        return "".join(one["content"] for one in messages if isinstance(one["content"], str))
+
+    if isinstance(parsed, TokenPrompt):
+        return parsed
+    if not cuts:
+        check_may_fit(model, parsed if isinstance(parsed, str) else text(parsed))
+        return parsed
+    most = most_characters(model.context_length, model.vocabulary.trie.max_depth) - 1
+    if isinstance(parsed, str):
+        return parsed[-most:]
+    return chat.without_oldest(parsed, lambda messages: len(text(messages)) <= most)
 
 
 def check_adapter(model: Model, adapter: str | None) -> None:

@@ -34,7 +34,6 @@ from structgen.models.base import (
     MediaPrompt,
     Model,
     joined,
-    most_characters,
     run_passes,
 )
 from structgen.options import CancelEvent
@@ -49,6 +48,7 @@ from .call_validation import (
     check_fits,
     messages_of,
     opening,
+    that_may_fit,
     tokens_of,
 )
 from .chat import Prompt, TokenPrompt, without_oldest
@@ -172,9 +172,8 @@ class Task:
         if not search.truncate:
             token_ids = encoded(parsed)
         elif isinstance(parsed, str):
-            longest = self.model.vocabulary.trie.max_depth
-            ends = most_characters(self.model.context_length, longest) - 1
-            token_ids, most = encoded(parsed[-ends:]), self._most_prompt(search)
+            parsed = that_may_fit(self.model, parsed, cuts=True)
+            token_ids, most = encoded(parsed), self._most_prompt(search)
             if len(token_ids) > most:
                 first, most = self.model.start_ids[:most], max(most - len(self.model.start_ids), 0)
                 rest = token_ids[len(token_ids) - most :]

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from structgen.decoding import (
     AsyncStream,
@@ -21,7 +21,7 @@ from structgen.decoding import (
     GenerationResult,
     TokenPrompt,
     chat,
-    check_may_fit,
+    that_may_fit,
 )
 from structgen.decoding import options as search_options
 from structgen.errors import (
@@ -29,7 +29,6 @@ from structgen.errors import (
     CompileLimitExceeded,
     OptionError,
     OutputTypeError,
-    PromptError,
     RequestError,
 )
 from structgen.insight import TOP
@@ -225,34 +224,9 @@ def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
     else:
         assert isinstance(request, CompletionRequest)
         prompts = [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
-    for prompt in prompts:  # each is sent for each of n= outputs
-        _check_may_fit(host, prompt, cuts=bool(request.truncate_sequence))
-    return asked, prompts
-
-
-def _check_may_fit(host: TextHost, prompt: Any, *, cuts: bool) -> None:
-    """Raise where a prompt is too long, however it is cut into tokens; with ``cuts`` cut a chat."""
-    model: Any = host.models[0]  # it has what is asked of a model here
-    if isinstance(prompt, str) and not cuts:
-        check_may_fit(model, prompt)
-    if not isinstance(prompt, list):
-        return
-
-    def check(messages: list[dict[str, Any]]) -> None:
-        texts = [one["content"] for one in messages if isinstance(one["content"], str)]
-        check_may_fit(model, "".join(texts))
-
-    def fits(messages: list[dict[str, Any]]) -> bool:
-        try:
-            check(messages)
-        except PromptError:
-            return False
-        return True
-
-    if cuts:
-        prompt[:] = chat.without_oldest(prompt, fits)
-    else:
-        check(prompt)
+    # Each is sent for each of n= outputs. The first model has what is asked of one here.
+    model, cuts = cast(Any, host.models[0]), bool(request.truncate_sequence)
+    return asked, [that_may_fit(model, prompt, cuts=cuts) for prompt in prompts]
 
 
 def _scores(options: Mapping[str, Any], n_outputs: int, context_length: int) -> int:

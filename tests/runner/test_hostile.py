@@ -312,7 +312,8 @@ def test_a_prompt_that_is_too_long_is_not_sent_for_each_output(
     assert not sent
     cut: dict[str, Any] = {"truncate_sequence": True, "max_tokens": 1, "temperature": 1.0}
     assert fragile.chat(messages=long, n=3, **cut).choices
-    assert len(sent) == 3
+    assert fragile.complete(prompt=long, n=3, **cut).choices
+    assert len(sent) == 6
     assert max(sent) < len(long) / 10
 
 
