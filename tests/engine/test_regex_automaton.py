@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import re
@@ -327,6 +328,29 @@ def test_shortest_texts_are_shortest(pattern: str) -> None:
         if not following:
             return
         at = rng.choice(following)
+
+
+@pytest.mark.parametrize("pattern", ["é.*ü", "(ab|cd|ef)+(g|hi)", "a(b|c)*d|a(c|e)*f.{2}"])
+def test_a_shortest_text_does_not_depend_on_what_was_asked_before(pattern: str) -> None:
+    whole = ir.Intersect((parse_ecma(pattern), ir.Repeat(ir.ANY_CHAR, 6, None)))
+
+    def shortest(texts: list[bytes]) -> dict[bytes, bytes]:
+        automaton = RegexAutomaton(whole)
+        leaf = TextLeaf(automaton, Utf8(automaton.alphabet))
+        found: dict[bytes, bytes] = {}
+        for text in texts:
+            rest = leaf.shortest(functools.reduce(leaf.step, text, leaf.start))
+            assert rest is not None
+            found[text] = bytes(rest[0])
+        return found
+
+    rng = random.Random(pattern)
+    texts = ["".join(rng.choices("aébcdefü", k=size)).encode() for size in range(9)]
+    texts = list(dict.fromkeys(text[:end] for text in texts for end in (len(text), -1)))
+    alone = {text: shortest([text])[text] for text in texts}
+    for _ in range(5):
+        rng.shuffle(texts)
+        assert shortest(texts) == alone
 
 
 @pytest.mark.parametrize(

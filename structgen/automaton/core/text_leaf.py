@@ -14,7 +14,13 @@ from typing import Any
 
 from structgen.automaton.regex.automaton import MAX_SPELLING, Quoting, SymbolAutomaton
 from structgen.automaton.regex.encoding import GROUND, Utf8, may_escape
-from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edge, spell_edges
+from structgen.automaton.regex.symbols import (
+    NO_STATE,
+    shortest_path,
+    spell_edge,
+    spell_edges,
+    steps,
+)
 from structgen.automaton.texts import Text, put
 from structgen.grammar.quotes import FAR
 
@@ -46,6 +52,7 @@ class TextLeaf(Leaf):
         self.encoding = encoding
         self._steps: dict[int, int] = {}
         self._completions: dict[tuple[int, int], Text] = {}
+        self._lefts: dict[tuple[int, int], int] = {}
         # Of a document's characters, by node of the encoding.
         self._spelt: dict[tuple[Any, int], list[bytes | None]] = {}
         self.start = self.state((symbols.start, GROUND))
@@ -54,7 +61,7 @@ class TextLeaf(Leaf):
     @property
     def weight(self) -> int:
         """See `Leaf.weight`."""
-        more = 100 * len(self._steps) + 500 * len(self._completions)
+        more = 100 * (len(self._steps) + len(self._lefts)) + 500 * len(self._completions)
         return super().weight + self.symbols.weight + more
 
     @functools.cached_property
@@ -115,40 +122,69 @@ class TextLeaf(Leaf):
         return None if text is None or wanted not in (None, 0) else (text, 0)
 
     def _complete_symbols(self, symbol_state: int, node: int) -> Text | None:
-        """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state."""
+        """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state.
+
+        Of several texts the one that begins with the longest run, then the first in byte order, and
+        so on: never one that depends on what was asked before.
+        """
+        at, way = (symbol_state, node), []
+        while (found := self._completion(at)) is None:
+            left = self._left(at)
+            if left is None:
+                return None
+            to, spelt = self._next_step(at, left)
+            way.append((at, spelt))
+            at = to, GROUND
+        for at, spelt in reversed(way):
+            found = self._completions[at] = put(spelt, found)
+        return found
+
+    def _completion(self, at: tuple[int, int]) -> Text | None:
+        """`_complete_symbols` where it is known or told by a document."""
+        symbol_state, node = at
         if node == GROUND and self.symbols.label(symbol_state) >= 0:
             return b""
-        known = self._completions.get((symbol_state, node))
-        if known is not None:
-            return known
-        quoting = self.symbols.quoting(symbol_state)
-        if quoting is not None:
-            text = self._complete_quote(quoting, node)
-            self._completions[symbol_state, node] = text
-            return text
-        # Where a way is known the search ends: the states of one pattern have most of it in common.
-        completions, label, at_least = self._completions, self.symbols.label, self.symbols.at_least
+        found = self._completions.get(at)
+        if found is None and (quoting := self.symbols.quoting(symbol_state)) is not None:
+            found = self._completions[at] = self._complete_quote(quoting, node)
+        return found
 
-        def left(state: int) -> int:
-            found = completions.get((state, GROUND))
-            return at_least(state) if found is None else len(found)
+    def _next_step(self, at: tuple[int, int], left: int) -> tuple[int, Text]:
+        """The first step, in our order, of a text of ``left`` bytes."""
+        *ways, last = steps(self.symbols, self.encoding, *at)
+        for to, spelt in ways:
+            rest = left - len(spelt)
+            if self.symbols.at_least(to) <= rest and self._left((to, GROUND), rest) == rest:
+                return to, spelt
+        return last
+
+    def _left(self, at: tuple[int, int], most: int | None = None) -> int | None:
+        """How many bytes are left at least; None if they are more than ``most``, or never end."""
+        # Where it is known the search ends: the states of one pattern have most of it in common.
+        lefts, label, at_least = self._lefts, self.symbols.label, self.symbols.at_least
+        if at in lefts:
+            return lefts[at]
+
+        def estimate(state: int) -> int:
+            found = lefts.get((state, GROUND))
+            return at_least(state) if found is None else found
 
         path = shortest_path(
             self.symbols,
             self.encoding,
-            symbol_state,
-            node,
-            lambda state: (state, GROUND) in completions or label(state) >= 0,
-            estimate=left,
+            *at,
+            lambda state: (state, GROUND) in lefts or label(state) >= 0,
+            estimate,
+            most,
         )
         if path is None:
             return None
-        suffix: Text = completions.get((path[-1][0], GROUND), b"") if path else b""
+        left = lefts.get((path[-1][0], GROUND), 0) if path else 0
         for state, spelt in reversed(path):
-            self._completions.setdefault((state, GROUND), suffix)
-            suffix = put(spelt, suffix)
-        self._completions[symbol_state, node] = suffix
-        return suffix
+            lefts.setdefault((state, GROUND), left)
+            left += len(spelt)
+        lefts[at] = left
+        return left
 
     def _complete_quote(self, quoting: Quoting, node: int) -> bytes:
         """`_complete_symbols` where a quote is all that is left: told by the document."""

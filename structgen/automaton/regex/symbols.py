@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -45,6 +45,7 @@ def shortest_path(
     node: int,
     is_end: Callable[[int], bool],
     estimate: Callable[[int], int] | None = None,
+    most: int | None = None,
 ) -> list[tuple[int, Text]] | None:
     """The way of fewest bytes from ``(symbol state, encoding node)`` to a symbol state that ends.
 
@@ -55,10 +56,11 @@ def shortest_path(
         node: and how far into a character.
         is_end: which states end: accepting ones, or such that ``estimate`` is exact for them.
         estimate: never more than the bytes still to come (A*); None for `SymbolAutomaton.at_least`.
+        most: bytes that it may have.
 
     Returns:
         The symbol states on the way, each with the bytes that lead there from the one before; None
-        when no such state can be reached. Long runs of one character are one step.
+        when no such state can be reached in so many bytes. Long runs of one character are one step.
 
     Raises:
         CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.
@@ -71,10 +73,11 @@ def shortest_path(
     at_least = estimate or symbols.at_least
 
     def push(state: int, node: int, cost: int, previous: int) -> None:
-        for to, text in _steps(symbols, encoding, state, node):
+        for to, text in steps(symbols, encoding, state, node):
             so_far = cost + len(text)
-            entry = (so_far + at_least(to), -so_far, next(counter), to, previous, text)
-            heapq.heappush(heap, entry)
+            in_all = so_far + at_least(to)
+            if most is None or in_all <= most:
+                heapq.heappush(heap, (in_all, -so_far, next(counter), to, previous, text))
 
     push(symbol_state, node, 0, 0)
     done: dict[int, int] = {}  # at what cost; a better way may still turn up
@@ -98,26 +101,32 @@ def shortest_path(
     return None
 
 
-def _steps(
+def steps(
     symbols: SymbolAutomaton, encoding: Utf8, state: int, node: int
-) -> Iterator[tuple[int, Text]]:
-    """Where each move leads, in the fewest bytes; and a long run, if it is owed."""
+) -> list[tuple[int, Text]]:
+    """Where each move leads, in the fewest bytes; and a long run, if it is owed. The longest first,
+    then in byte order."""
     spelling = encoding.shortest(node)
-    for mask, to in symbols.moves(state):
+    found: list[tuple[int, Text]] = []
+
+    def add(to: int, mask: int, count: int) -> None:
         WORK.spend(mask.bit_count() >> 6)
         spelt = [spelling[minterm] for minterm in bits(mask) if minterm in spelling]
         if spelt:
-            yield to, min(spelt, key=_in_order)
+            found.append((to, repeated(min(spelt, key=_in_order), count)))
+
+    for mask, to in symbols.moves(state):
+        add(to, mask, 1)
     owed = symbols.at_least(state) if node == GROUND else 0
     if owed >= _LONG_RUN:
         # So many characters have to come: those of a run are read at once. No state in between is
         # made, of which a `minLength` would have as many as characters.
         chars, most = symbols.run(state)
         count = owed if most < 0 else min(owed, most)
-        WORK.spend(chars.bit_count() >> 6)
-        spelt = [spelling[minterm] for minterm in bits(chars) if minterm in spelling]
-        if spelt and count >= _LONG_RUN:
-            yield symbols.after_run(state, count), repeated(min(spelt, key=_in_order), count)
+        if count >= _LONG_RUN:
+            add(symbols.after_run(state, count), chars, count)
+    found.sort(key=lambda step: (-len(step[1]), step[1]))
+    return found
 
 
 def _in_order(text: bytes) -> tuple[int, bytes]:
