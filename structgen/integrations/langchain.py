@@ -90,11 +90,13 @@ def _told(message: BaseMessage) -> dict[str, Any]:
         thoughts = message.additional_kwargs.get("reasoning_content") or thoughts
         if thoughts:
             told["reasoning_content"] = thoughts
-        if message.tool_calls:
+        calls = [*message.tool_calls, *message.invalid_tool_calls]
+        if calls:
             told["tool_calls"] = [
-                frameworks.call_of(one["id"], one["name"], one["args"])
-                for one in message.tool_calls
+                frameworks.call_of(one["id"], one["name"] or "", one["args"]) for one in calls
             ]
+        elif "function_call" in message.additional_kwargs:
+            raise ours.OptionError("function_call is not supported. Pass tool_calls.")
     elif isinstance(message, ToolMessage):
         told["tool_call_id"] = message.tool_call_id
     elif message.name is not None:
@@ -128,7 +130,7 @@ def _texts(message: BaseMessage) -> tuple[str, str]:
         kind = "text" if isinstance(block, str) else block.get("type")
         if isinstance(block, str):
             texts.append(block)
-        elif kind == "text":
+        elif kind == "text" and "text" in block:
             texts.append(str(block["text"]))
         elif kind in _THOUGHTS:
             thoughts.append(str(block.get(_THOUGHTS[kind]) or ""))
@@ -403,8 +405,7 @@ class ChatStructgen(BaseChatModel):
         n: how many answers, for `generate`.
         logprobs: whether ``response_metadata`` has the log probability of each token.
         top_logprobs: how many of the likeliest tokens it lists beside each.
-        parallel_tool_calls: whether there may be several calls in an answer, of tools that are
-            bound.
+        parallel_tool_calls: whether there may be several calls in an answer, where it has tools.
         enable_thinking: whether the model thinks before it answers.
         reasoning_effort: how much.
         model_kwargs: any other fields of `structgen.runner.ChatRequest`. A call takes all of them
@@ -532,6 +533,8 @@ class ChatStructgen(BaseChatModel):
         fields = {**self._identifying_params, **kwargs}
         fields.pop("stream", None)  # LangChain's, for itself
         frameworks.check_free(fields, (), "LangChain")
+        if self.parallel_tool_calls is not None and fields.get("tools"):
+            fields.setdefault("parallel_tool_calls", self.parallel_tool_calls)
         if stop is not None:
             fields["stop"] = stop
         several = "for streams. Call generate." if streams else None
@@ -567,8 +570,6 @@ class ChatStructgen(BaseChatModel):
         if tools:
             made = [tool_of(tool) for tool in tools]
             kwargs["tools"] = made
-            if self.parallel_tool_calls is not None:
-                kwargs.setdefault("parallel_tool_calls", self.parallel_tool_calls)
             if tool_choice is not None:
                 kwargs["tool_choice"] = _choice(tool_choice, made)
         return super().bind(**kwargs)
@@ -602,6 +603,8 @@ class ChatStructgen(BaseChatModel):
 
     def get_token_ids(self, text: str) -> list[int]:
         """Return the token ids of a text."""
+        if self.custom_get_token_ids is not None:
+            return self.custom_get_token_ids(text)
         with errors():
             runner = frameworks.runner_of(self.runner, self.model)
             return runner.tokenize_text(text, model=self.model, add_special_tokens=False)

@@ -11,11 +11,13 @@ class. Each piece of a stream contains all earlier ones. A call becomes a reques
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from structgen.errors import ModelError, OptionError
+from structgen import models
+from structgen.errors import ModelError, OptionError, StructgenError
 
 try:
     from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
@@ -49,7 +51,7 @@ from llama_index.core.llms.utils import parse_partial_json
 from llama_index.core.program.streaming_utils import process_streaming_content_incremental
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import BaseTool
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from structgen import runner
 from structgen.runner import Runner
@@ -205,6 +207,9 @@ def _logprob(given: Any) -> LogProb:
 _FIELDS = ("model", "max_tokens", "temperature", "top_p", "seed", "stop", "timeout")
 """Fields of the model that are fields of each request."""
 
+_PROMPTS = ("messages_to_prompt", "completion_to_prompt", "query_wrapper_prompt")
+"""Fields of LlamaIndex's models that are no chat models."""
+
 _OF_CALLS = ("tool_required", "tool_choice", "allow_parallel_tool_calls")
 """What LlamaIndex's programs say of calls, where there are none."""
 
@@ -224,7 +229,8 @@ class StructgenLLM(FunctionCallingLLM):
         seed: with the same seed and fields, the same answer.
         stop: texts that end an answer.
         timeout: most seconds.
-        context_window: most tokens of prompt and answer; None: loads the model to find out.
+        context_window: most tokens of prompt and answer; None: as the catalogue or the model's
+            files say, else loads it to find out.
         additional_kwargs: any other fields of `structgen.runner.ChatRequest`. A call takes all of
             them by name, too.
     """
@@ -244,6 +250,15 @@ class StructgenLLM(FunctionCallingLLM):
     context_window: int | None = None
     additional_kwargs: dict[str, Any] = Field(default_factory=dict)
 
+    @field_validator(*_PROMPTS, mode="before")
+    @classmethod
+    def _no_prompts(cls, given: Any, info: ValidationInfo) -> Any:
+        if given is not None:
+            raise OptionError(
+                f"{info.field_name} is not supported: the model's chat template makes prompts."
+            )
+        return given
+
     @classmethod
     def class_name(cls) -> str:
         """What LlamaIndex calls the class in files."""
@@ -253,7 +268,7 @@ class StructgenLLM(FunctionCallingLLM):
     def metadata(self) -> LLMMetadata:
         """The facts about the model."""
         if self.context_window is None:
-            self.context_window = self._runner(self.model).max_sequence_length(self.model)
+            self.context_window = _context(self._runner(self.model), self.model)
         return LLMMetadata(
             context_window=self.context_window or -1,
             num_output=self.max_tokens or DEFAULT_NUM_OUTPUTS,
@@ -495,6 +510,14 @@ class StructgenLLM(FunctionCallingLLM):
                 yield value
 
         return values()
+
+
+def _context(runner: Runner, model: str) -> int | None:
+    """Most tokens of a model. It is loaded where its files do not say: agents ask in their loop."""
+    with contextlib.suppress(StructgenError):
+        if known := models.info(runner.get_model_info(model)["source"]).context:
+            return known
+    return runner.max_sequence_length(model)
 
 
 def _formed(output_cls: type[BaseModel], given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import Generation
 from langchain_core.tools import tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -316,12 +317,44 @@ def test_histories_become_chats() -> None:
         {"role": "tool", "content": "12", "tool_call_id": "1"},
         {"role": "assistant", "content": "12", "reasoning_content": "So."},
     ]
-    for given in ({"type": "image", "url": "https://a.b/c.png"}, {"type": "tool_use"}):
+    blocks = ({"type": "image", "url": "https://a.b/c.png"}, {"type": "tool_use"}, {"type": "text"})
+    for wrong in (
+        *(HumanMessage([block]) for block in blocks),
+        AIMessage("", additional_kwargs={"function_call": {"name": "area", "arguments": "{}"}}),
+    ):
         with pytest.raises(OptionError, match="not supported"):
-            chat_of([HumanMessage([given])])
+            chat_of([wrong])
+
+
+def test_calls_that_were_no_json_stay_in_the_history() -> None:
+    broken = {"name": "area", "args": '{"city', "id": "2", "error": "", "type": "invalid_tool_call"}
+    made = chat_of([AIMessage("", invalid_tool_calls=[broken])])
+    assert made[0]["tool_calls"] == [
+        {"id": "2", "type": "function", "function": {"name": "area", "arguments": '{"city'}}
+    ]
+
+
+def test_parallel_calls_hold_for_tools_of_each_way(
+    model: ChatStructgen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They held with ``bind_tools`` alone."""
+    seen: list[Any] = []
+    one_at_a_time = model.model_copy(update={"parallel_tool_calls": False})
+    monkeypatch.setattr(Runner, "chat", lambda runner, fields: seen.append(fields) or 1 / 0)
+    tools = [convert_to_openai_tool(area)]
+    for asked in (
+        one_at_a_time.bind_tools([area]),
+        one_at_a_time.bind(tools=tools),
+        one_at_a_time.bind_tools([area], parallel_tool_calls=True),
+        one_at_a_time,
+    ):
+        with pytest.raises(ZeroDivisionError):
+            asked.invoke("Hi")
+    assert [one.get("parallel_tool_calls") for one in seen] == [False, False, True, None]
 
 
 def test_tokens_are_the_models_own(model: ChatStructgen) -> None:
+    assert ChatStructgen(model="a", custom_get_token_ids=lambda text: [7]).get_num_tokens("a") == 1
     history = [SystemMessage("Be short."), HumanMessage("Say hi.")]
     made = model.invoke(history, max_tokens=1)
     assert made.usage_metadata is not None

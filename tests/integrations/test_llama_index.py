@@ -244,8 +244,16 @@ def test_thoughts(llm: StructgenLLM) -> None:
     assert last.message.blocks[1] == text
 
 
+def test_agents_do_not_wait_in_their_loop_for_a_model_to_load(llm: StructgenLLM) -> None:
+    """LlamaIndex's ask for the context window there; the smallest model took 3 s to say it."""
+    with Runner({"small": "smollm2-135m-instruct"}) as runner:
+        assert StructgenLLM(model="small", runner=runner).metadata.context_window == 8192
+        assert not runner.is_model_loaded("small")
+    assert llm.runner is not None
+    assert llm.runner.max_sequence_length("small") == 8192
+
+
 def test_fields_and_errors(llm: StructgenLLM) -> None:
-    assert llm.metadata.context_window == 8192
     assert llm.metadata.num_output == 40
     again = StructgenLLM.from_dict(llm.to_dict())
     assert (again.model, again.max_tokens, again.runner) == ("small", 40, None)
@@ -257,6 +265,10 @@ def test_fields_and_errors(llm: StructgenLLM) -> None:
         llm.structured_predict(City, ASK, {"max_tokens": 2}, city="Rome")
     with pytest.raises(ValidationError, match="temprature"):
         StructgenLLM(model="small", temprature=1)  # type: ignore[call-arg]
+    for name in ("messages_to_prompt", "completion_to_prompt", "query_wrapper_prompt"):
+        with pytest.raises(OptionError, match=f"{name} is not supported"):
+            StructgenLLM(model="small", **{name: str})
+        StructgenLLM(model="small", **{name: None})
 
 
 # -- embeddings -------------------------------------------------------------------------------
