@@ -30,12 +30,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidato
 
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
+from structgen.insight import check_values
 from structgen.runner import (
     MAX_VALUES,
     Choice,
     Many,
     Runner,
     Strictly,
+    has_more,
     in_slices,
     installed,
     request_error,
@@ -63,6 +65,7 @@ try:
         ToolAnnotations,
     )
     from mcp_types import Tool as McpTool
+    from starlette.responses import JSONResponse
 except ImportError as error:
     raise OptionError(
         "structgen.integrations.mcp needs the package mcp, which is not installed: "
@@ -592,15 +595,8 @@ def _check_sizes(given: dict[str, Any]) -> None:
     Raises:
         RequestError: they have too many values, or a form is too large.
     """
-    waiting: list[Any] = [given]
-    left = MAX_VALUES
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, (dict, list)):
-            left -= len(one)
-            if left < 0:
-                raise RequestError(f"The arguments have more than {MAX_VALUES:,} values.")
-            waiting.extend(one.values() if isinstance(one, dict) else one)
+    if has_more(given, MAX_VALUES):
+        raise RequestError(f"The arguments have more than {MAX_VALUES:,} values.")
     for name in FORMS:
         size = len(json.dumps(given.get(name), ensure_ascii=False).encode(errors="replace"))
         if size > MAX_SCHEMA:
@@ -766,7 +762,7 @@ def serve_http(
         server: Server[Any] = server_of(runner, models)
         app = server.streamable_http_app(streamable_http_path=PATH, host=HOST)
         config = uvicorn.Config(
-            app,
+            few_values(app),
             http=connections(),
             log_level="warning",
             ws="none",
@@ -782,6 +778,34 @@ def serve_http(
         if on_start is not None:
             on_start(f"http://{HOST}:{listening.getsockname()[1]}{PATH}")
         asyncio.run(run())
+
+
+def few_values(app: Any) -> Any:
+    """An ASGI application that has no bodies of more than twice the values that a call may have.
+
+    ``mcp`` looks for all that is wrong with a message, which held up everybody for 4 s.
+    """
+
+    async def limited(scope: Any, receive: Any, send: Any) -> None:
+        body, message = bytearray(), {"more_body": scope["type"] == "http"}
+        while message.get("more_body") and len(body) <= MAX_BYTES:
+            message = await receive()
+            body += message.get("body", b"")
+        try:
+            check_values(body.decode(errors="replace"), 2 * MAX_VALUES)
+        except ValueError as error:
+            said = ErrorData(code=INVALID_REQUEST, message=f"The message cannot be read: {error}.")
+            refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
+            await JSONResponse(refused, 413)(scope, receive, send)
+            return
+        ahead = [message | {"body": bytes(body)}] if scope["type"] == "http" else []
+
+        async def received() -> Any:
+            return ahead.pop() if ahead else await receive()
+
+        await app(scope, received, send)
+
+    return limited
 
 
 @contextlib.asynccontextmanager

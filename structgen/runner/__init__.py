@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from .agent import ToolRequest
 from .code import CodeExecutionConfig, SandboxPolicy
-from .fields import MAX_VALUES, ByName, Many, Strictly, check_json, in_slices
+from .fields import MAX_VALUES, ByName, Many, Strictly, check_json, has_more, in_slices
 from .fields import refused as request_error
 from .hosts import ModelConfig, installed
 from .loops import Aside, AsyncChunkStream, ChunkStream
@@ -104,6 +104,7 @@ __all__ = [
     "Usage",
     "WebSearchOptions",
     "check_json",
+    "has_more",
     "in_slices",
     "installed",
     "request_error",

@@ -94,6 +94,19 @@ def check_json(text: str, most: int = MAX_VALUES) -> None:
         raise ValueError("it has half of a character (a lone surrogate, \\ud800 to \\udfff)")
 
 
+def has_more(value: object, most: int) -> bool:
+    """Whether a value that was parsed consists of more values."""
+    ahead = [value]
+    while ahead:
+        one = ahead.pop()
+        if isinstance(one, (dict, list)):
+            most -= len(one)
+            if most < 0:
+                return True
+            ahead.extend(one.values() if isinstance(one, dict) else one)
+    return False
+
+
 def in_slices(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
     """Read an object up to about the first value that is wrong: `FailFast` is for lists."""
     if not isinstance(given, Mapping) or len(given) <= _MAX_ERRORS:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import httpx
@@ -22,11 +22,19 @@ import pytest
 from click.testing import CliRunner
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from starlette.responses import Response
 
 from structgen import OptionError, Runner
 from structgen.cli.commands import cli
 from structgen.errors import ModelNotFound
-from structgen.integrations.mcp import FORMS, Generate, Models, serve_http, server_of
+from structgen.integrations.mcp import (
+    FORMS,
+    Generate,
+    Models,
+    few_values,
+    serve_http,
+    server_of,
+)
 from structgen.workers import STRANGER, Stranger
 
 TEXT, VECTORS = "smollm2-135m-instruct", "all-minilm-l6-v2"
@@ -120,6 +128,31 @@ def test_calls_have_the_bounds_of_strangers() -> None:
         refused = call(made, name, **{"text": "a", "json_schema": schema})
         assert refused.is_error
         assert said in refused.content[0].text
+
+
+def test_a_message_of_far_too_many_values_is_not_looked_at() -> None:
+    """``mcp`` listed what was wrong with each of 2 million icons: 3.6 s and 1.4 GB for 4 MB."""
+    taken: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        taken.append(await receive())
+        await Response("taken")(scope, receive, send)
+
+    async def posted(body: bytes) -> httpx.Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            for start in range(0, len(body), 1 << 16):
+                yield body[start : start + (1 << 16)]
+
+        over = httpx.ASGITransport(app=few_values(app))
+        async with httpx.AsyncClient(transport=over, base_url="http://a") as client:
+            return await client.post("/mcp", content=pieces())
+
+    many = b'{"icons":[%b1]}' % (b"1," * 199_998)
+    assert asyncio.run(posted(many)).text == "taken"
+    assert (taken[0]["body"], taken[0]["more_body"]) == (many, False)
+    refused = asyncio.run(posted(b'{"icons":[%b1]}' % (b"1," * 200_000)))
+    assert (refused.status_code, len(taken)) == (413, 1)
+    assert "more than 200,000 values" in refused.json()["error"]["message"]
 
 
 def test_text_of_every_form(server: Server[Any]) -> None:
