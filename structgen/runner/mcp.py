@@ -37,7 +37,7 @@ from structgen.errors import OptionError, OutputTypeError, ToolServerError, prin
 from structgen.insight import check_values
 from structgen.vocabulary import Vocabulary
 
-from .fields import MAX_VALUES
+from .fields import MAX_VALUES, has_more
 from .loops import in_thread
 from .tools import Tool, ToolFailure, as_text, check_seconds
 
@@ -51,7 +51,11 @@ _MOST_STREAM = 4 << 20  # of one that is a stream, whose events have 1 MiB at mo
 _ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
 _MOST_PAGES = 100  # of a server's list of tools
 _LONGEST_TOOL = 100_000  # characters of one's name, description and schema: they are in each prompt
-_LONGEST_NAMES = 2_000  # characters of names that a message has
+_LONGEST_SAID = 2_000  # characters of foreign text that a message has
+_LONGEST_ID = 100  # characters of that of a request
+_MOST_PARTS = 10_000  # of the content of an answer: for a wrong one `mcp` makes errors of 30 kB
+_MOST_UNASKED = 1_000  # messages in a second that nothing here waits for
+_MOST_UNREADABLE = 100  # messages, of which `mcp` logs each
 _MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
 _RESUME_SECONDS = 0.5  # and then one in so long
 _CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
@@ -84,6 +88,7 @@ class Connection:
         self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self._unreadable: _Unreadable | None = None
+        self._n_unreadable = 0
         self._thread = threading.Thread(target=self._run, name=f"mcp {server.name}", daemon=True)
         self._thread.start()
         try:
@@ -127,6 +132,7 @@ class Connection:
 
         def give_up(why: str) -> None:
             self._unreadable = _Unreadable(why)
+            self._n_unreadable += 1
             waiting: Iterable[Any] = self._calls if self._ready.done() else [scope]
             for one in waiting:
                 one.cancel()
@@ -145,7 +151,7 @@ class Connection:
                 tools = await in_thread(lambda: self._offered(listed), "mcp tools")
                 scope.deadline = math.inf
                 self._ready.set_result(tools)
-                while not self._stop.is_set():
+                while not self._stop.is_set() and self._n_unreadable < _MOST_UNREADABLE:
                     with anyio.move_on_after(_LOOK_SECONDS):
                         await self._stop.wait()
                     # Of what it asks, each waits in a task until it reads the answer.
@@ -181,7 +187,7 @@ class Connection:
         names = [tool.name for tool in listed]
         missing = [name for name in only or () if name not in names]
         if missing:
-            known = printable(", ".join(names)[:_LONGEST_NAMES]) or "none"
+            known = printable(", ".join(names)[:_LONGEST_SAID]) or "none"
             raise ToolServerError(
                 f"The MCP server {server.name} has no tool {missing[0]!r}. It has: {known}.",
                 server=server.name,
@@ -191,7 +197,7 @@ class Connection:
             if count > 1 and name in wanted:
                 raise ToolServerError(
                     f"The MCP server {server.name} lists several tools called "
-                    f"{name[:_LONGEST_NAMES]!r}.",
+                    f"{name[:_LONGEST_SAID]!r}.",
                     server=server.name,
                 )
         offered = []
@@ -225,7 +231,7 @@ class Connection:
         except OutputTypeError as error:
             why = "\n".join(map(printable, str(error).split("\n")))
             raise ToolServerError(
-                f"The tool {tool.name[:_LONGEST_NAMES]!r} of the MCP server {self._server.name} "
+                f"The tool {tool.name[:_LONGEST_SAID]!r} of the MCP server {self._server.name} "
                 f"cannot be offered: {why}\n  Name the tools to offer with only=[...], without "
                 "this one.",
                 server=self._server.name,
@@ -289,7 +295,7 @@ class Connection:
         inner = getattr(error, "exceptions", ())
         if inner:  # of a group, as anyio raises
             return self._failure(what, inner[0])
-        why = printable(f"{type(error).__name__}: {error}".rstrip(": "))
+        why = printable(f"{type(error).__name__}: {error}"[:_LONGEST_SAID].rstrip(": "))
         if isinstance(error, _Unreadable):
             why = f"it sent what cannot be read: {error}"
         if isinstance(error, TimeoutError):
@@ -304,13 +310,13 @@ class Connection:
 
 def _why_unreadable(message: object) -> str | None:
     """Why something that was heard is no message, where it is none and should have been."""
+    if isinstance(message, _Unreadable):
+        return str(message)
     if not isinstance(message, ValidationError):
         return None
     first = message.errors(include_url=False)[0]
     given = first["input"]
-    if isinstance(given, (str, bytes)):
-        if given[:1] not in ("{", b"{"):
-            return None  # a program that prints
+    if isinstance(given, str):
         if len(given) > _MOST_BYTES:
             return _TOO_LONG.format(_MOST_BYTES)
         if given == f"{{{_TOO_MANY}":
@@ -359,7 +365,8 @@ def _has_many(text: str) -> bool:
 
 class _Lines(codecs.IncrementalDecoder):
     """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped. In
-    place of one with too many values stands that it has.
+    place of one with too many values stands that it has. One that is no object, as programs print
+    them, is dropped.
 
     ``mcp`` reads a program's output by an encoding that can be named, and would keep what has no
     end. What is no UTF-8 would end its reader.
@@ -381,9 +388,11 @@ class _Lines(codecs.IncrementalDecoder):
             self._is_cut = True
             self._held += b"\n"
             end = len(self._held)
-        lines = self._held[:end].decode(errors="replace").split("\n")
+        *lines, rest = self._held[:end].decode(errors="replace").split("\n")
         del self._held[:end]
-        return "\n".join(f"{{{_TOO_MANY}" if _has_many(line) else line for line in lines)
+        objects = [line for line in lines if line.lstrip().startswith("{")]
+        told = [f"{{{_TOO_MANY}" if _has_many(one) else one for one in objects]
+        return "\n".join([*told, rest])
 
 
 def _lines_codec(name: str) -> codecs.CodecInfo | None:
@@ -395,6 +404,61 @@ def _lines_codec(name: str) -> codecs.CodecInfo | None:
 
 
 codecs.register(_lines_codec)
+
+
+class _Heard:
+    """What a server sends, as ``mcp`` gets it: answers, and that something was asked.
+
+    Nothing here waits for a notification, and ``mcp`` has a task for each, and a page of its log
+    for one that is wrong. A request it keeps until the server reads that it is refused. It looks
+    for all that is wrong with an answer. What comes unasked is read slowly.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._read_until = 0.0
+
+    async def __aenter__(self) -> _Heard:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> _Heard:
+        return self
+
+    async def __anext__(self) -> Any:
+        while True:
+            item = await anext(self._stream)
+            if isinstance(item, Exception):
+                return item
+            message = item.message
+            if not hasattr(message, "method"):
+                too_much = _too_much(getattr(message, "result", {}))
+                return item if too_much is None else _Unreadable(too_much)
+            now = time.monotonic()
+            self._read_until = max(self._read_until, now - 1.0) + 1.0 / _MOST_UNASKED
+            await asyncio.sleep(max(self._read_until - now, 0.0))
+            if hasattr(message, "id") and len(str(message.id)) <= _LONGEST_ID:
+                message.params = None
+                if message.method != "ping":
+                    message.method = "unsupported"
+                return item
+
+
+def _too_much(result: Mapping[str, Any]) -> str | None:
+    """What an answer has too much of."""
+    parts = result.get("content")
+    if isinstance(parts, list) and len(parts) > _MOST_PARTS:
+        return f"an answer of more than {_MOST_PARTS:,} parts"
+    return _TOO_MANY if has_more(result, MAX_VALUES) else None
+
+
+@contextlib.asynccontextmanager
+async def _heard(transport: Any) -> AsyncIterator[tuple[Any, Any]]:
+    """A transport of which only `_Heard` is read."""
+    async with transport as (read, write):
+        yield _Heard(read), write
 
 
 class _Bounded:
@@ -559,7 +623,7 @@ class McpServer:
         )
 
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:
-            return mcp.stdio_client(parameters, errlog=errors)
+            return _heard(mcp.stdio_client(parameters, errlog=errors))
 
         return cls(
             name or command,
@@ -607,7 +671,7 @@ class McpServer:
             client = transport.create_mcp_http_client(headers=headers_)
             client.event_hooks = {"response": [_Bounded()]}
             await stack.enter_async_context(client)
-            return transport.streamable_http_client(url, http_client=client)
+            return _heard(transport.streamable_http_client(url, http_client=client))
 
         scheme, _, rest = url.partition("://")
         place = rest.partition("/")[0].rpartition("@")[2]
@@ -665,7 +729,11 @@ class McpServer:
         self.close()
 
     async def __aenter__(self) -> McpServer:
-        return await asyncio.to_thread(self.start)
+        try:
+            return await in_thread(self.start, "mcp start")
+        except asyncio.CancelledError:  # nobody leaves what was not entered
+            threading.Thread(target=self.close, name="mcp close", daemon=True).start()
+            raise
 
     async def __aexit__(self, *exception: object) -> None:
         await asyncio.to_thread(self.close)

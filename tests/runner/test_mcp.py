@@ -17,12 +17,16 @@ import time
 import tracemalloc
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import anyio
 import inside
 import pytest
 from mcp.server.mcpserver import MCPServer
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import TypeAdapter, ValidationError
 
 from structgen import OptionError
@@ -327,6 +331,60 @@ def test_a_line_of_errors_that_never_ends_fills_no_memory() -> None:
     assert most < 5_000_000
 
 
+def heard(*messages: Any) -> list[Any]:
+    """What `mcp` gets of messages of a server."""
+
+    async def all_heard() -> list[Any]:
+        send, receive = anyio.create_memory_object_stream[Any](len(messages))
+        for message in messages:
+            send.send_nowait(message if isinstance(message, Exception) else SessionMessage(message))
+        send.close()
+        async with mcp._Heard(receive) as stream:
+            return [item async for item in stream]
+
+    return asyncio.run(all_heard())
+
+
+def test_what_nobody_waits_for_takes_nothing() -> None:
+    """Requests of 4 MB each, whose answers the server did not read, took 85 MB/s without an end;
+    notifications that were wrong 2 kB of the log each."""
+    asks = partial(JSONRPCRequest, jsonrpc="2.0")
+    broken = ValueError("a line")
+    found = heard(
+        asks(id=1, method="roots/list", params={"x": "x" * 1_000}),
+        asks(id=2, method="m" * 1_000),
+        JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params={}),
+        asks(id="i" * 101, method="ping"),
+        asks(id=3, method="ping", params={"x": 1}),
+        broken,
+        JSONRPCResponse(jsonrpc="2.0", id=1, result={"content": []}),
+    )
+    requests = [(one.message.id, one.message.method, one.message.params) for one in found[:3]]
+    assert requests == [(1, "unsupported", None), (2, "unsupported", None), (3, "ping", None)]
+    assert found[3] is broken
+    assert [one.message.result for one in found[4:]] == [{"content": []}]
+
+
+def test_what_comes_unasked_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(mcp.asyncio, "sleep", sleep)
+    note = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
+    assert heard(*[note] * 3_000) == []
+    assert slept[500] == 0
+    assert 1.5 < slept[-1] < 2.1  # it is awaited after each
+
+
+@pytest.mark.parametrize("content", [[1] * 10_001, [{"text": [1] * 100_001}]])
+def test_an_answer_of_too_much_is_not_looked_at(content: list[Any]) -> None:
+    """One event of a megabyte took gigabytes: `mcp` makes errors of 30 kB for each wrong part."""
+    (found,) = heard(JSONRPCResponse(jsonrpc="2.0", id=1, result={"content": content}))
+    assert "an answer of more than 10" in str(mcp._why_unreadable(found))
+
+
 _ASKING = """
 import json, sys
 for line in sys.stdin:
@@ -342,10 +400,54 @@ for line in sys.stdin:
 """
 
 
-def test_a_server_that_asks_and_reads_no_answers_is_given_up() -> None:
+def test_a_server_that_asks_and_reads_no_answers_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mcp, "_MOST_TASKS", 100)
     with McpServer.stdio(sys.executable, ["-c", _ASKING]) as asking:
         error = asyncio.run(asking.tools[0].run("{}", timeout=600)).error
     assert "it does not read their answers" in str(error)
+
+
+_GARBLING = (
+    _ASKING.replace("roots/list", "")
+    .replace("while", "if")
+    .replace("""print('{"jsonrpc":"2.0","id":"a","method":""}')""", 'print("{x\\n" * 200)')
+)
+
+
+def test_a_server_that_sends_nothing_else_than_what_cannot_be_read_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``mcp`` logs each such line, with a page of where that was."""
+    monkeypatch.setattr(mcp, "_LOOK_SECONDS", 0.01)
+    with McpServer.stdio(sys.executable, ["-c", _GARBLING]) as garbling:
+        (tool,) = garbling.tools
+        assert "cannot be read" in str(asyncio.run(tool.run("{}", timeout=600)).error)
+        while "has ended" not in str(asyncio.run(tool.run("{}", timeout=600)).error):
+            pass
+
+
+def test_a_server_whose_start_nobody_waits_for_any_more_is_closed() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    async def opened(stack: contextlib.AsyncExitStack, errors: Any) -> Any:
+        begun.set()
+        await asyncio.to_thread(goes_on.wait, 60)
+        return MCPServer("slow")
+
+    async def started() -> None:
+        task = asyncio.ensure_future(McpServer("slow", opened).__aenter__())
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(started())
+    goes_on.set()
+    gone = {"mcp start", "mcp slow", "mcp close"}
+    while gone & {thread.name for thread in threading.enumerate()}:
+        time.sleep(0.01)
 
 
 def test_options_are_checked() -> None:
