@@ -85,16 +85,17 @@ def read(quote: ir.Quote) -> Document:
     begins, (first, beyond), is_end = _borders(text, kinds, at, quote.unit)
     starts = np.flatnonzero(begins).astype(np.int32)
     which = first.searchsorted(starts)  # of the first word that a quote holds whole
-    enough = which + quote.least <= len(first)
+    least = min(quote.least, len(text) + 1)  # as well as any number above
+    enough = which + least <= len(first)
     starts, which = starts[enough], which[enough]
     # Where a quote from there may end first, and last.
-    first_end = beyond[which + (quote.least - 1)]
+    first_end = beyond[which + (least - 1)]
     ends = np.flatnonzero(is_end).astype(np.int32)
     if quote.most is None or not len(starts):
         last_end: Int32 = np.full(len(starts), ends[-1] if len(ends) else 0, np.int32)
     else:
         beyond = np.append(beyond, np.int32(FAR))
-        too_far = beyond[np.minimum(which + quote.most, len(beyond) - 1)]
+        too_far = beyond[np.minimum(which + min(quote.most, len(text)), len(beyond) - 1)]
         last_end = ends[ends.searchsorted(too_far) - 1]
     return Document(sets, codes, at, is_end, starts, first_end, last_end)
 

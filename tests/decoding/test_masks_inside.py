@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from fakes import FakeModel, Person
+from models.tiny_gguf import write
 
 import structgen
 from structgen import Generator, Regex, models
@@ -165,6 +167,20 @@ def test_a_mask_of_another_graph_is_not_used(model, without_masks):
     assert not structgen.load(without_masks).has_mask
     models.add_mask(without_masks)
     assert structgen.load(without_masks).has_mask
+
+
+def test_a_mask_is_not_used_where_the_runtime_cannot_go_on(tmp_path):
+    """It was an error of the runtime at the second token."""
+    folder = models.convert(write(tmp_path / "tiny.gguf"), tmp_path / "tiny")
+    shared = structgen.load(folder)
+    assert shared.has_mask
+    file = folder / "genai_config.json"
+    config = json.loads(file.read_text())
+    config["search"]["past_present_share_buffer"] = False
+    file.write_text(json.dumps(config))
+    loaded = structgen.load(folder)
+    assert not loaded.has_mask
+    assert Generator(loaded, int)("What is it?") == Generator(shared, int)("What is it?")
 
 
 def test_a_graph_whose_mask_does_nothing_is_not_used(model, without_masks):

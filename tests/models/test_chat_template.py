@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -109,3 +111,12 @@ def test_it_is_tried_as_a_model_is_loaded_and_not_again_where_all_went_well(
     for _ in range(2):
         trial.check(folder, TEMPLATE + "!")
     assert tried == [TEMPLATE + "!"] * 2
+
+
+def test_settings_of_another_kind_are_an_error_of_the_model(folder: Path, tmp_path: Path) -> None:
+    place = Path(shutil.copytree(folder, tmp_path / "tiny"))
+    config = json.loads((place / "genai_config.json").read_text())
+    config["model"]["decoder"]["session_options"]["provider_options"] = "cuda"
+    (place / "genai_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="cannot load"):
+        structgen.load(place)

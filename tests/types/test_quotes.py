@@ -299,9 +299,11 @@ def test_what_a_quote_refuses() -> None:
     ):
         with pytest.raises(OutputTypeError, match=message):
             Quote(**arguments)  # type: ignore[arg-type]
-    for empty in ("", " \n", "—"):
+    for empty in (Quote(""), Quote(" \n"), Quote("—"), Quote("a b", min=10**30)):
         with pytest.raises(Unsatisfiable):
-            structgen.compile(Quote(empty), BYTES)
+            structgen.compile(empty, BYTES)
+    # A strange schema may say so, too; it was an OverflowError.
+    assert structgen.compile(Quote("a b c", max=10**30), BYTES).allows("a b c")
     with pytest.raises(CompileLimitExceeded, match="too long"):
         structgen.compile(Quote("a " * 2_100_000), BYTES)
 

@@ -118,6 +118,8 @@ def load(
         search_defaults = _search_defaults(og_model, config)
         mask = all_allowed(vocabulary.size) if masked else None
         bytes_per_token = 0 if takes_media else _bytes_per_token(og_model, config, mask)
+        cache_dtype = _cache_dtype(og_model, config, mask)
+        has_cuda_graph = _has_cuda_graph(config, names, options_of)
     except Exception as error:
         said, hint = str(error), ""
         if "provider option" in said:
@@ -129,7 +131,7 @@ def load(
         raise ModelError(
             f"ONNX Runtime GenAI cannot load {folder}: {in_short(error)}.{hint}"
         ) from error
-    _check_device(og_model, folder, names, _cache_dtype(og_model, config, mask))
+    _check_device(og_model, folder, names, cache_dtype)
     return kind(
         og_model,
         og_tokenizer,
@@ -146,7 +148,7 @@ def load(
             draft_model=None if small is None or small.folder is None else small.folder.absolute(),
         ),
         has_mask=masked is not None,
-        has_cuda_graph=_has_cuda_graph(config, names, options_of),
+        has_cuda_graph=has_cuda_graph,
         draft=draft,
         reader=reader,
     )
@@ -375,7 +377,7 @@ def _session_config(
 
 
 def _takes_masks(og_model: og.Model, width: int) -> bool:
-    """Whether the runtime reads a mask where it is when a pass runs, and chooses by it."""
+    """Whether the runtime reads a mask where it is when a pass runs, chooses by it, and goes on."""
     mask = all_allowed(width)
     generator = _new(og_model, mask)
     for token in (width - 1, 0):
@@ -385,6 +387,10 @@ def _takes_masks(og_model: og.Model, width: int) -> bool:
         generator.append_tokens(np.zeros(1, np.int32))
         generator.generate_next_token()
         if generator.get_next_tokens().tolist() != [token]:
+            return False
+        try:
+            generator.rewind_to(1)  # to be told the next token: with a shared buffer only
+        except Exception:
             return False
     return True
 
