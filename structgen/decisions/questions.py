@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Union
 
-from structgen.errors import OptionError, OutputTypeError
+from structgen.errors import OptionError, OutputTypeError, counted
 from structgen.types import bare_text
 
 MAX_OPTIONS = 1000
@@ -121,7 +121,7 @@ class Choice(Question):
         """
         described = _options_in(options)
         what = "A Choice"
-        _check_count(len(described), MAX_OPTIONS, f"{what} has", "options")
+        _check_count(len(described), MAX_OPTIONS, f"{what} has", "option")
         labels = [Label(_text_of(value, what), told, value) for value, told in described]
         _set(self, instructions, labels)
 
@@ -152,7 +152,7 @@ class Score(Question):
                 f"The levels of a Score are {levels!r}. Pass a list of texts, the lowest first."
             )
         described = _options_in(levels)
-        _check_count(len(described), MAX_LEVELS, "A Score has", "levels")
+        _check_count(len(described), MAX_LEVELS, "A Score has", "level")
         labels = [
             Label(_text_of(level, "A Score"), told, value)
             for value, (level, told) in enumerate(described)
@@ -202,9 +202,9 @@ def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
     object.__setattr__(question, "labels", tuple(labels))
 
 
-def _check_count(count: int, most: int, what: str, things: str) -> None:
+def _check_count(count: int, most: int, what: str, thing: str) -> None:
     if not 2 <= count <= most:
-        raise OptionError(f"{what} {count:,} {things}. Pass 2 to {most:,}.")
+        raise OptionError(f"{what} {counted(count, thing)}. Pass 2 to {most:,}.")
 
 
 def _text_of(value: Any, what: str) -> str:

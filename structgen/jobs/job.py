@@ -203,7 +203,10 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         """
         n, errors = self.first + self.n_rows, (self._outcome(row)[0] for row in parts.rows())
         if n and self.n_errors == self.n_rows and all(errors):
-            raise StructgenError(f"All {n:,} rows have failed, those in {parts.folder} say why.")
+            why = f"those in {parts.folder} say why"
+            if self._on_error == "skip":
+                why = "and on_error='skip' left them out. With on_error='row' each says why"
+            raise StructgenError(f"All {n:,} rows have failed, {why}.")
 
 
 def results(
@@ -358,7 +361,7 @@ class _Texts(_Asking):
         except BudgetTooSmall as error:
             if error.budget < (self._fields.get("max_tokens") or math.inf):
                 raise  # the prompt takes the rest
-            raise OptionError(f"{error} Pass max_new_tokens={error.minimum}, or more.") from error
+            raise OptionError(str(error), option="max_new_tokens") from error
         choice = answer.choices[0]
         usage = answer.usage
         made: Row = {

@@ -140,7 +140,7 @@ class Trials:
         self._idle: list[asyncio.subprocess.Process] = []
         self._is_closed = False
         self._places = Places(PROCESSES, _MOST_WAITING, beyond=True)
-        self._known: KeptByBytes[tuple[str, str | None]] = KeptByBytes(
+        self._known: KeptByBytes[tuple[str, str | None, Any]] = KeptByBytes(
             _KEPT_BYTES, lambda verdict: len(verdict[0].encode())
         )
 
@@ -169,11 +169,12 @@ class Trials:
         verdict = self._known.get(digest)
         if verdict is None:
             said = await self._asked(text)
-            verdict = (said.get("error", ""), said.get("param"))
+            verdict = (said.get("error", ""), said.get("param"), said.get("kind"))
             self._known.add(digest, verdict)
-        message, param = verdict
+        message, param, kind = verdict
         if message:
-            raise RequestError(message, param=param) from OutputTypeError()
+            cause = None if kind else OutputTypeError()
+            raise RequestError(message, param=param, kind=kind or "invalid") from cause
 
     async def problems(self, grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
         """`problems_of`, out there; a form that takes too much is a problem, too."""
@@ -348,7 +349,9 @@ def _answer(asked: Mapping[str, Any], memory: int) -> dict[str, Any]:
                 return {"answer": picture_of(asked["regex"])}
             check_form(request, most)
     except StructgenError as error:
-        return {"error": str(error), "param": getattr(error, "param", None)}
+        # None: not a field is wrong, but the form in it.
+        kind = None if error.__cause__ is not None else getattr(error, "kind", None)
+        return {"error": str(error), "param": getattr(error, "param", None), "kind": kind}
     return {"answer": None}
 
 

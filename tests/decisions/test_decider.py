@@ -396,7 +396,7 @@ def test_a_call_can_be_given_up():
         (lambda: Predicate(" "), "Predicate: the question is ' '"),
         (lambda: Predicate("q", yes="No"), "two options are both written 'No'"),
         (lambda: Choice("q", {"a", "b"}), "a set has no order of its own"),
-        (lambda: Choice("q", ["a"]), "A Choice has 1 options. Pass 2 to 1,000"),
+        (lambda: Choice("q", ["a"]), "A Choice has 1 option. Pass 2 to 1,000"),
         (lambda: Choice("q", map(str, range(1001))), "has 1,001 options"),
         (lambda: Choice("q", ["a", "a"]), "both written 'a'"),
         (lambda: Choice("q", [True, "true"]), "both written 'true': True and 'true'"),
@@ -406,7 +406,7 @@ def test_a_call_can_be_given_up():
         (lambda: Choice("q", {"a": 1, "b": None}), "description of 'a' is 1"),
         (lambda: Choice("q", "ab"), "The options are 'ab'"),
         (lambda: Choice("q", str), "The options are <class 'str'>"),
-        (lambda: Score("q", ["a"]), "A Score has 1 levels. Pass 2 to 100"),
+        (lambda: Score("q", ["a"]), "A Score has 1 level. Pass 2 to 100"),
         (lambda: Score("q", "low"), "levels of a Score are 'low'"),
         (lambda: PromptTemplate("{question}{options}"), "needs {state} and {question}"),
         (lambda: PromptTemplate("{state}{question}"), "needs {options}"),
@@ -724,7 +724,7 @@ def test_others_have_a_pass_between_two_prompts(monkeypatch):
 
 def test_labels_are_kept_by_the_bytes_they_hold(monkeypatch):
     """However many questions: many labels, or long ones, are as many bytes."""
-    monkeypatch.setattr(asking, "KEPT_BYTES", 1 << 21)
+    monkeypatch.setattr(asking, "KEPT_BYTES", 1 << 22)
     decider = undebiased(FakeModel(context_length=4000), template=SHORT)
 
     def n_kept():

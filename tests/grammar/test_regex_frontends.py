@@ -334,6 +334,7 @@ def test_ecma_classes_hold_exactly_what_node_matches() -> None:
         (parse_python, "a(b", 1, r"missing \)"),
         (parse_python, "[z-a]", 1, "bad character range"),
         (parse_python, r"(a)x\1", 4, "backreference"),
+        (parse_python, r"x\p{L}", 1, r"for letters write \[\^\\W\\d_\]"),
         (parse_python, r"(?P<n>a)(?P=n)", 8, "backreference"),
         (parse_python, r"(a)?(?(1)b|c)", 4, "conditional"),
         (parse_python, r"x(?<=a+)", 1, "fixed-width"),

@@ -291,10 +291,12 @@ def test_what_is_no_text_is_refused(tiny_embedder, texts):
     for wrong in (0, 2.5, True):
         with pytest.raises(OptionError, match="batch_tokens="):
             tiny_embedder.embed("a", batch_tokens=wrong)
+    with pytest.raises(OptionError, match="normalize='no' is not a bool"):
+        tiny_embedder.embed("a", normalize="no")
 
 
 def test_an_option_that_there_is_not_is_named(tiny_embedder):
-    with pytest.raises(OptionError, match=r"^promt= is unknown. The options are prompt, ") as told:
+    with pytest.raises(OptionError, match=r"^promt= is unknown. Did you mean 'prompt'\?") as told:
         tiny_embedder.embed(TEXTS, promt="x")
     assert told.value.option == "promt"
     for call in (tiny_embedder.aembed, tiny_embedder.aresult):

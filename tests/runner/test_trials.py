@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import pytest
 from mixed import tiny_model
 
 from structgen import Runner
-from structgen.errors import Overloaded, PromptError, RequestError, WorkerDied
+from structgen.errors import OutputTypeError, Overloaded, PromptError, RequestError, WorkerDied
 from structgen.runner import ChatRequest, Trials, answers, hosts, trials
 from structgen.runner.loops import Places
 from structgen.storage import KeptByBytes
@@ -136,6 +137,26 @@ def test_a_form_to_look_at_has_the_work_of_its_stranger() -> None:
             assert await made.problems("regex", "(a|b)*a(a|b){9}") == []
         finally:
             await made.close()
+
+    asyncio.run(main())
+
+
+def test_a_field_that_is_wrong_is_told_from_a_form_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def tried(self: Trials, text: bytes) -> dict[str, Any]:
+        return trials._answer(json.loads(text), 1 << 60)
+
+    monkeypatch.setattr(Trials, "_tried", tried)
+
+    async def verdict(**fields: Any) -> tuple[str, bool]:
+        with pytest.raises(RequestError) as caught:
+            await Trials(seconds=600, memory=2 << 30).check(ChatRequest.of("Hi", fields))
+        return caught.value.kind, isinstance(caught.value.__cause__, OutputTypeError)
+
+    async def main() -> None:
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        assert await verdict(tools=[tool], tool_choice="g") == ("invalid", False)
+        assert await verdict(tools=[{"function": {"name": "f"}}]) == ("missing", False)
+        assert await verdict(grammar="a(", grammar_type="regex") == ("invalid", True)
 
     asyncio.run(main())
 

@@ -120,8 +120,10 @@ def _parsed(pattern: str, flags: int, lazy: bool) -> ir.Regex:
                 warnings.simplefilter("ignore", FutureWarning)
             parsed = sre.parse(pattern, flags)
     except re.error as error:
+        no_class = error.msg in (r"bad escape \p", r"bad escape \P")
+        hint = r". Python has no \p{…}: for letters write [^\W\d_]" if no_class else ""
         raise PatternError(
-            f"Python regular expression is malformed: {error.msg}",
+            f"Python regular expression is malformed: {error.msg}{hint}",
             pattern=pattern,
             position=error.pos,
         ) from None

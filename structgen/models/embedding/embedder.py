@@ -25,12 +25,13 @@ from structgen.errors import (
     PromptError,
     TruncationWarning,
     counted,
+    did_you_mean,
 )
 from structgen.models import cache, damage
 from structgen.models.base import Passes, run_passes
 from structgen.models.loading import remedied, remedy
 from structgen.models.progress import Progress, late
-from structgen.options import Whole, Word
+from structgen.options import Flag, Whole, Word
 
 from .folder import Settings, read
 from .pooling import POOLINGS, FloatArray, Pooling, check_pooling, finish, to_base64
@@ -142,8 +143,9 @@ def _check_names(options: Mapping[str, Any]) -> None:
     known = EmbedOptions.__annotations__
     for name in options:
         if name not in known:
+            near = did_you_mean(name, known)
             raise OptionError(
-                f"{name}= is unknown. The options are {', '.join(known)}.", option=name
+                f"{name}= is unknown.{near} The options are {', '.join(known)}.", option=name
             )
 
 
@@ -374,6 +376,7 @@ class Embedder:
                 "documents)."
             )
         check_options(on_truncation, batch_tokens)
+        Flag()("normalize", normalize)
         before = self._before(prompt, prompt_name)
         if self.dimensions is not None:
             finish(np.zeros((0, self.dimensions), np.float32), dimensions, normalize)
