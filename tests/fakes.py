@@ -151,6 +151,8 @@ class FakeModel:
 class FakeBatch:
     """Sequences of a `FakeModel`, as rows."""
 
+    is_full = False
+
     def __init__(self, rows: list[FakeSequence]) -> None:
         self.rows = rows
         self.closed = False
@@ -232,6 +234,9 @@ class FakeSequence:
 
     def rewind(self, length: int) -> None:
         del self._ids[length:]
+
+    def make_room(self, length: int) -> int:
+        return len(self._ids)
 
     def close(self) -> None:
         self.closed = True

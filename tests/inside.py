@@ -122,11 +122,6 @@ def prompt_length(holder: Any) -> Any:
     return holder._prompt_length
 
 
-def rows(holder: Any) -> Any:
-    """``_rows`` of ``holder``."""
-    return holder._rows
-
-
 def generation(holder: Any) -> Any:
     """``_run`` of ``holder``."""
     return holder._run

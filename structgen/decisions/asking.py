@@ -31,7 +31,7 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError
 from structgen.grammar import ir
 from structgen.insight import TokenTree, WrittenTexts, readable_prompt
-from structgen.models.base import Model, Passes, TokenSequence, n_shared, passes
+from structgen.models.base import Model, Passes, TokenSequence, n_shared, passes, per_model
 from structgen.sampling import TokenIds
 from structgen.storage import KeptByBytes, fork_safe
 from structgen.types import OutputType
@@ -164,6 +164,7 @@ def read(
             token_ids, texts = reading.token_ids, reading.compiled()
             prompt_tokens += len(token_ids) - n_shared(before, token_ids)
             before = token_ids
+            sequence.make_room(len(token_ids) + reading.longest)
             held = _held(sequence, token_ids)
             sequence.rewind(held)
             run_tokens += len(token_ids) - held
@@ -226,10 +227,10 @@ of the state: half the sum of the absolute differences. See docs/decision-qualit
 MOST_TOKENS = 1 << 21
 """Most tokens of all prompts of a call: hours of work, and 8 MB."""
 
-KEPT_BYTES = 16 << 20
-"""About how many bytes of compiled labels and of priors are kept for one way to ask."""
+KEPT_BYTES = 64 << 20
+"""About how many bytes of compiled labels and of priors are kept for a model: the labels of 500
+questions with 40 each."""
 
-_K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T", bound="Texts | _Prior")
 
 
@@ -296,6 +297,13 @@ class Found:
     vector: Floats | None = None
 
 
+@per_model
+def _kept_of(model: Model) -> tuple[KeptByBytes[Texts | _Prior], threading.Lock]:
+    """What is kept for a model, in whatever way it is asked, and the lock for it."""
+    kept: KeptByBytes[Texts | _Prior] = KeptByBytes(KEPT_BYTES, lambda one: one.weight())
+    return kept, fork_safe(threading.Lock())
+
+
 @final
 class Asker:
     """Asks a model. Immutable and safe to share by threads.
@@ -312,8 +320,7 @@ class Asker:
         self._settings = settings
         self._task = Task(model, None, None, think=0)
         self._search = search_options.parse({"adapter": settings.adapter})
-        self._kept: KeptByBytes[Texts | _Prior] = KeptByBytes(KEPT_BYTES, lambda one: one.weight())
-        self._lock = fork_safe(threading.Lock())
+        self._kept, self._lock = _kept_of(model)
 
     def ask(
         self, state: str, questions: Mapping[str, Question], *, is_bound: bool = False
@@ -329,7 +336,8 @@ class Asker:
         priors: dict[Question, _Prior] = {}
         for question in questions.values():
             if self._settings.debias_of(question) != "none":
-                priors[question] = self._once(question, _Prior)
+                made = functools.partial(_Prior, question)
+                priors[question] = self._once((self._settings, question), made)
                 yield
         asked = yield from _made(self._reading(state, question) for question in questions.values())
         unknown = yield from _made(
@@ -417,14 +425,15 @@ class Asker:
         check_fits(self.model, len(token_ids))
         texts = tuple(one.text for one in question.labels)
         longest = max(len(f"{template.before_label}{text}".encode()) for text in texts) + 1
-        return Reading(token_ids, longest, functools.partial(self._once, texts, self._compile))
+        made = functools.partial(self._compile, texts)
+        return Reading(token_ids, longest, functools.partial(self._once, (template, texts), made))
 
-    def _once(self, key: _K, make: Callable[[_K], _T]) -> _T:
-        """What ``make`` gives for a key, from what is kept if it is there."""
+    def _once(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """What ``make`` gives, from what is kept under a key if it is there."""
         with self._lock:
             found: Any = self._kept.get(key)
         if found is None:
-            found = make(key)
+            found = make()
             with self._lock:
                 self._kept.add(key, found)
         kept: _T = found

@@ -164,7 +164,7 @@ def opening(
     sequence = model.start(length, prefix=token_ids, adapter=adapter, media=media)
     try:
         # Two tokens at least, as in a call that starts from nothing: see `models.genai.sequences`.
-        first = max(min(sequence.length, len(token_ids) - 2), 0)
+        first = max(min(sequence.make_room(length), len(token_ids) - 2), 0)
         sequence.rewind(first)
         for piece in passes(token_ids[first:], model.pace.longest_pass):
             yield

@@ -16,6 +16,8 @@ batch run in one pass that cannot be interrupted, so by default they are short.
 
 Finished rows still cost their share of each step. When they have cost as much as starting the
 others again, the batch is restarted without them. So no batch costs more than twice the minimum.
+That, too, is one pass: where it would be a long one, and where a batch has no room any more, its
+rows go on alone, which run again in passes that others have theirs between.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from structgen.sampling import Logits, TokenIds
 
 from .results import Chunk, Usage
 from .sections import Run
+from .speculation import MOST_AHEAD
 
 
 def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[Chunk], None, None]:
@@ -89,6 +92,8 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
         n_wanted, goes_on = part.n_wanted, run.finish_reason is None
         if not goes_on and not n_wanted:
             return
+        held = sequence.make_room(part.tokens.length + MOST_AHEAD + 1)
+        part.tokens.n_seen = min(part.tokens.n_seen, held)
         if sequence.length > part.tokens.n_seen:
             sequence.rewind(part.tokens.n_seen)
         pending = part.tokens.take_pending()
@@ -349,14 +354,19 @@ class Rows:
 
         Returns those that are not, to be run in another, and those to be made alone.
         """
-        room = max(len(run.prompt_ids) + run.max_tokens for run in self._runs.values())
         yield
         rows = self._uninterrupted(rows)
         if len(rows) < 2:
             return [], rows
         token_ids = [self._begin(index) for index in rows]
+        # A row is as long as the longest, in steps.
+        runs = [self._runs[index] for index in rows]
+        left = [
+            len(r.prompt_ids) + r.max_tokens - len(t) for r, t in zip(runs, token_ids, strict=True)
+        ]
+        room = max(map(len, token_ids)) + max(left)
         allowed = self._allowed(rows, rows)
-        adapter = self._runs[rows[0]].adapter
+        adapter = runs[0].adapter
         batch = self._model.start_batch(token_ids, room, adapter=adapter, allowed=allowed)
         if batch is None:
             return [], rows
@@ -380,10 +390,13 @@ class Rows:
                 live = [index for index in still if index in live]
                 done = len(rows) - len(live)
                 self._wasted += pace.row * done
-                again = pace.token * sum(self._runs[i].part.tokens.length for i in live)
-                if live and ((done and self._wasted > again) or self._refused):
+                again = sum(self._runs[i].part.tokens.length for i in live)
+                fits = again <= pace.again
+                pays = fits or len(live) < 1 + pace.row * (len(rows) - 1)
+                is_costly = done and pays and self._wasted > pace.token * again
+                if live and (is_costly or self._refused or batch.is_full):
                     self._refused = False
-                    return live, []
+                    return (live, []) if fits else ([], live)
                 if live:
                     yield
                     live = self._uninterrupted(live)

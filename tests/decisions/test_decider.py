@@ -33,6 +33,7 @@ from structgen.decisions.answers import LEAST_MASS
 from structgen.decisions.asking import Settings
 from structgen.decisions.decider import MANY, begin
 from structgen.errors import OptionError, PromptError, UninformativeWarning
+from structgen.models.base import run_passes
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
 """What these tests ask of tiny models carries no signal."""
@@ -735,6 +736,25 @@ def test_labels_are_kept_by_the_bytes_they_hold(monkeypatch):
     for i in range(24):
         decider.decide("s", {"q": Choice("?", [f"{i}{j}" + "x" * 8 for j in range(40)])})
     assert 4 < n_kept() - before < 20
+
+
+def test_ways_to_ask_share_what_is_kept(monkeypatch):
+    """Each ``tolerance=`` had labels of its own, 16 of them a quarter of a gigabyte."""
+    made = []
+
+    class Texts(asking.Texts):
+        def __init__(self, *given):
+            super().__init__(*given)
+            made.append(given)
+
+    monkeypatch.setattr(asking, "Texts", Texts)
+    model = FakeModel()
+    question = {"q": Choice("?", ["a", "b"])}
+    for debias, tolerance in itertools.product(("none", "prior"), range(9)):
+        run_passes(begun(model, "s", question, Settings(SHORT, debias, tolerance / 10)))
+    assert len(made) == 1
+    kept, _ = asking._kept_of(model)
+    assert len(kept) == 1 + 9  # the labels, and a prior for each tolerance
 
 
 def test_no_labels_are_held_but_those_that_are_weighed(monkeypatch):

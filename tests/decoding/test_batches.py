@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Literal
 
-import inside
 import numpy as np
 import pytest
-from fakes import END, FakeModel, Person, encode
+from fakes import END, FakeBatch, FakeModel, Person, encode
 from rounding import TIE, cold, gap, near
 
 import structgen
@@ -16,7 +16,7 @@ from structgen import Generator, JsonSchema, Regex
 from structgen.decoding import loop
 from structgen.decoding.tasks import _what_failed
 from structgen.models.base import ON_CPU
-from structgen.models.genai.sequences import TextBatch, pads_exactly
+from structgen.models.genai.sequences import pads_exactly
 
 PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]
 
@@ -247,6 +247,28 @@ def test_samples_of_a_long_prompt_share_it_and_long_prompts_make_no_long_pass():
     assert len(model.batches) == 2
 
 
+@pytest.mark.parametrize(("again", "batches"), [(1_000, 4), (0, 1)])
+@pytest.mark.parametrize("output_type", [Person, None])
+def test_rows_of_a_full_batch_go_on(monkeypatch, output_type, again, batches):
+    """In another batch where that begins with a short pass: all others wait for it."""
+    monkeypatch.setattr(FakeBatch, "is_full", property(lambda self: self.rows[0].passes > 10))
+    model = FakeModel()
+    model.pace = replace(ON_CPU, again=again)
+    model.prompt_length = 1
+    generator = Generator(model, output_type)
+    options = {"max_new_tokens": 40, "temperature": 1.0, "seed": 3}
+    options |= {"processor": without_end} if output_type is None else {"forced": False}
+    alone = [strip(generator.result(prompt, **options)) for prompt in ("x", "q")]
+    together = generator.result(["x", "q"], batch_size=2, **options)
+    assert [strip(result) for result in together] == alone
+    assert len(model.batches) == batches
+
+
+def without_end(ids, logits):
+    logits[:, END] = logits[:, END + 1] = -np.inf
+    return logits
+
+
 def test_rows_left_over_keep_what_is_to_be_scored():
     # One row ends much later than the others: it is run again by itself, amid forced text.
     schema = JsonSchema({"enum": ["a", "b", {"key": "the same long text for all", "n": [1, 2]}]})
@@ -328,18 +350,15 @@ def test_rows_score_as_they_do_alone_but_for_rounding(model):
     together.close()
 
 
-def test_a_batch_that_outgrows_its_cache_goes_on(model, monkeypatch):
-    monkeypatch.setattr("structgen.models.genai.sequences._SPARE_STEPS", 2)
+def test_a_batch_has_room_for_what_comes_and_no_more_than_that(model, monkeypatch):
+    monkeypatch.setattr("structgen.models.genai.sequences._SPARE_TOKENS", 2)
     rows = [model.encode("One two three"), model.encode("A b c d e")]
-    grown = model.start_batch(rows, 60)
-    tokens = [row.tolist() for row in rows]
-    for _ in range(8):
-        chosen = [int(i) for i in grown.logits().argmax(axis=1)]
-        grown.extend(chosen)
-        for row, token in zip(tokens, chosen, strict=True):
-            row.append(token)
-    assert isinstance(grown, TextBatch)
-    assert inside.rows(grown) == tokens
+    batch = model.start_batch(rows, 60)
+    for left in (2, 1):
+        assert not batch.is_full, left
+        batch.extend([int(i) for i in batch.logits().argmax(axis=1)])
+    assert batch.is_full
+    assert np.isfinite(batch.logits()).all()
 
 
 def test_rows_that_cannot_be_padded_are_not_batched(model):

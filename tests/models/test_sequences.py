@@ -461,8 +461,8 @@ def test_what_is_run_anew_is_run_in_passes_and_a_prompt_is_run_once(monkeypatch)
         made.append(Runtime(capacity, mask))
         return made[-1]
 
-    of = LiveSequence(new, context_length=CONTEXT, width=WIDTH, longest_pass=8)
-    one = TextSequence(of, CONTEXT, LiveSequence.free, expected=24)
+    of = LiveSequence(new, context_length=400, width=WIDTH, longest_pass=8)
+    one = TextSequence(of, 300, LiveSequence.free, expected=24)
     ids = list(range(1, 41))
     for first in range(0, 24, 8):
         one.append(ids[first : first + 8])
@@ -475,3 +475,19 @@ def test_what_is_run_anew_is_run_in_passes_and_a_prompt_is_run_once(monkeypatch)
     assert min(made[1].runs) > 1
     assert (one.logits()[0] == scores(ids[:29])).all()
     assert (one.recent_logits(12) == [scores(ids[: n + 1]) for n in range(17, 29)]).all()
+
+    # Others have passes between these, where room is made first.
+    full = of.capacity
+    assert one.make_room(full) == 29
+    assert one.make_room(full + 1) == one.length == 0
+    ids *= 10
+    for first in range(0, full, 8):
+        one.append(ids[first : min(first + 8, full)])
+    assert (len(made), sum(made[2].runs)) == (3, full)
+    assert max(made[2].runs) <= 8
+    assert (one.logits()[0] == scores(ids[:full])).all()
+    assert one.make_room(of.capacity) == full
+    assert one.make_room(1_000) == 0
+    assert of.capacity == 300  # as much as it may have
+    one.append(ids[:8])
+    assert one.make_room(1_000) == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import threading
 import time
 from types import SimpleNamespace
@@ -112,6 +113,31 @@ def test_a_long_prompt_lets_others_go_between() -> None:
     assert told[:2] == "LS"
     assert told.count("L") >= 7 + 4  # 401 tokens in passes of 64, then four more
     assert "LL" not in told[: 2 * 5]  # turn and turn about while both are open
+
+
+def test_an_output_that_outgrows_its_cache_lets_others_go_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outgrown = []
+
+    def make_room(sequence: FakeSequence, length: int) -> int:
+        if length > 320 and not outgrown:
+            outgrown.append(length)
+            sequence.rewind(0)
+        return sequence.length
+
+    monkeypatch.setattr(FakeSequence, "make_room", make_room)
+    model = Counting()
+    office = Office(model)
+    office.ask("L" + "x" * 300, search={"max_new_tokens": 20})
+    office.ask("S", search={"max_new_tokens": 26})
+    times = []
+    while office.scheduler.step():
+        times += [model.time] if model.passes[-1] == "S" else []
+    assert outgrown
+    assert sum(b - a > 60 for a, b in itertools.pairwise(times)) >= 2 * 4
+    assert max(b - a for a, b in itertools.pairwise(times)) <= 64 + 1
+    assert office.ended == {"L" + "x" * 300: None, "S": None}
 
 
 def test_a_newcomer_has_the_next_pass() -> None:

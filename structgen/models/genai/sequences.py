@@ -199,7 +199,7 @@ class LiveSequence:
 
     def grow(self, needed: int, room: int) -> None:
         """Replace the runtime's sequence by an empty one with room for more."""
-        capacity = min(max(room, needed), max(needed + _SPARE_TOKENS, 4 * self.capacity))
+        capacity = min(max(room, needed), max(needed + _SPARE_TOKENS, _GROWTH * self.capacity))
         capacity = max(capacity, self.least)
         capacity = -(-capacity // _CAPACITY_STEP) * _CAPACITY_STEP
         capacity = min(capacity, self.context_length)
@@ -334,6 +334,17 @@ class TextSequence:
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot rewind {self.length} tokens to {length}")
         self._open.length = length
+
+    def make_room(self, length: int) -> int:
+        """Have room for so many tokens; see `TokenSequence`."""
+        live = self._open
+        length = min(length, self._max_length, live.context_length)
+        if length > live.capacity:
+            self._expected = max(length, self._expected)
+            if live.length:
+                live.grow(length, self._max_length)
+                live.length = 0
+        return live.length
 
     def close(self) -> None:
         """Give the sequence back, to be kept or freed. A second call does nothing."""
@@ -534,9 +545,6 @@ class SequencePool:
         return self._bytes_per_token * sum(live.capacity for live in self._kept)
 
 
-_SPARE_STEPS = 256
-"""Room for new tokens that a batch has past its longest row; then all of it is run again."""
-
 MOST_ROWS = 32
 """Rows that the runtime takes: it refuses more."""
 
@@ -570,19 +578,28 @@ class TextBatch:
             has_mask: whether the graph has a mask.
             allowed: see `structgen.models.base.Model.start_batch`.
         """
-        self._new = new
-        self._room = min(room, context_length)
+        longest = max(map(len, rows))
+        padded = np.full((len(rows), longest), pad_token_id, np.int32)
+        for into, row in zip(padded, rows, strict=True):
+            into[: len(row)] = row
         self._width = width
         self._pad_token_id = pad_token_id
-        self._rows = [row.tolist() for row in rows]
-        self._generator: Any = None
         self._masks = all_allowed(width, len(rows)) if has_mask else None
         if allowed is not None and self._masks is not None:
             self._allow(allowed, self._masks)
-        self._fill()
+        most = max(min(longest + _SPARE_TOKENS, room, context_length), longest)
+        self._left = most - longest
+        try:
+            self._generator: Any = new(most, self._masks, len(rows))
+        except Exception as error:
+            raise ModelError(f"ONNX Runtime GenAI refuses to start a batch: {error}") from error
+        self._generator.append_tokens(padded)
+        self._only = np.full((len(rows), width), -np.inf, np.float32)
 
-    def __len__(self) -> int:
-        return len(self._rows)
+    @property
+    def is_full(self) -> bool:
+        """Whether it has no room for another step."""
+        return not self._left
 
     def logits(self) -> Logits:
         """Return the scores of each row's next token, float32 ``[rows, width]``: a copy."""
@@ -594,33 +611,22 @@ class TextBatch:
         Args:
             token_ids: one for each row; None for rows that are done, which are fed padding.
         """
-        self._note(token_ids)
-        if self._steps == self._capacity:
-            self._fill()
-            return
         wanted = [self._pad_token_id if token is None else token for token in token_ids]
         at = np.arange(len(wanted)), wanted
         self._only[at] = 0
         self._generator.set_logits(self._only)
         self._generator.generate_next_token()
         self._only[at] = -np.inf
-        self._steps += 1
+        self._left -= 1
 
     def likeliest(self, allowed: Sequence[Allowed | int | None]) -> list[int] | None:
         """Add to each row the likeliest token that may follow; see `TokenBatch`."""
-        if self._masks is None:
+        if self._masks is None or self.is_full:
             return None
         self._allow(allowed, self._masks)
-        if self._steps == self._capacity:
-            self._fill()
-        if self._steps == self._capacity:
-            self._masks[:] = 0xFF
-            return None
         self._generator.generate_next_token()
         tokens: list[int] = self._generator.get_next_tokens().tolist()
-        self._steps += 1
-        taken = zip(allowed, tokens, strict=True)
-        self._note([None if one is None else token for one, token in taken])
+        self._left -= 1
         self._masks[:] = 0xFF
         return tokens
 
@@ -634,32 +640,9 @@ class TextBatch:
             mask[:] = 0
             mask[token >> 3] = 1 << (token & 7)
 
-    def _note(self, token_ids: Sequence[int | None]) -> None:
-        for row, token in zip(self._rows, token_ids, strict=True):
-            if token is None:
-                del row[1:]  # not to be run again
-            else:
-                row.append(token)
-
     def close(self) -> None:
         """Free the batch's memory. A second call does nothing."""
         self._generator = None
-
-    def _fill(self) -> None:
-        """Replace the runtime's batch by one that holds the rows."""
-        longest = max(map(len, self._rows))
-        padded = np.full((len(self._rows), longest), self._pad_token_id, np.int32)
-        for row, tokens in zip(padded, self._rows, strict=True):
-            row[: len(tokens)] = tokens
-        self._generator = None  # its memory first, or both are there at once
-        self._capacity = max(min(longest + _SPARE_STEPS, self._room), longest)
-        try:
-            self._generator = self._new(self._capacity, self._masks, len(self._rows))
-        except Exception as error:
-            raise ModelError(f"ONNX Runtime GenAI refuses to start a batch: {error}") from error
-        self._generator.append_tokens(padded)
-        self._steps = longest
-        self._only = np.full((len(self._rows), self._width), -np.inf, np.float32)
 
 
 def _last_logits(generator: Any, width: int) -> Logits:
