@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import struct
 import sys
 from collections.abc import Iterator, Mapping
@@ -324,6 +325,14 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 def work(memory: int) -> None:
     """Answer until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
+    try:
+        _answer_all(memory)
+    except BrokenPipeError:  # the parent was killed, and the end of Python would write once more
+        os._exit(1)
+
+
+def _answer_all(memory: int) -> None:
     given, out = sys.stdin.buffer, sys.stdout.buffer
     out.write(_HEAD.pack(2) + b"{}")
     out.flush()

@@ -90,6 +90,8 @@ def told(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     message = str(error)
+    if isinstance(error, known.ModelError):  # what its process wrote is for the log
+        message = message.partition("\n")[0]
     if isinstance(error, known.Overloaded):
         return ApiError(
             429, message, code="overloaded", headers={"Retry-After": seconds(error.retry_after)}

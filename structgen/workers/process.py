@@ -361,7 +361,7 @@ class WorkerProcess:
                 how += ", which a system sends that is short of memory"
         text = f"The process that runs {self._name} ended {how}. The next call starts another."
         written = bytes(self._stderr).decode(errors="replace").strip()
-        return WorkerDied(f"{text} It wrote last:\n{written}" if written else text)
+        return WorkerDied(f"{text}\nIt wrote last:\n{written}" if written else text)
 
 
 def _code() -> str:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -364,6 +369,26 @@ def test_verdicts_are_remembered_by_bytes(monkeypatch: pytest.MonkeyPatch) -> No
         assert asked._known.weight <= trials._KEPT_BYTES
 
     asyncio.run(main())
+
+
+def test_a_process_whose_parent_is_gone_ends_without_a_word() -> None:
+    """So it does where Ctrl-C reaches all processes of a terminal."""
+    code = "from structgen.runner import trials; trials.work(1 << 40)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=-1, stdout=-1, stderr=-1, start_new_session=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.read(6) == b"\0\0\0\x02{}"
+    os.killpg(process.pid, signal.SIGINT)
+    ask = b'{"do": "problems", "max_work": null, "grammar_type": "regex", "grammar": "a"}'
+    process.stdin.write(struct.pack(">I", len(ask)) + ask)
+    process.stdin.flush()
+    answer = b'{"answer": []}'
+    assert process.stdout.read(4 + len(answer)) == struct.pack(">I", len(answer)) + answer
+    process.stdout.close()
+    _, told = process.communicate(struct.pack(">I", len(ask)) + ask, timeout=60)
+    assert told == b""
 
 
 def test_what_is_kept_fits_its_budget() -> None:

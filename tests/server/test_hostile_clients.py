@@ -545,12 +545,17 @@ def test_pages_of_others_change_nothing(
         ({"api_keys": ("k",)}, 404),
         ({"api_keys": ("k", "l")}, 403),
         ({"api_keys": ("k", "l"), "allow_unload": True}, 404),
+        ({}, 404),
+        ({"host": "0.0.0.0"}, 403),
+        ({"host": "0.0.0.0", "allow_unload": True}, 404),
+        ({"host": "0.0.0.0", "api_keys": ("k",)}, 404),
     ],
 )
 def test_no_key_unloads_the_model_of_another(
     idle: Runner, settings: dict[str, Any], status: int
 ) -> None:
-    """While a long answer of one key keeps a model from being unloaded, all others wait."""
+    """While a long answer of one key keeps a model from being unloaded, all others wait; and for as
+    long as it takes to load again."""
     headers = {"Authorization": "Bearer k"}
     answer = asked(idle, headers, "/v1/models/x/unload", **settings)
     assert answer.status_code == status, answer.text

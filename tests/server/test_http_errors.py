@@ -10,6 +10,9 @@ import openai
 import pytest
 from one_server import KEY, Served
 
+from structgen.errors import ModelError, WorkerDied
+from structgen.server.errors import told
+
 ASK: Any = [{"role": "user", "content": "Hi."}]
 AUTH = {"Authorization": f"Bearer {KEY}"}
 BAD_SCHEMA = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"(a)\1"}}}
@@ -193,3 +196,10 @@ def test_paths_and_methods(served: Served) -> None:
     assert "POST" in answer.json()["error"]["message"]
     answer = httpx.head(f"{served.root}/")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize("kind", [ModelError, WorkerDied])
+def test_what_a_process_wrote_is_told_to_nobody(kind: Any) -> None:
+    """A traceback, say, or what it was asked for others."""
+    api = told(kind("It ended.\nIt wrote last:\nTraceback ..."))
+    assert (api.status, api.message) == (503, "It ended.")

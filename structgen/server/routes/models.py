@@ -58,6 +58,7 @@ async def model_status(model: str, request: Request) -> dict[str, Any]:
     """What is known of a model: whether it is loaded, what it takes, why loading failed."""
     info = runner_of(request).get_model_info(model)
     info.pop("source")  # a path of this machine, maybe
+    info["error"] = info["error"] and info["error"].partition("\n")[0]
     return info
 
 
@@ -72,11 +73,13 @@ async def load_model(model: str, request: Request) -> dict[str, Any]:
 async def unload_model(model: str, request: Request) -> dict[str, Any]:
     """Unload a model when its requests have ended. The next request loads it again."""
     settings = settings_of(request)
-    if request.app.state.n_keys > 1 and not settings.allow_unload:
+    n_keys = request.app.state.n_keys
+    if (n_keys > 1 or not (n_keys or settings.is_local)) and not settings.allow_unload:
+        whom = f"{n_keys} API keys" if n_keys else "no API key, and listens to other machines"
         raise ApiError(
             403,
-            "This server has several API keys, and whoever unloads a model has the others wait for "
-            "it. Start the server with allow_unload=true where all of them may.",
+            f"This server has {whom}: whoever unloads a model has the others wait for it. Start "
+            "the server with allow_unload=true where all of them may.",
             code="unload_not_allowed",
         )
     await answered(request, runner_of(request).aunload(model))
@@ -165,6 +168,7 @@ async def detokenize(request: Request) -> Response:
         asked.tokens, skip_special_tokens=asked.skip_special_tokens, model=asked.model
     )
     text = await answered(request, work, of_tokens)
+    request.state.taken(len(text))  # it may wait for its turn to be written
     return await written(request, {"prompt": text, "text": text})
 
 

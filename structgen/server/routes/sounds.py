@@ -108,11 +108,11 @@ async def _read(request: Request, known: dict[str, Any]) -> dict[str, Any]:
         if name == "file":
             given[name] = field.content
             continue
-        text = field.content.decode(errors="replace")
         if name not in known:
             raise refused(f"{name[:100]} is not supported.", name[:100])
         if len(field.content) > _LONGEST:
             raise refused(f"{name} has more than {_LONGEST:,} bytes.", name, "invalid_value")
+        text = field.content.decode(errors="replace")
         values = known[name].get("enum", known[name].get("items", {}).get("enum"))
         if values is not None and text not in values:
             raise refused(f"{name} {text[:100]!r} is not supported here.", name)
