@@ -137,7 +137,7 @@ class WorkerProcess:
             report: told how fetching goes.
         """
         self.parent = os.getpid()
-        self._name = str(load.name)
+        self._name = os.path.basename(load.name)  # a folder is nobody else's business
         self._report = report
         self._numbers = itertools.count(1)
         self._handlers: dict[int, Handler] = {}
