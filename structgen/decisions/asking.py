@@ -228,7 +228,7 @@ MOST_TOKENS = 1 << 21
 """Most tokens of all prompts of a call: hours of work, and 8 MB."""
 
 KEPT_BYTES = 64 << 20
-"""About how many bytes of compiled labels and of priors are kept for a model: the labels of 500
+"""About how many bytes of compiled labels and of priors are kept for a model: the labels of 200
 questions with 40 each."""
 
 _T = TypeVar("_T", bound="Texts | _Prior")
