@@ -96,9 +96,11 @@ def problems_of(
     ``path``, ``is_error``."""
     found: list[dict[str, Any]] = []
     if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
+        with reading.reading(max_work):
+            known = check_grammar.problems(grammar, None, dialect(grammar_type, grammar))
         found = [
             {"message": one.message, "line": one.line, "path": None, "is_error": one.is_error}
-            for one in check_grammar.problems(grammar, None, dialect(grammar_type, grammar))
+            for one in known
         ]
         if any(one["is_error"] for one in found):
             return found
@@ -351,11 +353,12 @@ def _answer(asked: Mapping[str, Any], memory: int) -> dict[str, Any]:
         most = asked["max_work"]
         if asked["do"] == "check":  # where Pydantic gets no memory, it aborts
             request = ChatRequest.of(_CHAT, asked["fields"])
-        with _within(memory), reading.reading(most):
+        with _within(memory):
             if asked["do"] == "problems":
                 return {"answer": problems_of(asked["grammar_type"], asked["grammar"], most)}
             if asked["do"] == "picture":
-                return {"answer": picture_of(asked["regex"])}
+                with reading.reading(most):
+                    return {"answer": picture_of(asked["regex"])}
             check_form(request, most)
     except StructgenError as error:
         # None: not a field is wrong, but the form in it.

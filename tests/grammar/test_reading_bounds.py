@@ -30,7 +30,7 @@ def terminals(body: str, n: int) -> str:
 
 
 MULTIPLIED = {
-    "a Lark text": "start: " + " | ".join(f'"a{i}" start' for i in range(20_000)) + ' | "z"',
+    "a Lark text": "start: " + " | ".join(f'"a{i}" start' for i in range(25_000)) + ' | "z"',
     "terminals in terminals": terminals("T T", 40),
     "terminals in terminals in a row": terminals('"a" T', 1000),
     "templates": "start: "

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from mixed import tiny_model
 
-from structgen import Runner
+from structgen import Cfg, Runner, workers
 from structgen.errors import OutputTypeError, Overloaded, PromptError, RequestError, WorkerDied
 from structgen.runner import ChatRequest, Trials, answers, hosts, trials
 from structgen.runner.loops import Places
@@ -164,6 +164,17 @@ def test_a_field_that_is_wrong_is_told_from_a_form_that_is(monkeypatch: pytest.M
         assert await verdict(grammar="a(", grammar_type="regex") == ("invalid", True)
 
     asyncio.run(main())
+
+
+def test_every_grammar_of_the_library_may_be_asked_for_by_strangers() -> None:
+    # unified-diff was refused, and looked at, any of 4,700 characters or more: read twice.
+    for name in ("unified-diff", "sql-select", "cron"):
+        fields = {"grammar": Cfg.named(name).text, "grammar_type": "lark"}
+        asked = {"max_work": workers.MAX_WORK, **fields}
+        assert trials._answer({"do": "problems", **asked}, 1 << 40) == {"answer": []}
+        assert trials._answer({"do": "check", "fields": fields, **asked}, 1 << 40) == {
+            "answer": None
+        }
 
 
 def test_trials_are_fair_by_owner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ MAX_INSTANCES = 1_000
 _MAX_LENGTH = 5_000
 """Most characters that a template with its arguments is written with, these written out."""
 
-_STEPS = 8
+_STEPS = 6
 """Steps for each character that Lark reads: up to 30 µs."""
 
 _BLANKS = re.compile(r"\s{64,}")
