@@ -35,6 +35,7 @@ in one.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections import Counter, OrderedDict, deque
@@ -53,7 +54,8 @@ OPEN_AT_REST = 4
 MOST_OUTPUTS = 32
 """Most outputs open, those in batches counted each: what their sequences take is memory.
 
-Beyond it each owner with nothing open has one opened.
+Beyond it each owner with nothing open has one opened. And where those of an owner hold more tokens
+than `OPEN_AT_REST` contexts have, the oldest alone goes on.
 """
 
 PATIENCE = 32
@@ -153,6 +155,9 @@ class WorkJob:
             raise IncompleteOutput("There is no result: it was cancelled.", text="")
 
 
+_NUMBERS = itertools.count()
+
+
 class _Unit:
     """What takes turns: an output, or a batch of them."""
 
@@ -163,6 +168,12 @@ class _Unit:
         self.owner: Hashable = owners.pop() if len(owners) == 1 else object()
         self.steps: Iterator[None] = iter(())
         self.has_begun = False  # whether it is before its first pass, or further
+        self.number = next(_NUMBERS)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that its outputs hold."""
+        return sum(job.run.part.tokens.length for job in self.jobs if isinstance(job, Job))
 
     @property
     def is_masked(self) -> bool:
@@ -286,7 +297,8 @@ class Scheduler:
 
     def _turn(self) -> _Unit | None:
         """Whose turn it is, of those that do not wait for checks that are made elsewhere."""
-        ready = [unit for unit in self._units if not unit.is_blocked]
+        paused = self._paused()
+        ready = [unit for unit in self._units if unit not in paused and not unit.is_blocked]
         with self._having:
             self._ready = {unit.owner for unit in ready}
             if not self._units:
@@ -304,6 +316,22 @@ class Scheduler:
             self._least = min(had[unit.owner] for unit in ready)
         self._units.remove(unit)
         return unit
+
+    def _paused(self) -> set[_Unit]:
+        """Who waits until the oldest of the same owner has ended: they hold too much together."""
+        if len(self._units) <= self._at_rest:
+            return set()
+        held: Counter[Hashable] = Counter()
+        oldest: dict[Hashable, int] = {}
+        for unit in self._units:
+            held[unit.owner] += unit.n_tokens
+            oldest[unit.owner] = min(unit.number, oldest.get(unit.owner, unit.number))
+        most = OPEN_AT_REST * self._model.context_length
+        return {
+            unit
+            for unit in self._units
+            if held[unit.owner] > most and unit.number > oldest[unit.owner]
+        }
 
     def close(self) -> None:
         """End all outputs where they are."""

@@ -140,6 +140,25 @@ def test_an_output_that_outgrows_its_cache_lets_others_go_between(
     assert office.ended == {"L" + "x" * 300: None, "S": None}
 
 
+@pytest.mark.parametrize(("context", "least", "greatest"), [(4096, 200, 310), (30, 100, 180)])
+def test_an_owner_holds_no_more_tokens_than_some_contexts_have(
+    context: int, least: int, greatest: int
+) -> None:
+    """32 outputs that fill the context of SmolLM2 were 11 GB in the model's process."""
+    model = Counting()
+    model.context_length = context
+    office = Office(model, patience=2)
+    for prompt in "ABCDEFGHIJ":
+        office.ask(prompt, owner="much", search={"max_new_tokens": 26})
+    office.ask("Z", owner="other", search={"max_new_tokens": 26})
+    most = 0
+    while office.scheduler.step():
+        most = max(most, sum(one.length for one in model.started if not one.closed))
+    assert least < most < greatest
+    assert office.ended == dict.fromkeys("ABCDEFGHIJZ")
+    assert "".join(model.passes).rindex("Z") < 2 * 26 + 8
+
+
 def test_a_newcomer_has_the_next_pass() -> None:
     model = Counting()
     office = Office(model)
