@@ -322,7 +322,18 @@ class _Builder:
                     "What may be empty cannot be repeated without end: say how often with times()."
                 )
             return TimesFrame(ways, grammar.least, grammar.most).open()
-        return tuple(way for part in grammar.parts for way in self.alternatives(part))
+        found: list[Alternative] = []
+        impossible: Unsatisfiable | None = None
+        for part in grammar.parts:
+            try:
+                found += self.alternatives(part)
+            except Unsatisfiable as error:
+                if not isinstance(part, ir.Pattern):
+                    raise
+                impossible = impossible or error  # the quote of an empty document, say
+        if impossible is not None and not found:
+            raise impossible
+        return tuple(found)
 
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
         from structgen.automaton.cfg import CfgFrame

@@ -349,7 +349,8 @@ class Quote(TextPattern[QuotedText]):
 def _check_document(document: Any) -> None:
     """Raise OutputTypeError where something is no text that can be quoted."""
     if not isinstance(document, str):
-        hint = " Read it first." if hasattr(document, "read_text") else ""
+        can_be_read = hasattr(document, "read_text") or hasattr(document, "read")
+        hint = " Read it first." if can_be_read else ""
         raise OutputTypeError(
             f"Quote takes a document as str, got {type(document).__name__}.{hint}"
         )

@@ -370,6 +370,15 @@ def test_a_call_gives_the_document() -> None:
     assert Cited.model_validate_json(cited.model_dump_json()) == cited
 
 
+def test_beside_others_the_quote_of_an_empty_document_is_left_out() -> None:
+    generator = Generator(FakeModel("null"), Annotated[str, Quote(source="report")] | None)
+    assert generator.parse("x", quote_from={"report": REPORT}, max_new_tokens=60) is None
+    assert generator.parse("x", quote_from={"report": ""}, max_new_tokens=60) is None
+    nothing = Annotated[str, Quote(source="report")] | Annotated[str, Quote(source="letter")]
+    with pytest.raises(Unsatisfiable, match="the document of a Quote in it is empty"):
+        Generator(FakeModel("null"), nothing)("x", quote_from={"report": "", "letter": " "})
+
+
 def test_a_call_that_gives_no_document_says_so() -> None:
     generator = Generator(FakeModel("mill"), Quote(source="report"))
     with pytest.raises(OutputTypeError, match=r"quote_from=\{'report': text\}"):
