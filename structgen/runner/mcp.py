@@ -310,8 +310,6 @@ class Connection:
 
 def _why_unreadable(message: object) -> str | None:
     """Why something that was heard is no message, where it is none and should have been."""
-    if isinstance(message, _Unreadable):
-        return str(message)
     if not isinstance(message, ValidationError):
         return None
     first = message.errors(include_url=False)[0]
@@ -435,7 +433,11 @@ class _Heard:
             message = item.message
             if not hasattr(message, "method"):
                 too_much = _too_much(getattr(message, "result", {}))
-                return item if too_much is None else _Unreadable(too_much)
+                if too_much is not None:  # others wait for others
+                    types = importlib.import_module("mcp_types")
+                    error = types.ErrorData(code=types.INTERNAL_ERROR, message=too_much)
+                    item.message = types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
+                return item
             now = time.monotonic()
             self._read_until = max(self._read_until, now - 1.0) + 1.0 / _MOST_UNASKED
             await asyncio.sleep(max(self._read_until - now, 0.0))
@@ -465,16 +467,18 @@ class _Bounded:
     """Has answers end with an error after so many bytes, and streams that break off resumed slowly.
 
     ``mcp`` reads an answer as a whole. Of a stream it bounds each event, and goes on with events
-    that nobody waits for. What a server sends unasked has no use here.
+    that nobody waits for. What a server sends unasked has no use here. ``wrong`` is the error that
+    ends one call: by others ``mcp`` ends the connection, which all callers share.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wrong: type[Exception]) -> None:
+        self._wrong = wrong
         self._resumes_until = 0.0
 
     async def __call__(self, response: Any) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise _Unreadable("it is compressed, which was not asked for")
-        whole, most, asked = response.stream, _MOST_BYTES, response.request
+        whole, most, asked, wrong = response.stream, _MOST_BYTES, response.request, self._wrong
         if asked.method == "GET" and "last-event-id" in asked.headers:
             now = time.monotonic()
             begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
@@ -494,13 +498,13 @@ class _Bounded:
                 async for piece in whole:
                     size += len(piece)
                     if size > most:
-                        raise _Unreadable(_TOO_LONG.format(most))
+                        raise wrong(_TOO_LONG.format(most))
                     if most == _MOST_STREAM:
                         yield piece
                     else:
                         held += piece
                 if _has_many(held.decode(errors="replace")):
-                    raise _Unreadable(_TOO_MANY)
+                    raise wrong(_TOO_MANY)
                 yield bytes(held)
 
             async def aclose(self) -> None:
@@ -669,7 +673,7 @@ class McpServer:
             # Compressed, a few bytes may be gigabytes.
             headers_ = {"Accept-Encoding": "identity", **(headers or {})}
             client = transport.create_mcp_http_client(headers=headers_)
-            client.event_hooks = {"response": [_Bounded()]}
+            client.event_hooks = {"response": [_Bounded(transport.httpx2.StreamError)]}
             await stack.enter_async_context(client)
             return _heard(transport.streamable_http_client(url, http_client=client))
 
