@@ -15,8 +15,9 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from hashlib import blake2b
+from operator import or_
 from typing import NamedTuple, Protocol
 
 from structgen.automaton.bits import bits
@@ -590,14 +591,19 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
             self._spans[node] = self._find_span(node)
         return self._spans[node]
 
+    @cached_property
+    def _by_width(self) -> tuple[int, int]:
+        """The minterms of characters that are one byte, and of those that may be more than two."""
+        plain, others = (
+            [self.alphabet.minterms_between(*span) for span in spans] for spans in (_PLAIN, _OTHERS)
+        )
+        return reduce(or_, plain), reduce(or_, others)
+
     def _find_span(self, node: int) -> Span | None:
         expressions = self.expressions
         kind, *args = expressions.nodes[node]
         if kind == SET:
-            plain, others = (
-                any(args[0] & self.alphabet.minterms_between(*span) for span in spans)
-                for spans in (_PLAIN, _OTHERS)
-            )
+            plain, others = (args[0] & minterms for minterms in self._by_width)
             quoted = any(args[0] >> self.alphabet.minterm(ord(char)) & 1 for char in '"\\')
             width = 1 if plain else 2 if quoted else MAX_SPELLING
             return Span(1, 1, 1, width, MAX_SPELLING if others else 2 if quoted else 1)

@@ -364,6 +364,7 @@ def _refined(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
     pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
     for moves in maps[1:]:
         split: list[tuple[int, tuple[int, ...]]] = []
+        WORK.spend(len(moves) * len(pieces) >> 4)
         for other, to in moves:
             untouched: list[tuple[int, tuple[int, ...]]] = []
             for piece in pieces:

@@ -107,12 +107,14 @@ def _edges(tree: ir.Regex, left: bool, right: bool, search: bool) -> ir.Regex:
         return tree
     if isinstance(tree, ir.Alternate):
         # Branches without anchors stay together: any text around all of them, once.
-        plain = tuple(part for part in tree.parts if search and not has_anchor(part))
-        others = (part for part in tree.parts if part not in plain)
-        branches = tuple(_edges(part, left, right, search) for part in others)
+        plain: list[ir.Regex] = []
+        others: list[ir.Regex] = []
+        for part in tree.parts:
+            (plain if search and not has_anchor(part) else others).append(part)
+        branches = [_edges(part, left, right, search) for part in others]
         if plain:
-            branches = (_surround(ir.Alternate(plain), left, right), *branches)
-        return ir.Alternate(branches)
+            branches.insert(0, _surround(ir.Alternate(tuple(plain)), left, right))
+        return ir.Alternate(tuple(branches))
     if isinstance(tree, ir.Concat) and tree.parts:
         if len(tree.parts) == 1:
             return _edges(tree.parts[0], left, right, search)
