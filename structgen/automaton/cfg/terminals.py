@@ -20,8 +20,11 @@ converts a node to such a condition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
+from operator import itemgetter
 
 from structgen.automaton import liveness
+from structgen.automaton.bits import bits
 from structgen.automaton.regex.alphabet import NO_ATOM, Alphabet
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.derivatives import char_sets
@@ -842,10 +845,17 @@ class Terminals:
 
     def _plain_moves(self, state: int) -> Moves:
         terminal, anything = self._keys[state][3], self.lookahead.anything
+        # Nothing is preferred any more to what has no mask.
+        items = [*takewhile(itemgetter(0), (item[1:] for item in self._items(state)))]
         parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self._writable, ())]
-        for _, mask, after in self._items(state):
-            if not mask:
-                break  # nothing is preferred to it any more
+        if sum(mask.bit_count() for mask, _ in items) <= 3 * len(items):  # few of many characters
+            by_minterm: dict[int, dict[tuple[int, int], None]] = {}
+            for mask, after in items:
+                for minterm in bits(mask & self._writable):
+                    by_minterm.setdefault(minterm, {})[after, anything] = None
+            parts = [(1 << minterm, tuple(threads)) for minterm, threads in by_minterm.items()]
+            items = []
+        for mask, after in items:
             thread = (after, anything)
             split: list[tuple[int, tuple[tuple[int, int], ...]]] = []
             for chars, threads in parts:
