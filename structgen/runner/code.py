@@ -47,7 +47,8 @@ _MOST_TEXT = 20_000  # characters of output that are kept
 _MOST_OUTPUT = 1 << 20  # bytes of output, after which it is killed
 _MOST_FILES = 32  # that one call hands out
 _MOST_ENTRIES = 4_096  # in the folder that are looked at
-_KEPT_BYTES = 256 << 20  # of files of all chats
+_KEPT_BYTES = 256 << 20  # of files of all chats,
+_MOST_KEPT = 10_000  # and their number
 _MB = 1 << 20
 _MOST_KILLS = 100  # of what was started; what is killed may just have started more
 _TURN_SECONDS = 0.05
@@ -63,7 +64,8 @@ class SandboxPolicy:
         max_cpu_secs: seconds of processor time.
         max_procs: processes and threads.
         max_open_fds: open files.
-        max_file_sz_mb: size of a file, and of all files of the folder together.
+        max_file_sz_mb: size of a file, of all files of the folder together, and of all that one
+            chat hands out.
         network: ``"none"``, or ``"full"``: this machine's.
         extra_fs_read: paths that may be read, beside Python's and the system's own.
         extra_fs_write: paths that may be written, beside the folder.
@@ -134,6 +136,7 @@ class CodeExecution:
     def __init__(self, config: CodeExecutionConfig) -> None:
         self.config = config
         self._files: OrderedDict[str, File] = OrderedDict()
+        self._bytes = 0
         self._lock = threading.Lock()
         self._has_warned = False
 
@@ -150,8 +153,9 @@ class CodeExecution:
         """Keep a file, in place of those that were kept longest."""
         with self._lock:
             self._files[file.id] = file
-            while sum(one.bytes for one in self._files.values()) > _KEPT_BYTES:
-                self._files.popitem(last=False)
+            self._bytes += file.bytes
+            while self._bytes > _KEPT_BYTES or len(self._files) > _MOST_KEPT:
+                self._bytes -= self._files.popitem(last=False)[1].bytes
 
     def warn(self, has: dict[str, bool]) -> None:
         """Say once what this system does not keep away from code."""
@@ -210,7 +214,6 @@ class CodeSession:
             raise
         if has is not None:
             self._owner.warn(has)
-        self.files += made
         return told + "".join(f"\n[file {one.name}, {one.bytes:,} bytes]" for one in made)
 
     def _ran(self, run: _Run, code: str) -> tuple[str, dict[str, bool] | None, list[File]]:
@@ -224,20 +227,22 @@ class CodeSession:
     def _made(self, before: dict[str, tuple[int, int]]) -> list[File]:
         """The files that are new or have changed, read."""
         made: list[File] = []
-        left = self._owner.config.sandbox_policy.max_file_sz_mb * _MB
+        most = self._owner.config.sandbox_policy.max_file_sz_mb * _MB
         for name, seen, read in _plain_files(self._folder):
-            if before.get(name) == seen or len(made) == _MOST_FILES or seen[0] > left:
+            size = seen[0]
+            held = sum(one.bytes for one in self.files)  # of all calls: its answer has them
+            if before.get(name) == seen or len(made) == _MOST_FILES or held + size > most:
                 continue
-            data = read()
-            left -= len(data)
             kind = mimetypes.guess_type(name)[0]
             file = File(
                 id=f"file-{secrets.token_hex(12)}",
                 name=printable(name),
-                bytes=len(data),
+                bytes=size,
                 mime_type=kind,
             )
-            file._data = data
+            self.files.append(file)  # before it is read: other calls may read theirs meanwhile
+            file._data = read()
+            file.bytes = len(file.data)
             made.append(file)
             self._owner.keep(file)
         return made
@@ -333,7 +338,8 @@ class _Run:
                 output, why = self._read(process)
             finally:
                 self.kill()
-            has = pipe.read(1_000) if select.select([pipe], [], [], 0)[0] else b""
+            os.set_blocking(reads, False)
+            has = pipe.read(1_000)
         text = output.decode(errors="replace")
         if len(text) > _MOST_TEXT:
             text = f"{text[:_MOST_TEXT]}… (cut)"
@@ -368,8 +374,10 @@ class _Run:
         output, size = bytearray(), 0
         end = time.monotonic() + self._config.timeout_secs
         looks = 0.0
+        writes = select.poll()  # which, unlike `select.select`, takes any number of a file
+        writes.register(process.stdout, select.POLLIN)
         while True:
-            if select.select([process.stdout], [], [], _TURN_SECONDS)[0]:
+            if writes.poll(1_000 * _TURN_SECONDS):
                 more = os.read(process.stdout.fileno(), 1 << 16)
                 output += more[: 4 * _MOST_TEXT - len(output)]
                 size += len(more)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
+import resource
 import shutil
 import socket
 import sys
@@ -142,6 +144,28 @@ def test_what_it_keeps_is_bounded(here: CodeSession, monkeypatch: pytest.MonkeyP
     told(here, "for i in range(9): open(f'{i}', 'w').write('x' * 10)")
     assert len(here.files) == 3
     assert [here._owner.find(one.id) is not None for one in here.files] == [False, True, True]
+    # Those that are empty are bounded, too.
+    monkeypatch.setattr(code_module, "_MOST_KEPT", 2)
+    told(here, "for i in range(3): open(f'empty{i}', 'w')")
+    assert [here._owner.find(one.id) is not None for one in here.files[3:]] == [False, True, True]
+    assert len(here._owner._files) == 2
+
+
+def test_what_a_chat_hands_out_is_bounded_over_all_its_calls(here: CodeSession) -> None:
+    """Its answer holds it: a file of 200 MB that was written six times took 1.2 GB."""
+    assert told(here, "open('a', 'w').write('x' * 600_000)") == "\n[file a, 600,000 bytes]"
+    assert told(here, "open('a', 'w').write('y' * 600_000)") == ""
+    assert told(here, "open('b', 'w').write('x')") == "\n[file b, 1 bytes]"
+    assert [one.bytes for one in here.files] == [600_000, 1]
+
+
+def test_it_runs_where_many_files_are_open(here: CodeSession) -> None:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1_200:
+        pytest.skip("this process may not open as many")
+    with contextlib.ExitStack() as stack:
+        for _ in range(1_100):
+            stack.enter_context(open(os.devnull, "rb"))
+        assert told(here, "print(1)") == "1"
 
 
 def test_files_elsewhere_are_neither_read_nor_written(here: CodeSession, tmp_path: Path) -> None:

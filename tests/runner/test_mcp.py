@@ -16,9 +16,10 @@ import threading
 import time
 import tracemalloc
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import anyio
@@ -695,3 +696,28 @@ def test_streams_that_break_off_again_and_again_are_resumed_slowly(
     with McpServer.http(long_answers) as server:
         assert "ran out of time" in str(run(server, "say", timeout=0.7).error)
     assert 3 <= len(breaks) <= 20
+
+
+def test_streams_of_many_lines_are_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 MB of comments, again and again, took half of a processor, also after the call."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(round(seconds, 6))
+
+    class Stream:
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for piece in (b":\n" * 100_000, b"data: x\r\n" * 5_000, b"x" * 1_000_000):
+                yield piece
+
+    async def read() -> None:
+        headers = {"content-type": "text/event-stream"}
+        asked = SimpleNamespace(method="POST", headers={})
+        response = SimpleNamespace(headers=headers, stream=Stream(), request=asked)
+        await mcp._Bounded(Exception)(response)
+        assert sum([len(piece) async for piece in response.stream]) == 1_245_000
+
+    monkeypatch.setattr(mcp, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(mcp, "asyncio", SimpleNamespace(sleep=sleep))
+    asyncio.run(read())
+    assert waits == [0.0, 1.0, 1.0]
