@@ -93,7 +93,7 @@ def test_time_counts_from_the_first_piece_asked_for(monkeypatch):
     stream = Generator(FakeModel('{"name":"Ann","age":12}'), Person).stream("x", timeout=5)
     next(stream)
     now[0] += 6
-    with pytest.raises(structgen.IncompleteOutput, match=r"timeout=5 seconds .*max_new_tokens"):
+    with pytest.raises(structgen.IncompleteOutput, match=r"timeout=5 seconds .*limit on tokens"):
         next(stream)
 
 
