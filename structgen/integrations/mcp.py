@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import anyio.to_thread
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic_core import from_json
 
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
@@ -687,6 +688,8 @@ def _text(text: str, *, is_error: bool = False) -> CallToolResult:
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
+_MOST_SESSIONS = 1_000  # that are kept for half an hour, each
+_MOST_HELLO = 32 << 10  # bytes of the message that begins one, which is kept with it
 
 
 def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
@@ -760,7 +763,9 @@ def serve_http(
         raise OptionError(f"The port {port} cannot be listened on: {error.strerror}.") from None
     with listening:
         server: Server[Any] = server_of(runner, models)
-        app = server.streamable_http_app(streamable_http_path=PATH, host=HOST)
+        app = server.streamable_http_app(
+            streamable_http_path=PATH, host=HOST, max_sessions=_MOST_SESSIONS
+        )
         config = uvicorn.Config(
             few_values(app),
             http=connections(),
@@ -783,7 +788,8 @@ def serve_http(
 def few_values(app: Any) -> Any:
     """An ASGI application that has no bodies of more than twice the values that a call may have.
 
-    ``mcp`` looks for all that is wrong with a message, which held up everybody for 4 s.
+    ``mcp`` looks for all that is wrong with a message, which held up everybody for 4 s. Of what
+    begins a session it keeps 8 MB for a message of 4 MB, so that such are short here.
     """
 
     async def limited(scope: Any, receive: Any, send: Any) -> None:
@@ -793,6 +799,8 @@ def few_values(app: Any) -> Any:
             body += message.get("body", b"")
         try:
             check_values(body.decode(errors="replace"), 2 * MAX_VALUES)
+            if len(body) > _MOST_HELLO and _begins_session(body):
+                raise ValueError(f"initialize has more than {_MOST_HELLO:,} bytes")
         except ValueError as error:
             said = ErrorData(code=INVALID_REQUEST, message=f"The message cannot be read: {error}.")
             refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
@@ -806,6 +814,15 @@ def few_values(app: Any) -> Any:
         await app(scope, received, send)
 
     return limited
+
+
+def _begins_session(body: bytearray) -> bool:
+    """Whether a message asks for a session, as ``mcp`` reads it."""
+    try:
+        message = from_json(body)
+    except ValueError:
+        return False  # which it says, too
+    return isinstance(message, dict) and message.get("method") == "initialize"
 
 
 @contextlib.asynccontextmanager

@@ -154,6 +154,15 @@ def test_a_message_of_far_too_many_values_is_not_looked_at() -> None:
     assert (refused.status_code, len(taken)) == (413, 1)
     assert "more than 200,000 values" in refused.json()["error"]["message"]
 
+    # What begins a session stays with it: 130 messages of 4 MB took 1 GB for half an hour.
+    hello = b'{"method":"initi\\u0061lize","params":{"clientInfo":{"name":"%b"}}}'
+    assert asyncio.run(posted(hello % (b"x" * 32_000))).text == "taken"
+    refused = asyncio.run(posted(hello % (b"x" * 33_000)))
+    assert (refused.status_code, len(taken)) == (413, 2)
+    assert "initialize has more than 32,768 bytes" in refused.json()["error"]["message"]
+    for other in (b'{"method":"ping","params":"%b"}', b'["initialize","%b"]', b'{"initialize":"%b'):
+        assert asyncio.run(posted(other % (b"x" * 33_000))).text == "taken"
+
 
 def test_text_of_every_form(server: Server[Any]) -> None:
     said = value(server, "generate", prompt="Say hello.", max_tokens=5)
