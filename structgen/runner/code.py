@@ -13,6 +13,7 @@ import json
 import math
 import mimetypes
 import os
+import re
 import secrets
 import select
 import shutil
@@ -36,13 +37,14 @@ from structgen.options import Whole, Word
 
 from .loops import in_thread
 from .responses import File
-from .tools import Tool, check_seconds
+from .tools import Tool, ToolFailure, check_seconds
 
 NAME = "execute_python"
 """What the tool is called."""
 
 _CONFINED = Path(__file__).with_name("confined.py")
 _MOST_CODE = 100_000  # characters
+_HIDES = re.compile(r"[\0-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
 _MOST_TEXT = 20_000  # characters of output that are kept
 _MOST_OUTPUT = 1 << 20  # bytes of output, after which it is killed
 _MOST_FILES = 32  # that one call hands out
@@ -205,6 +207,11 @@ class CodeSession:
         )
 
     async def _called(self, code: str) -> str:
+        if _HIDES.search(code):  # who approved it in a terminal may have seen other code
+            raise ToolFailure(
+                "The code has control characters or changes of direction, which can hide code. "
+                r"Write them as escapes, such as \x1b."
+            )
         run = _Run(self._owner.config, self._folder)
         self._going.add(run)
         try:

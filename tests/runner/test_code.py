@@ -29,6 +29,7 @@ from structgen.runner.code import CodeExecution, CodeSession
 from structgen.runner.requests import ChatRequest
 from structgen.runner.sessions import Sessions
 from structgen.runner.telemetry import Metrics, Traces
+from structgen.runner.tools import ToolFailure
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -65,6 +66,7 @@ def has(made: CodeSession) -> dict[str, bool]:
 
 
 def test_what_it_prints_and_how_it_ends(here: CodeSession) -> None:
+    assert told(here, "if True:\r\n\tprint('é\u200d')\r\n") == "é\u200d"
     assert told(here, "print(6 * 7)") == "42"
     # Also what it says of errors, and that its input is empty.
     assert "ZeroDivisionError" in (failed := told(here, "print('é')\n1 / 0"))
@@ -73,6 +75,14 @@ def test_what_it_prints_and_how_it_ends(here: CodeSession) -> None:
     assert "EOFError" in told(here, "input()")
     assert told(here, "pass") == ""
     assert told(here, "import sys; sys.exit(7)") == "It ended with the code 7."
+
+
+@pytest.mark.parametrize("hides", ["\x1b[2K", "\r", "\x9b2K", "\b", "\u202e", "\u2066"])
+def test_code_that_hides_from_who_approves_it_does_not_run(here: CodeSession, hides: str) -> None:
+    """A terminal showed ``print(1)`` alone."""
+    with pytest.raises(ToolFailure, match="can hide code"):
+        told(here, f"open('x', 'w')  #{hides}print(1)")
+    assert here.files == []
 
 
 def test_it_sees_no_secrets(here: CodeSession, monkeypatch: pytest.MonkeyPatch) -> None:
