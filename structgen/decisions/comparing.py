@@ -63,8 +63,7 @@ class Comparer:
                 )
         self.embedder = embedder
         self._sharpness = _SHARPNESS.get(embedder.name, _USUAL_SHARPNESS)
-        longest = embedder.max_length
-        self._most = None if longest is None else most_characters(longest)
+        self._most = most_characters(embedder.max_length)
         self._kept: KeptByBytes[Floats] = KeptByBytes(KEPT_BYTES, lambda one: one.nbytes + 1024)
         self._lock = fork_safe(threading.Lock())
 
@@ -112,10 +111,12 @@ class Comparer:
         Raises:
             PromptError: it is longer than the embedder takes.
         """
-        if self._most is not None and len(state) > self._most:
+        if len(state) > self._most:
+            length = self.embedder.max_length
+            takes = f"{self._most:,} characters" if length is None else f"{length:,} tokens"
             raise PromptError(
-                f"The state has {len(state):,} characters, and {self.embedder.name} takes "
-                f"{self.embedder.max_length:,} tokens. Shorten the state."
+                f"The state has {len(state):,} characters, and {self.embedder.name} takes {takes}. "
+                "Shorten the state."
             )
         result = self.embedder.result(
             state,

@@ -437,16 +437,18 @@ def passes(token_ids: TokenIds, longest: int) -> Sequence[TokenIds]:
 _LONGEST_TOKEN = 100
 """Most characters that a token stands for, where its vocabulary has none that is longer."""
 
+_LONGEST_TEXT = 32_768
 
-def most_characters(n_tokens: int, longest: int = 0) -> int:
+
+def most_characters(n_tokens: int | None, longest: int = 0) -> int:
     """Most characters that so many tokens can hold. A longer text need not be encoded, which takes
     a quarter of a second for each megabyte.
 
     Args:
-        n_tokens: how many.
+        n_tokens: how many; None: the graph reads text itself, and may cut it or not.
         longest: characters of the longest token, if known.
     """
-    return n_tokens * max(longest, _LONGEST_TOKEN)
+    return _LONGEST_TEXT if n_tokens is None else n_tokens * max(longest, _LONGEST_TOKEN)
 
 
 def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:

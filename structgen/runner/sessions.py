@@ -18,6 +18,7 @@ import contextvars
 import json
 import math
 import os
+import re
 import sqlite3
 import sys
 import threading
@@ -54,6 +55,12 @@ CREATE TABLE sessions (
     used REAL NOT NULL,
     messages TEXT NOT NULL
 )"""
+
+
+_PLAIN = re.compile(
+    r"CREATE TABLE \w+ \((?:\s*\w+ (?:TEXT|INTEGER|REAL)(?: PRIMARY KEY| NOT NULL)?,?)+\s*\)"
+)
+"""A table that computes nothing. A server has one of its own beside the sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +176,14 @@ class Database:
                 f"{self.path} was written by another version of structgen (form {version}; this "
                 f"one reads form {_VERSION}). It was left as it is."
             )
-        # A server has a table of its own beside it; a trigger or a view may run for ever.
-        elif ("table", "sessions", _TABLE.strip()) not in made or not (
-            {kind for kind, *_ in made} <= {"table", "index"}
+        # What a trigger, a view, an index or a check computes may have no end. SQLite's own indexes
+        # have no text.
+        elif ("table", "sessions", _TABLE.strip()) not in made or not all(
+            kind == "index" if sql is None else _PLAIN.fullmatch(sql) for kind, _, sql in made
         ):
             raise SessionError(
-                f"{self.path} has views, triggers or another table than structgen makes. It was "
-                "left as it is. Name another file."
+                f"{self.path} has views, triggers, indexes or another table than structgen makes. "
+                "It was left as it is. Name another file."
             )
         connection.execute("COMMIT")
 

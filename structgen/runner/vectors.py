@@ -95,13 +95,15 @@ def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool) -> str:
     Raises:
         RequestError: it is.
     """
-    if embedder.max_length is None or len(text) <= (most := most_characters(embedder.max_length)):
+    length = embedder.max_length
+    if len(text) <= (most := most_characters(length)):
         return text
     if cuts:
         return text[:most]
+    takes = f"{most:,} characters" if length is None else f"{length:,} tokens"
     raise RequestError(
-        f"{where} has {len(text):,} characters, and {embedder.name} takes {embedder.max_length:,} "
-        "tokens. Split it, or let it be cut: truncate_sequence=True.",
+        f"{where} has {len(text):,} characters, and {embedder.name} takes {takes}. Split it, or "
+        "let it be cut: truncate_sequence=True.",
         param=where.partition("[")[0],
     )
 

@@ -117,7 +117,11 @@ class Store:
         await self.aside(stored.owner, put)
 
     async def get(self, id_: str, owner: str) -> Stored | None:
-        """One, for whose it is."""
+        """One, for whose it is.
+
+        Raises:
+            ApiError: the file cannot be read, or somebody has changed it.
+        """
 
         def get() -> Stored | None:
             with self._transaction() as connection:
@@ -127,7 +131,18 @@ class Store:
                 ).fetchone()
             if row is None:
                 return None
-            response, items, messages = map(json.loads, row)
+            try:
+                response, items, messages = map(json.loads, row)
+                if not isinstance(response, dict) or not all(
+                    isinstance(one, dict) for one in (*items, *messages)
+                ):
+                    raise TypeError("it is no answer")
+            except (ValueError, TypeError, RecursionError) as error:
+                raise ApiError(
+                    503,
+                    f"What is kept of the answer {id_!r} is damaged: {error}. Ask anew.",
+                    code="storage",
+                ) from None
             return Stored(response, items, messages, owner, sum(map(len, row)))
 
         return await self.aside(owner, get)

@@ -19,17 +19,20 @@ from hypothesis import strategies as st
 
 import structgen
 from structgen import load_embedder
+from structgen.decisions import Choice, Decider
 from structgen.errors import (
     ModelError,
     ModelNotFound,
     OptionError,
     PromptError,
+    RequestError,
     TruncationWarning,
 )
 from structgen.models import progress
 from structgen.models.embedding import EmbeddingResult, Ranked, embedder, session
 from structgen.models.embedding.embedder import Embedder
 from structgen.models.embedding.pooling import finish, pool
+from structgen.runner.vectors import in_bounds
 
 TEXTS = ["a b c", "d", "", "a b c d e f g", "b", "x y z", "e e e e e", "query: a"]
 
@@ -223,6 +226,27 @@ def test_max_length_is_what_is_asked_for_as_far_as_the_graph_goes(tmp_path):
     assert load_embedder(place).max_length == 9
 
 
+def test_a_text_has_a_bound_whatever_the_folder_says(tmp_path):
+    # Attention of 20,000 tokens held 19 GB.
+    place = tiny.folder(tmp_path)
+    long = "a " * 9000
+    for file, stated, most in (
+        ("config.json", {"max_position_embeddings": 100_000}, 8192),
+        ("sentence_bert_config.json", {"max_seq_length": 999_999}, 8192),
+        ("tokenizer_config.json", {"model_max_length": int(1e30)}, 2048),
+    ):
+        (place / "sentence_bert_config.json").unlink(missing_ok=True)
+        (place / "config.json").unlink(missing_ok=True)
+        tiny.write(place / file, stated)
+        embedder = load_embedder(place)
+        assert embedder.result(long, on_truncation="ignore").n_tokens.tolist() == [most]
+        with pytest.raises(
+            PromptError, match=r"takes .* \(load_embedder\(max_length=\) allows more"
+        ):
+            embedder.embed(long, on_truncation="error")
+        assert load_embedder(place, max_length=9002).result(long).n_cut.tolist() == [0]
+
+
 def test_prompts_go_before_texts(tiny_embedder, tmp_path):
     found = tiny_embedder.embed(["a", "b"], prompt_name="query")
     assert np.abs(found - expected(["a", "b"], before="query: ")).max() < 1e-6
@@ -404,6 +428,12 @@ def test_a_graph_may_read_text_itself(tmp_path, column):
         assert result.n_tokens is result.n_cut is None
     with pytest.raises(OptionError, match="reads text itself"):
         load_embedder(tmp_path, max_length=5)
+    # Of strangers it gets no more than so much: whether it cuts texts is not known.
+    assert len(in_bounds(embedder, "a" * 80_000, "query", cuts=True)) == 32_768
+    with pytest.raises(RequestError, match=r"80,000 characters, and .* takes 32,768 characters"):
+        in_bounds(embedder, "a" * 80_000, "query", cuts=False)
+    with pytest.raises(PromptError, match="takes 32,768 characters"):
+        Decider(embedder).decide("a" * 80_000, {"team": Choice("?", ["one", "two"])})
 
 
 def test_operators_that_are_missing_are_told_with_the_extra(tmp_path, monkeypatch):

@@ -538,6 +538,8 @@ def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
     [
         "CREATE TRIGGER more AFTER UPDATE ON sessions BEGIN DELETE FROM sessions; END",
         "ALTER TABLE sessions RENAME TO others; CREATE VIEW sessions AS SELECT * FROM others",
+        "CREATE INDEX more ON sessions (instr(zeroblob(200000000), zeroblob(100000000) || x'01'))",
+        "CREATE TABLE responses (id TEXT CHECK (instr(zeroblob(200000000), zeroblob(100000000))))",
     ],
 )
 def test_code_in_a_file_is_not_run(tmp_path: Path, planted: str) -> None:
@@ -546,7 +548,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, planted: str) -> None:
     Sessions(file).close()
     with contextlib.closing(sqlite3.connect(file)) as connection:
         connection.executescript(planted)
-    with pytest.raises(SessionError, match="views, triggers or another table"):
+    with pytest.raises(SessionError, match="views, triggers, indexes or another table"):
         Sessions(file)
 
 

@@ -117,6 +117,27 @@ def test_a_file_is_kept_as_it_is(tmp_path: Path) -> None:
         Store(9, path=other)
 
 
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "7", "[7]", b"\xff"])
+@pytest.mark.parametrize("column", ["response", "items", "messages"])
+def test_an_answer_that_somebody_changed_is_told(
+    tmp_path: Path, column: str, text: str | bytes
+) -> None:
+    path = tmp_path / "kept.sqlite"
+
+    async def main() -> None:
+        store = Store(9, path=path)
+        await store.put(stored("1"))
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(f"UPDATE responses SET {column} = ?", (text,))
+        with pytest.raises(ApiError, match=r"'1' is damaged: .*Ask anew") as caught:
+            await store.get("1", "me")
+        assert caught.value.status == 503
+        assert await store.remove("1", "me")
+        store.close()
+
+    asyncio.run(main())
+
+
 # -- the end of a server, and of a model ------------------------------------------------------
 
 

@@ -216,6 +216,11 @@ BATCH_TOKENS = 2048
 
 _CHARACTERS_A_TOKEN = 4  # roughly, for graphs that make tokens themselves
 
+# Most tokens of a text by default. Attention may hold heads x tokens x tokens numbers several times
+# over: about 0.5 GB at the first, and 19 GB and more at 20,000 tokens.
+_UNSTATED = 2_048  # where a folder names no length
+_LONGEST = 8_192  # whatever a folder says
+
 
 @final
 class Embedder:
@@ -227,7 +232,7 @@ class Embedder:
         name: what messages call it: the folder's name.
         folder: where it was loaded from.
         dimensions: numbers of a vector; None for a cross-encoder, or where the graph does not say.
-        max_length: most tokens of a text; None: no bound is known.
+        max_length: most tokens of a text; None: the graph reads text itself.
         pooling: how the vectors of tokens become one; None where the graph does so itself.
         prompts: the model's prompts, for each kind of text.
     """
@@ -250,6 +255,13 @@ class Embedder:
         self.max_length = max_length
         self.pooling = pooling
         self.prompts: Mapping[str, str] = settings.prompts
+
+    @property
+    def _more(self) -> str:
+        """What is said of a text that is too long where the model may take longer ones."""
+        stated = self._settings.max_length
+        is_ours = stated is None or (self.max_length or stated) < stated
+        return " (load_embedder(max_length=) allows more)" if is_ours else ""
 
     def __repr__(self) -> str:
         what = "cross-encoder" if self._graph.kind == "score" else f"dimensions={self.dimensions}"
@@ -401,7 +413,7 @@ class Embedder:
         if len(cut) and on_truncation == "warn":
             warnings.warn(
                 f"{counted(len(cut), 'text')} of {len(n_cut):,} had more than the "
-                f"{self.max_length:,} tokens that {self.name} takes: "
+                f"{self.max_length:,} tokens that {self.name} takes{self._more}: "
                 f"{counted(int(cut.sum()), 'token')} were cut off in all. Split long texts, or "
                 "pass on_truncation='ignore'.",
                 TruncationWarning,
@@ -536,8 +548,8 @@ class Embedder:
                     if one.n_cut:
                         raise PromptError(
                             f"Text {len(lengths) + i} has {len(one.ids) + one.n_cut:,} tokens, and "
-                            f"{self.name} takes {self.max_length:,}. Split it, or let it be cut: "
-                            "on_truncation='warn'."
+                            f"{self.name} takes {self.max_length:,}{self._more}. Split it, or let "
+                            "it be cut: on_truncation='warn'."
                         )
                 lengths += sizes
                 cut += [one.n_cut for one in tokens]
@@ -642,9 +654,9 @@ def load(
     )
 
 
-def _most(settings: Settings, max_length: int | None) -> int | None:
+def _most(settings: Settings, max_length: int | None) -> int:
     if max_length is None:
-        return settings.max_length
+        return min(settings.max_length or _UNSTATED, _LONGEST)
     Whole(1)("max_length", max_length)
     if settings.positions is not None and max_length > settings.positions:
         raise OptionError(
