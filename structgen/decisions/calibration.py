@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import OptionError
+from structgen.errors import OptionError, counted
 from structgen.storage import written_whole
 
 from .distributions import Distribution, Floats, rescaled, softmax
@@ -198,7 +198,16 @@ class Calibration:
         return f"temperature {self.temperature:.2f}\nbefore: {self.before}\nafter:  {self.after}"
 
     def applied(self, given: Distribution, vector: Floats | None) -> Distribution:
-        """The calibrated distribution; ``vector`` is the state's, which `weights` need."""
+        """The calibrated distribution; ``vector`` is the state's, which `weights` need.
+
+        Raises:
+            OptionError: a file says that it is of this question, and has other labels.
+        """
+        if len(self.labels) != len(given.values):
+            raise OptionError(
+                f"The calibration of {self.question!r} has {counted(len(self.labels), 'label')}, "
+                f"and the question {len(given.values)}. Make it again with Decider.calibrate."
+            )
         bias = np.array(self.bias)
         if self.weights:
             bias += np.array(self.weights) @ vector
@@ -243,7 +252,7 @@ class Calibration:
         ):
             raise ValueError("it has not one row of weights a label")
         numbers = (self.temperature, *self.bias, *itertools.chain.from_iterable(self.weights))
-        if self.temperature <= 0 or not all(abs(one) <= _MOST for one in numbers):
+        if self.temperature < 1 / _MOST or not all(abs(one) <= _MOST for one in numbers):
             raise ValueError("its numbers are out of range")
 
 

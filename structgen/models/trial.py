@@ -34,6 +34,7 @@ _BEGUN, _DONE = "begun\n", "done\n"
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
 _TEXT = "What is it?" * 100 + string.printable[:95]
+_TEMPLATE = "chat_template.jinja"
 _USER = {"role": "user", "content": _TEXT}
 _CHATS = (
     [_USER],
@@ -54,7 +55,8 @@ def check(folder: Path, template: str | None) -> None:
         template: replaces the folder's own.
 
     Raises:
-        ModelError: they end the process that uses them, or take too much of its time or memory.
+        ModelError: they end the process that uses them, or take too much of its time or memory; or
+            the template is a link that leads out of the folder: it would be read to everybody.
 
     Cost: the first time a process of 0.5 s for a tokenizer of 50k tokens, of 3 s for one of 262k;
     then 5 and 40 ms.
@@ -66,6 +68,10 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.storage import user_folder
 
     digest = hashlib.sha256(f"1 {og.__version__} {template}".encode(errors="replace"))
+    try:
+        user_folder.inside(folder, _TEMPLATE)
+    except ValueError as error:
+        raise ModelError(f"{folder} cannot be used: {error}. Put the file in its place.") from None
     for path in sorted(folder.iterdir()):
         # Models that share a tokenizer differ in these two, which say nothing of it.
         is_other = path.name in (cache.CONFIG, cache.RECORD)

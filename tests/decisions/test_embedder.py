@@ -336,6 +336,7 @@ FIRST = ("calibrations", 0)
         (changed("format", to="structgen decider 2"), "its format is 'structgen decider 2'"),
         (changed("calibrations", to=3), "calibrations"),
         (changed(*FIRST, "temperature", to=0), "its numbers are out of range"),
+        (changed(*FIRST, "temperature", to=1e-320), "its numbers are out of range"),
         (changed(*FIRST, "temperature", to="warm"), "temperature"),
         (changed(*FIRST, "bias", 0, to=float("nan")), "its numbers are out of range"),
         (changed(*FIRST, "weights", 1, 7, to=1e300), "its numbers are out of range"),
@@ -356,6 +357,17 @@ def test_what_a_stranger_has_written(change, message, embedder, learned, tmp_pat
     with pytest.raises(OptionError) as caught:
         Decider.load(file, embedder)
     assert message in str(caught.value)
+
+
+def test_labels_that_a_stranger_has_added_are_told(embedder, learned, tmp_path):
+    file = tmp_path / "cat.json"
+    learned.save(file)
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    for name in ("labels", "bias", "weights"):
+        saved["calibrations"][0][name] += saved["calibrations"][0][name][:1]
+    file.write_text(json.dumps(saved), encoding="utf-8")
+    with pytest.raises(OptionError, match="has 3 labels, and the question 2"):
+        Decider.load(file, embedder).decide("a cat", {"cat": CAT})
 
 
 def test_a_file_that_is_none(embedder, tmp_path, monkeypatch):

@@ -113,6 +113,19 @@ def test_it_is_tried_as_a_model_is_loaded_and_not_again_where_all_went_well(
     assert tried == [TEMPLATE + "!"] * 2
 
 
+def test_a_link_to_another_file_is_no_template(folder: Path, tmp_path: Path) -> None:
+    """Any file of the user's was the prompt of each chat, for everybody to ask about."""
+    place = Path(shutil.copytree(folder, tmp_path / "tiny"))
+    (place / "blob").write_text(TEMPLATE)
+    (place / "chat_template.jinja").symlink_to("blob")
+    structgen.load(place)
+    (place / "chat_template.jinja").unlink()
+    (tmp_path / "secret").write_text("password")
+    (place / "chat_template.jinja").symlink_to(tmp_path / "secret")
+    with pytest.raises(ModelError, match=r"'chat_template\.jinja' is a link that leads out"):
+        structgen.load(place)
+
+
 def test_settings_of_another_kind_are_an_error_of_the_model(folder: Path, tmp_path: Path) -> None:
     place = Path(shutil.copytree(folder, tmp_path / "tiny"))
     config = json.loads((place / "genai_config.json").read_text())

@@ -159,6 +159,11 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
     del settings["chat_template"]
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "secret").write_text("password")
+    (folder / "chat_template.jinja").symlink_to(tmp_path / "secret")
+    with pytest.raises(ConversionError, match="a link that leads out of the folder"):
+        models.convert(folder, tmp_path / "out")
+    (folder / "chat_template.jinja").unlink()
     (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}!")
     (folder / "generation_config.json").write_text('{"eos_token_id": [5, 2], "pad_token_id": 7}')
     out = tmp_path / "out"

@@ -113,6 +113,7 @@ def test_damaged_files_are_built_anew(folder: Path) -> None:
         b'{"key": "key", "arrays": [["x", "i4,i4", [1]]]}',
         b'{"key": "key", "arrays": [["x", ["<i8"], [1]]]}',
         b"[" * 100_000,
+        b'{"key": "key", "arrays": [["x", "<i4", [1180591620717411303424]]]}',
     ],
 )
 def test_nonsense_with_a_right_digest(folder: Path, header: bytes) -> None:

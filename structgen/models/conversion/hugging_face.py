@@ -227,6 +227,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         settings = read_json(self.path / "tokenizer_config.json", default={})
         template = self.path / "chat_template.jinja"
         if "chat_template" not in settings and template.is_file():
+            template = inside(self.path, template.name)
             settings["chat_template"] = read_file(template).decode()
         text = json.dumps(settings, ensure_ascii=False, indent=1)
         (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
