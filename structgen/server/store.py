@@ -136,11 +136,11 @@ class Store:
                 if not isinstance(response, dict) or not all(
                     isinstance(one, dict) for one in (*items, *messages)
                 ):
-                    raise TypeError("it is no answer")
+                    raise TypeError("it is not an answer")
             except (ValueError, TypeError, RecursionError) as error:
                 raise ApiError(
                     503,
-                    f"What is kept of the answer {id_!r} is damaged: {error}. Ask anew.",
+                    f"What is kept of the answer {id_!r} is damaged: {error}. Ask again.",
                     code="storage",
                 ) from None
             return Stored(response, items, messages, owner, sum(map(len, row)))

@@ -129,7 +129,7 @@ def test_an_answer_that_somebody_changed_is_told(
         await store.put(stored("1"))
         with contextlib.closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(f"UPDATE responses SET {column} = ?", (text,))
-        with pytest.raises(ApiError, match=r"'1' is damaged: .*Ask anew") as caught:
+        with pytest.raises(ApiError, match=r"'1' is damaged: .*Ask again") as caught:
             await store.get("1", "me")
         assert caught.value.status == 503
         assert await store.remove("1", "me")
