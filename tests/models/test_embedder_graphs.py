@@ -702,6 +702,30 @@ def test_a_tokenizer_that_ends_the_process_is_refused(tmp_path):
         load_embedder(place)
 
 
+@pytest.mark.parametrize("output", ["last_hidden_state", "sentence_embedding", "logits"])
+def test_vectors_that_are_no_numbers_are_not_given(tmp_path, monkeypatch, output):
+    """They were nulls in answers of the server."""
+    table = tiny.TABLE.copy()
+    table[4:6] = [[np.nan], [np.inf]]
+    monkeypatch.setattr(tiny, "TABLE", table)
+    made = load_embedder(tiny.folder(tmp_path, outputs=(output,)))
+    run = made.embed if output != "logits" else lambda text: made.rerank(text, ["d"])
+    if output != "logits":
+        assert np.isfinite(run("c d")).all()
+    for text in ("a", "b"):
+        with pytest.raises(ModelError, match="numbers that are not finite"):
+            run(text)
+
+
+def test_a_graph_of_texts_that_gives_texts(tmp_path):
+    op = tiny.Builder()
+    texts = tiny.value("text", ir.DataType.STRING, ["batch"])
+    out = tiny.output(op("Identity", texts), "embedding", ir.DataType.STRING, ["batch"])
+    op.save(tmp_path / "model.onnx", [texts], [out])
+    with pytest.raises(ModelError, match="which is not what it says of itself"):
+        load_embedder(tmp_path).embed("a")
+
+
 @pytest.mark.parametrize("kind", ["rank", "rows", "strings"])
 def test_a_graph_that_gives_something_else_than_it_says(tmp_path, kind):
     tiny.tokenizer(tmp_path)

@@ -257,19 +257,18 @@ class Graph:
         if self.device is not None:
             to_pool = (lengths, pooling, n_skipped) if self.kind == "tokens" else None
             with _explained(self._file):
-                return self.device.run(self._session, feeds, self._output, to_pool)
-        found = self._run(feeds)
-        is_right = found.dtype.kind == "f" and found.shape[:1] == (len(rows),)
+                found = self.device.run(self._session, feeds, self._output, to_pool)
+            return self._finite(found)
+        found = self._run(feeds, len(rows))
         if self.kind == "tokens":
-            is_right = is_right and found.ndim == 3 and found.shape[1] >= max(lengths)
-        if not is_right or (self.kind == "text" and found.ndim != 2):
-            raise ModelError(
-                f"{self._file} gives {self._output} of the type {found.dtype} and the shape "
-                f"{found.shape} for {len(rows)} texts, which is not what it says of itself."
-            )
+            is_right = found.ndim == 3 and found.shape[1] >= max(lengths)
+        else:
+            is_right = self.kind == "score" or found.ndim == 2
+        if not is_right:
+            raise self._wrong(found, len(rows))
         if self.kind == "tokens":
-            return pool(found, lengths, pooling, n_skipped)
-        return np.asarray(found, np.float32)
+            found = pool(found, lengths, pooling, n_skipped)
+        return self._finite(np.asarray(found, np.float32))
 
     def run_texts(self, texts: Sequence[str]) -> FloatArray:
         """Run a graph that reads text itself: float32 ``[texts, width]``.
@@ -281,13 +280,30 @@ class Graph:
         array = np.array(texts, object)
         if len(shape) == 2:  # a column of texts
             array = array[:, None]
-        found = np.asarray(self._run({self._text_input: array}), np.float32)
-        return found.reshape(len(texts), -1)
+        found = np.asarray(self._run({self._text_input: array}, len(texts)), np.float32)
+        return self._finite(found.reshape(len(texts), -1))
 
-    def _run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def _run(self, feeds: Mapping[str, npt.NDArray[Any]], n_texts: int) -> npt.NDArray[Any]:
         with _explained(self._file):
-            (found,) = self._session.run([self._output], feeds)
-        return np.asarray(found)
+            (found,) = map(np.asarray, self._session.run([self._output], feeds))
+        if found.dtype.kind != "f" or found.shape[:1] != (n_texts,):
+            raise self._wrong(found, n_texts)
+        return found
+
+    def _wrong(self, found: npt.NDArray[Any], n_texts: int) -> ModelError:
+        return ModelError(
+            f"{self._file} gives {self._output} of the type {found.dtype} and the shape "
+            f"{found.shape} for {n_texts} texts, which is not what it says of itself."
+        )
+
+    def _finite(self, found: FloatArray) -> FloatArray:
+        """The vectors or scores, where they are numbers: JSON has none for the others."""
+        if not np.isfinite(found).all():
+            raise ModelError(
+                f"{self._file} gives numbers that are not finite. It is damaged, or its weights "
+                "have too few bits for this text."
+            )
+        return found
 
     def _choose(self, wants_tokens: bool) -> tuple[Any, Kind]:
         outputs = {one.name: one for one in self._session.get_outputs()}
