@@ -216,11 +216,15 @@ class _Stream(Generic[T]):
             return piece
         self._is_over = True
         error = _closed() if piece.cancelled() else piece.exception()
-        if isinstance(error, Interrupted):
-            raise error.cause
-        if error is not None:
-            raise error if isinstance(error, Exception) else _closed()
-        return None
+        self._work = None
+        try:
+            if isinstance(error, Interrupted):
+                raise error.cause
+            if error is not None:
+                raise error if isinstance(error, Exception) else _closed()
+            return None
+        finally:
+            del piece, error  # the traceback has this frame, and what was asked with it
 
     def _stop(self) -> None:
         self._is_over = True

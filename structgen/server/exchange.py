@@ -52,10 +52,9 @@ async def answered(request: Request, work: Awaitable[T], told: Told = told) -> T
     except ClientGone:
         raise
     except Exception as error:
-        api = told(error)
-        if api.status == 500:
+        if told(error).status == 500:
             raise
-        raise api from error
+        raise told(error) from error  # in no variable: its traceback would keep what was sent
 
 
 async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
@@ -73,6 +72,7 @@ async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
         for one in (task, gone):
             one.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+        del task, one  # the error's traceback has this frame, and what was sent with it
 
 
 def too_long(most: float) -> ApiError:

@@ -670,6 +670,9 @@ def raised(ended: Ended) -> Any:
     Raises:
         StructgenError: what it failed with.
     """
-    if ended.error is not None:
-        raise ended.error
-    return ended.result
+    try:
+        if ended.error is not None:
+            raise ended.error
+        return ended.result
+    finally:
+        del ended  # the error's traceback has this frame, and what was asked with it

@@ -502,6 +502,7 @@ class Scheduler:
         finally:
             job.work.close()
         job.on_end(result, failed)
+        del failed  # its traceback has this frame, and the sound or prompt with it
 
     def _alone(self, job: Job) -> Iterator[None]:
         run, failed = job.run, None
@@ -516,6 +517,7 @@ class Scheduler:
         if failed is None and job.kind is not None:
             self._note(job)
         job.on_end(failed)
+        del failed  # as above
 
     def _note(self, job: Job) -> None:
         """Remember what an output made alone took, for those of its kind."""

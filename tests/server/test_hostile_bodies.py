@@ -8,7 +8,9 @@ import gc
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,15 +32,19 @@ from structgen.runner import (
     check_json,
 )
 from structgen.runner.hosts import MAX_SCORES, ModelConfig, TextHost
+from structgen.runner.loops import AsyncChunkStream, LoopThread
 from structgen.server import Settings, wire
 from structgen.server import gateway as gateway_module
-from structgen.server.errors import ApiError
+from structgen.server.errors import ApiError, told
+from structgen.server.exchange import answered, begun
 from structgen.server.gateway import Gateway, Keys
 from structgen.server.routes import responses
 from structgen.server.routes.models import DetokenizeBody, TokenizeBody
 from structgen.server.routes.responses import turn_of
 from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
 from structgen.workers import STRANGER, Stranger
+from structgen.workers.process import raised
+from structgen.workers.protocol import Ended
 
 AUTH = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 MANY = 5_000
@@ -408,6 +414,38 @@ def test_bodies_that_are_refused_are_let_go_of(monkeypatch: pytest.MonkeyPatch) 
     try:
         asyncio.run(main())
         assert sys.getrefcount(part) == before
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_what_has_failed_keeps_nothing_of_what_was_asked(streams: bool) -> None:
+    """Not until the collector comes: a few sounds of 20 MB are few objects."""
+    sound = Settings()  # anything large
+    kept = weakref.ref(sound)
+
+    async def pieces(sound: Any) -> AsyncGenerator[None, None]:
+        raised(Ended(1, None, RequestError("no")))
+        yield
+
+    async def main(sound: Any) -> None:
+        state = SimpleNamespace(settings=Settings())
+        request: Any = SimpleNamespace(
+            app=SimpleNamespace(state=state), receive=asyncio.Event().wait
+        )
+        stream = AsyncChunkStream(thread, partial(pieces, sound))
+        asked = begun(request, stream, told) if streams else answered(request, anext(pieces(sound)))
+        del stream
+        with pytest.raises(ApiError, match="no"):
+            await asked
+
+    thread = LoopThread("streams")
+    gc.disable()
+    try:
+        asyncio.run(main(sound))
+        thread.stop()
+        del sound
+        assert kept() is None
     finally:
         gc.enable()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import io
 import itertools
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -622,6 +625,32 @@ def test_other_work_that_fails_is_cancelled_or_late() -> None:
     assert "cancelled" in str(ended["g"][1])
     assert "cancelled" in str(ended["w"][1])
     assert "".join(model.passes) == "gbbb"  # the one that had begun has no further pass
+
+
+def test_what_has_failed_keeps_nothing_of_what_was_asked() -> None:
+    """Not until the collector comes, which counts objects: a sound of 20 MB is few."""
+    office = Office(Counting())
+    sounds = [Counting(), Counting()]  # anything large
+    kept = [weakref.ref(sound) for sound in sounds]
+
+    def work(sound: Any) -> Any:
+        yield
+        raise ValueError("no")
+
+    def on_chunks(chunks: Any, sound: Any) -> None:
+        raise ValueError("no")
+
+    gc.disable()
+    try:
+        office.scheduler.submit([WorkJob(work(sounds.pop()), lambda *told: None)])
+        job = office.ask("a")
+        job.on_chunks = functools.partial(on_chunks, sound=sounds.pop())
+        job.on_end = lambda error: None
+        del job, office.jobs["a"]
+        office.finish()
+        assert [one() for one in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("fails", [True, False])
