@@ -17,8 +17,10 @@ import pytest
 from forking import Forks, serve
 
 import structgen
-from structgen import JsonSchema, Vocabulary
+from structgen import Cfg, JsonSchema, Vocabulary
+from structgen.automaton.schema.rule_reader import RuleReader
 from structgen.automaton.work import Work
+from structgen.errors import CompileLimitExceeded
 
 STEPS, MEGABYTES = 2_500_000, 500
 
@@ -274,6 +276,76 @@ def test_is_refused(forks: Forks, name: str) -> None:
 @pytest.mark.parametrize("name", BOUNDED)
 def test_answers_or_gives_up(forks: Forks, name: str) -> None:
     assert run(forks, name) in ("mask", "CompileLimitExceeded")
+
+
+# -- what stands beside many others is counted ----------------------------------------------------
+
+VOCABULARY = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], eos_token_ids=[256])
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def test_alternatives_of_which_each_may_meet_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    read = RuleReader.read
+
+    def count(self: RuleReader, requirement: int) -> Any:
+        nonlocal asked
+        asked += 1
+        return read(self, requirement)
+
+    monkeypatch.setattr(RuleReader, "read", count)
+    lengths = [{"type": "string", "minLength": k, "maxLength": 2 * k + 50} for k in range(500)]
+    with pytest.raises(CompileLimitExceeded):
+        structgen.compile(JsonSchema({"oneOf": lengths}), VOCABULARY, max_work=20_000)
+    assert asked < 100_000  # 500 alternatives, each beside 499
+
+
+def test_expressions_of_keys_are_counted_where_keys_meet_them() -> None:
+    keys = [
+        f"[{LETTERS[k % 26]}{LETTERS[k * 7 % 26]}].*[{LETTERS[k * 5 % 26]}{LETTERS[k * 11 % 26]}]"
+        for k in range(150)
+    ]
+    schema = {
+        "type": "object",
+        "patternProperties": {key: {"minimum": k} for k, key in enumerate(keys)},
+        "additionalProperties": False,
+    }
+    cursor = structgen.compile(JsonSchema(schema), VOCABULARY, max_mask_work=5_000).start()
+    with pytest.raises(CompileLimitExceeded):
+        cursor.min_tokens_to_finish()
+
+
+def test_objects_of_one_expression_each_are_counted() -> None:
+    parts = [
+        {
+            "type": "object",
+            "patternProperties": {f"^{LETTERS[k % 26]}{LETTERS[k // 26]}": {"minimum": k}},
+            "additionalProperties": {"type": "integer"},
+        }
+        for k in range(300)
+    ]
+    with pytest.raises(CompileLimitExceeded):
+        structgen.compile(JsonSchema({"allOf": parts}), VOCABULARY, max_work=15_000)
+
+
+def test_common_multiples_of_many_numbers_are_bounded() -> None:
+    steps = [{"type": "number", "multipleOf": (k + 1) * 1e-9} for k in range(3_000)]
+    with pytest.raises(CompileLimitExceeded, match="common multiples are too large"):
+        structgen.compile(JsonSchema({"allOf": steps}), VOCABULARY)
+
+
+def test_a_rule_of_many_symbols_that_may_be_empty() -> None:
+    # Where each was looked at beside each after it, this took ten seconds.
+    empty = Cfg("root ::= " + "n " * 10_000 + '\nn ::= "" | "a" root\n', dialect="gbnf")
+    out = np.zeros(9, np.uint32)
+    structgen.compile(empty, VOCABULARY, max_work=75_000).start().fill_mask(out)
+    assert np.flatnonzero(np.unpackbits(out.view(np.uint8), bitorder="little")).tolist() == [
+        97,
+        256,
+    ]
+    copied = Cfg("root ::= e\ne ::= " + "e? " * 7_000 + '| "n"\n', dialect="gbnf")
+    with pytest.raises(CompileLimitExceeded):
+        structgen.compile(copied, VOCABULARY, max_work=75_000)
 
 
 if __name__ == "__main__":

@@ -179,6 +179,7 @@ class Loops:
                     continue  # the last call of a rule needs no level
                 if self._room < 0:
                     continue
+                WORK.spend(len(way) >> 10)
                 if rounds:
                     after = (self._loop(~way[i], after),)
                 more = [((*before, *body, *after), i) for body in begins]
@@ -261,14 +262,15 @@ class NonterminalAutomata:
         self._ways: dict[int, list[int]] = {}
         # For each symbol: where it may be found at the left edge of rules, and the items in which
         # it has just been found there, by the rules' left sides.
-        self._edges_of: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
+        self._edges_of: dict[int, list[tuple[int, tuple[int, ...], list[int], int]]] = {}
         self._found: dict[int, dict[int, dict[Item, None]]] = {}
         self._at_left_edge: dict[int, set[int]] = {}
         self._below: list[set[int]] = [set() for _ in range(n)]
         self._corners: dict[int, frozenset[int]] = {}
         for lhs, rhs in loops.rules:
-            for i, symbol in enumerate(rhs, 1):
-                self._edges_of.setdefault(symbol, []).append((lhs, rhs, i))
+            rests: list[int] = []  # the cells after each of its symbols, once one is asked for
+            for i, symbol in enumerate(rhs):
+                self._edges_of.setdefault(symbol, []).append((lhs, rhs, rests, i))
                 if symbol >= 0:
                     self._at_left_edge.setdefault(lhs, set()).add(symbol)
                     break
@@ -289,9 +291,11 @@ class NonterminalAutomata:
         self._loops: dict[int, int] = {}
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
 
-    def _cell(self, symbols: Sequence[int]) -> int:
-        """The number of a rest of a rule."""
+    def _rests(self, symbols: Sequence[int]) -> list[int]:
+        """The cells of a rest of a rule: of all of it, and of what is left after each symbol."""
+        WORK.spend(len(symbols) >> 4)
         cell = _DONE
+        rests = [cell]
         for symbol in reversed(symbols):
             key = (symbol, cell)
             found = self._cell_ids.get(key)
@@ -302,7 +306,8 @@ class NonterminalAutomata:
                     symbol >= 0 or (~symbol < self._n and not self.nullable[~symbol])
                 )
             cell = found
-        return cell
+            rests.append(cell)
+        return rests[::-1]
 
     def first(self, goal: int) -> frozenset[int]:
         """The terminals at the beginning of ``goal``."""
@@ -383,20 +388,14 @@ class NonterminalAutomata:
         empty = {~i for i, is_nullable in enumerate(nullable) if is_nullable}
         first = self._edge_terminals(rules, empty)
         last = self._edge_terminals([(lhs, rhs[::-1]) for lhs, rhs in rules], empty)
-        # Which symbols stand next to each other; many rules say the same.
-        pairs: set[tuple[int, int]] = set()
-        for _, rhs in rules:
-            pairs.update(itertools.pairwise(rhs))
-            if not empty.isdisjoint(rhs):
-                for i, symbol in enumerate(rhs):
-                    for following in rhs[i + 1 :]:
-                        pairs.add((symbol, following))
-                        if following not in empty:
-                            break
         # What follows each symbol, and then each terminal.
         after = dict.fromkeys(set().union(*[used[lhs] for lhs in reachable]), 0)
-        for symbol, following in pairs:
-            after[symbol] |= 1 << following if following >= 0 else first[~following]
+        for _, rhs in rules:
+            following = 0
+            for symbol in reversed(rhs):
+                after[symbol] |= following
+                begins = 1 << symbol if symbol >= 0 else first[~symbol]
+                following = following | begins if symbol in empty else begins
         follow = {symbol: following for symbol, following in after.items() if symbol >= 0}
         # Many nonterminals end with the same terminals.
         ends: dict[int, int] = {}
@@ -457,10 +456,12 @@ class NonterminalAutomata:
     def _at_edge(self, goal: int, symbol: int) -> list[Item]:
         by_rule = self._found.get(symbol)
         if by_rule is None:
-            cell = self._cell
-            by_rule = self._found[symbol] = {}
-            for lhs, rhs, i in self._edges_of.get(symbol, ()):
-                by_rule.setdefault(lhs, {})[lhs << _CELL_BITS | cell(rhs[i:])] = None
+            by_rule = {}
+            for lhs, rhs, rests, i in self._edges_of.get(symbol, ()):
+                if not rests:
+                    rests += self._rests(rhs[1:])
+                by_rule.setdefault(lhs, {})[lhs << _CELL_BITS | rests[i]] = None
+            self._found[symbol] = by_rule
             WORK.spend(1 + (len(by_rule) >> 2))
             WORK.hold(300 * len(by_rule))
         corners = self._corners_of(goal)
@@ -534,7 +535,7 @@ class NonterminalAutomata:
                     loop = ~symbol - n
                     ways = self._ways.get(loop)
                     if ways is None:
-                        ways = self._ways[loop] = [self._cell(w) for w in self._loop_ways[loop]]
+                        ways = self._ways[loop] = [self._rests(w)[0] for w in self._loop_ways[loop]]
                     more = [at - cell + way for way in ways]
                 else:
                     open_items.append(at)

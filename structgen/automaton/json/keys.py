@@ -31,6 +31,7 @@ from structgen.automaton.regex.derivatives import char_sets
 from structgen.automaton.regex.encoding import GROUND, Escapes, Utf8, json_string
 from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edge, spell_edges
 from structgen.automaton.texts import Text, joined, put
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 
 from .whitespace import CLOSE, ITEM, Whitespace, before_key, kept
@@ -296,6 +297,7 @@ class KeySymbols(SymbolAutomaton):
         if not others:
             return -1
         matched = 0
+        WORK.spend(len(patterns) >> 4)
         for i, (automaton, at) in enumerate(zip(self._automata, patterns, strict=True)):
             hit = at != _LOST and automaton.label(at) >= 0
             if i < self._n_patterns:
@@ -534,6 +536,7 @@ class KeySymbols(SymbolAutomaton):
         for i, (automaton, at) in enumerate(zip(self._automata, patterns, strict=True)):
             split: list[tuple[int, tuple[int, ...]]] = []
             moves = automaton.moves(at) if at != _LOST else ()
+            WORK.spend(len(pieces) * (8 * len(moves) + i) >> 9)
             for mask, states in pieces:
                 for move_mask, to in moves:
                     if mask & move_mask:

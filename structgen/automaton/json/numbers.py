@@ -181,6 +181,9 @@ LARGEST, SMALLEST = Decimal("1.7976931348623157e308"), Decimal("5e-324")
 MAX_NON_MULTIPLES = 16
 """Most unrelated numbers that a number must not be a multiple of."""
 
+MAX_MULTIPLE_BITS = 14_284
+"""Most bits of what a number must be a multiple of: 4,300 digits, which Python writes out."""
+
 MOST_DECIMALS = 16
 """Most decimals before a ``canonical`` exponent: with more, none is written as a float."""
 
@@ -306,7 +309,8 @@ class NumberLeaf(Leaf):
         free: every mantissa may have an exponent.
 
     Raises:
-        CompileLimitExceeded: more than `MAX_NON_MULTIPLES` unrelated ``non_multiples``.
+        CompileLimitExceeded: more than `MAX_NON_MULTIPLES` unrelated ``non_multiples``, or the
+            least common multiple of ``multiples`` has more than `MAX_MULTIPLE_BITS`.
     """
 
     def __init__(self, spec: NumberSpec, free: bool = False) -> None:
@@ -318,8 +322,18 @@ class NumberLeaf(Leaf):
         must = None
         if multiples:  # the least step that all of them divide
             places = max(step.places for step in multiples)
-            must = Step.reduced(math.lcm(*(step.scaled(places) for step in multiples)), places)
+            common = 1
+            for step in multiples:
+                common = math.lcm(common, step.scaled(places))
+                WORK.spend(common.bit_length() >> 8)
+                check_limit(
+                    common.bit_length(),
+                    MAX_MULTIPLE_BITS,
+                    "a number must be a multiple of numbers whose common multiples are too large",
+                )
+            must = Step.reduced(common, places)
         barred = {Step.of(m) for m in spec.non_multiples}
+        WORK.spend(len(barred) ** 2 >> 2)  # each is compared with each
         avoid = [s for s in sorted(barred) if not any(o != s and o.divides(s) for o in barred)]
         check_limit(
             len(avoid), MAX_NON_MULTIPLES, "a number must not be a multiple of too many numbers"

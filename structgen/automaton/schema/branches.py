@@ -493,6 +493,9 @@ class Brancher:
                 self._list_names(options, partial)
             else:
                 overlapping = self._outlines.overlapping(options, partial.types)
+                n_others = sum(map(len, overlapping))
+                WORK.spend(n_others >> 4)
+                WORK.hold(80 * n_others)
                 choices.append(
                     [
                         ((child, owners), *((options[other] ^ 1, _NOBODY) for other in others))
@@ -597,6 +600,7 @@ class Brancher:
         nothing but names, or everything that can be a rule is."""
         ways: list[Rule] = []
         for way in choice:
+            WORK.spend(len(way) >> 3)
             parts: list[Rule] = []
             for requirement, owners in way:
                 # A way that evaluates members for an unevaluated… keyword says more than that.

@@ -76,6 +76,7 @@ class MemberTable:
             names.update(dict.fromkeys(node.properties))
             required.update(dict.fromkeys(node.required))
             rules += node.rules
+        self._n_asked = sum([1 + len(node.pattern_properties) for node in self._nodes])
         self.least, most = bounds(self._nodes, "properties")
         limits = [] if most is None else [most]
         names.update(required)
@@ -209,6 +210,7 @@ class MemberTable:
         found = self._classes.get(matched)
         if found is None:
             owed: list[int] = []
+            WORK.spend(self._n_asked >> 4)
             for node in self._nodes:
                 children = [
                     child for regex, child in node.pattern_properties if matched & self.bits[regex]

@@ -15,6 +15,7 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 from structgen.grammar.json_schema import (
     ALL_TYPES,
@@ -286,6 +287,8 @@ class Outlines:
         found: list[list[int]] = [[] for _ in options]
         compared = asked = 0
         for i, near in enumerate(self._by_tag(options, types)):
+            WORK.spend(len(near) >> 5)
+            WORK.hold(8 * len(near))
             for j in near:
                 if j <= i:
                     continue

@@ -286,12 +286,16 @@ class _Builder:
             return [(), *self._ways(expression.body, most)]
         if not isinstance(expression, Sequence):
             return [tuple(self._symbols(expression))]
-        ways: list[tuple[int, ...]] = [()]
+        ways: list[list[int]] = [[]]
         for item in self._grouped(expression.parts):
             is_few = len(ways) * _count(item) <= most
             some = self._ways(item, most) if is_few else [tuple(self._symbols(item))]
-            ways = [(*way, *one) for way in ways for one in some]
-        return ways
+            if len(some) == 1:
+                for way in ways:
+                    way += some[0]
+            else:
+                ways = [[*way, *one] for way in ways for one in some]
+        return [tuple(way) for way in ways]
 
     def _grouped(self, items: tuple[Expression, ...]) -> list[Expression]:
         """Neighbours that are regular together, so that each run is one terminal."""
