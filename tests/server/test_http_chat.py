@@ -181,19 +181,26 @@ def calls_if_the_model_wants(client: openai.OpenAI) -> None:
         {"response_format": json_schema({"enum": ["yes", "no"]})},
     ):  # fmt: skip
         (made,) = chat(client, tools=tools, max_tokens=40, **fields).choices
-        if made.message.tool_calls is None:
-            assert made.finish_reason in ("stop", "length")
-            assert made.message.content
-            if "response_format" in fields:
-                assert json.loads(made.message.content) in ("yes", "no")
-        else:
-            assert made.finish_reason == "tool_calls"
-            for call in made.message.tool_calls:
-                assert json.loads(call.function.arguments)["city"] in ("Oslo", "Rome")
+        for call in made.message.tool_calls or ():
+            assert json.loads(call.function.arguments)["city"] in ("Oslo", "Rome")
         chunks = list(chat(client, tools=tools, max_tokens=40, stream=True, **fields))
-        text = "".join(c.choices[0].delta.content or "" for c in chunks)
-        assert text == (made.message.content or "")
-        assert chunks[-1].choices[0].finish_reason == made.finish_reason
+        pieces = [chunk.choices[0] for chunk in chunks]
+        # Which of two near ties is written may differ: the second call reads less of its prompt.
+        for text, calls, reason in (
+            (made.message.content, made.message.tool_calls, made.finish_reason),
+            (
+                "".join(piece.delta.content or "" for piece in pieces),
+                [call for piece in pieces for call in piece.delta.tool_calls or ()],
+                pieces[-1].finish_reason,
+            ),
+        ):
+            if calls:
+                assert reason == "tool_calls"
+                continue
+            assert reason in ("stop", "length")
+            assert text
+            if "response_format" in fields:
+                assert json.loads(text) in ("yes", "no")
 
 
 @row
