@@ -37,6 +37,8 @@ from pydantic import BaseModel, ConfigDict, Field
 import structgen
 from structgen import Generator, JsonSchema, Regex
 from structgen.decoding.results import GenerationResult
+from structgen.models.base import MASK_INPUT
+from structgen.models.genai.sequences import all_allowed
 from structgen.sampling.processors import TokenMask
 
 N_SCHEMAS = 24
@@ -227,12 +229,19 @@ class Bench:
         written = [int(token) for token in tokens if int(token) not in eos]
         return self.model.decode(written), ended, len(written), seconds
 
-    def bare(self, room: int) -> Iterator[int]:
-        """Free text without any of ours, token by token; ``room`` as for `Generator.stream`."""
+    def bare(self, room: int, *, same_weights: bool = False) -> Iterator[int]:
+        """Free text without any of ours, token by token; ``room`` as for `Generator.stream`.
+
+        With ``same_weights`` by the very model that ours runs. Copies lie elsewhere in memory, by
+        which steps of two processes differ by a tenth.
+        """
         ids = self.prompt_ids(ASKED)
-        params = og.GeneratorParams(self.og_model)
+        model = self.model.og_model if same_weights else self.og_model
+        params = og.GeneratorParams(model)
         params.set_search_options(max_length=len(ids) + room, do_sample=False)
-        generator = og.Generator(self.og_model, params)
+        generator = og.Generator(model, params)
+        if same_weights and self.model.has_mask:
+            generator.set_model_input(MASK_INPUT, all_allowed(self.model.vocabulary.size))
         generator.append_tokens(ids)
         eos = self.model.vocabulary.eos_token_ids
         while not generator.is_done():
@@ -382,10 +391,9 @@ def side_by_side(bench: Bench, output_type: Any, n: int) -> tuple[float, float]:
     """
     room = 1024
     generator = Generator(bench.model, output_type)
-    bench.model.close()
     ours, bare = [], []
-    with generator.stream(bench.prompt(ASKED), do_sample=False) as stream:
-        rest = bench.bare(room)
+    with generator.stream(bench.prompt(ASKED), do_sample=False, speculate=False) as stream:
+        rest = bench.bare(room, same_weights=True)
         for _ in range(4):
             next(stream), next(rest)
         for turn in range(n):
