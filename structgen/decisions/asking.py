@@ -423,10 +423,11 @@ class Asker:
         else:
             token_ids = encode_pieces(self.model, template.pieces(state, question))
         check_fits(self.model, len(token_ids))
-        texts = tuple(one.text for one in question.labels)
-        longest = max(len(f"{template.before_label}{text}".encode()) for text in texts) + 1
-        made = functools.partial(self._compile, texts)
-        return Reading(token_ids, longest, functools.partial(self._once, (template, texts), made))
+        texts = tuple(template.before_label + one.text for one in question.labels)
+        longest = max(len(text.encode()) for text in texts) + 1
+        made = functools.partial(Texts, texts, template.ends, self.model.vocabulary)
+        key = texts, template.ends
+        return Reading(token_ids, longest, functools.partial(self._once, key, made))
 
     def _once(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """What ``make`` gives, from what is kept under a key if it is there."""
@@ -438,10 +439,6 @@ class Asker:
                 self._kept.add(key, found)
         kept: _T = found
         return kept
-
-    def _compile(self, texts: tuple[str, ...]) -> Texts:
-        before = self.template.before_label
-        return Texts([before + text for text in texts], self.template.ends, self.model.vocabulary)
 
     def _shown(self, token_ids: TokenIds) -> str:
         return readable_prompt(token_ids.tolist(), self.model.vocabulary)
