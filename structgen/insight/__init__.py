@@ -39,7 +39,6 @@ from .json_places import (
     Path,
     Unescaper,
     check_values,
-    n_values,
 )
 from .path_suggestions import suggestion
 from .regex_picture import picture, svg
@@ -82,7 +81,6 @@ __all__ = [
     "is_json",
     "may_have_sites",
     "measuring",
-    "n_values",
     "names_of",
     "picture",
     "readable_prompt",

@@ -26,6 +26,7 @@ from structgen.automaton.core import DEAD, NeedsText, TextHistory
 from structgen.automaton.texts import Text
 from structgen.constraint import Constraint
 from structgen.grammar.json_schema import child_path
+from structgen.storage.user_folder import n_values
 
 Path: TypeAlias = "tuple[str | int, ...]"
 """Where a value is: the keys and indices that lead to it; ``()`` is the document itself."""
@@ -387,8 +388,3 @@ def check_values(text: str, most: int) -> tuple[str, str]:
     if quotes > 4 * most or n_values(outside) > most:
         raise ValueError(f"it has more than {most:,} values")
     return outside, bare
-
-
-def n_values(text: str) -> int:
-    """About how many values JSON text has, or more."""
-    return sum(map(text.count, ",[{"))

@@ -36,9 +36,9 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OptionError, PromptError, RequestError
-from structgen.insight import n_values
 from structgen.media import Audio, Image, openai_part, part
 from structgen.options import FIELDS, OPTIONS
+from structgen.storage.user_folder import n_values
 
 from .fields import (
     MAX_VALUES,

@@ -121,6 +121,12 @@ def contents(file: Path) -> bytes:
 _MOST_VALUES = 1_000_000
 
 
+def n_values(data: str | bytes) -> int:
+    """About how many values JSON has, or more."""
+    marks: Any = ",[{" if isinstance(data, str) else (b",", b"[", b"{")
+    return sum(map(data.count, marks))
+
+
 def document(file: Path, **how: Any) -> Any:
     """The JSON in such a file, read as ``json.loads`` is told; a tokenizer's may have more values.
 
@@ -129,7 +135,7 @@ def document(file: Path, **how: Any) -> Any:
         ValueError, RecursionError: it is no JSON.
     """
     data = contents(file)
-    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+    if n_values(data) > _MOST_VALUES:
         raise OSError(errno.EFBIG, f"it has more than {_MOST_VALUES:,} values", str(file))
     return json.loads(data, **how)
 

@@ -21,6 +21,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from structgen.errors import CompileLimitExceeded, OutputTypeError, check_limit
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra, may_be_empty, tree
+from structgen.storage.user_folder import n_values
 
 from .captures import Capturing
 from .schemas import JsonSchema
@@ -96,8 +97,7 @@ def read(data: bytes) -> Written:
         raise TypeError(f"a constraint is read from bytes, got {type(data).__name__}.")
     check_limit(len(data), MAX_BYTES, "the bytes of a constraint are too many")
     data = bytes(data)
-    n_values = sum(map(data.count, (b",", b"[", b"{")))
-    check_limit(n_values, MAX_VALUES, "the values of a constraint are too many")
+    check_limit(n_values(data), MAX_VALUES, "the values of a constraint are too many")
     version, digest, body = _unframed(data)
     if version != b"%d" % _VERSION:
         shown = version[:20].decode("ascii", "replace")
