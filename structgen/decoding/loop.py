@@ -5,19 +5,18 @@ side by side. `generation` edits scores; models compute them. Output types are u
 
 When a batch pays. A step of eight rows takes 3.3 times as long as a step of one (SmolLM2-135M, 2
 cores), so eight outputs take 41% of the time, token by token. But rows of a batch cannot share a
-prefix. And forced tokens cost a step each, because tokens can only be appended to a batch at its
-beginning; alone, they take 0.3 steps each in one pass. So output types that force much may be
-faster one by one. Counting steps decides: the first output is made alone and shows how many tokens
-are chosen and how many forced (`_pays`).
+prefix. And forced tokens cost a step each, because several tokens can only be appended to a batch
+at its beginning; alone, they take 0.3 steps each in one pass. So output types that force much may
+be faster one by one. Counting steps decides: the first output is made alone and shows how many
+tokens are chosen and how many forced (`_pays`).
 
 If nothing is forced, no first output is needed. Rows that share a long prompt, such as samples of
-one prompt, are still faster alone, because the prompt runs once (`shares_much`). The prompts of a
-batch run in one pass that cannot be interrupted, so by default they are short.
+one prompt, are still faster alone, because the prompt runs once (`shares_much`). The first pass of
+a batch has the beginnings of all prompts, and nothing can interrupt it; so it is short, and what is
+left of the prompts is read step by step, as forced tokens are.
 
 Finished rows still cost their share of each step. When they have cost as much as starting the
 others again, the batch is restarted without them. So no batch costs more than twice the minimum.
-That, too, is one pass: where it would be a long one, and where a batch has no room any more, its
-rows go on alone, which run again in passes that others have theirs between.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> int:
 # of every token in it: 0.2 MB each at 49k tokens.
 _MOST_SCORES = 512 << 20
 
-# Passes of the longest kind in that one, where nobody has asked for a batch: 1.3 s with SmolLM2.
+# Passes of the longest kind to which the prompts of a batch come, where nobody has asked for one.
 _MOST_PASSES = 8
 
 _USUAL_TOKENS = 128
@@ -199,9 +198,7 @@ def make_all(
         first = waiting.pop(0)
         _make_one(model, runs, first, errors)
         size = size if _pays(runs, first, size, model.pace) else 1
-    most = _MOST_SCORES // (4 * model.vocabulary.size)
-    if batch_size is None:
-        most = min(most, _MOST_PASSES * model.pace.longest_pass)
+    most = None if batch_size is not None else _MOST_PASSES * model.pace.longest_pass
     for group in _groups(runs, waiting, size, most):
         together = [runs[i] for i in group]
         if len(group) == 1 or (batch_size is None and shares_much(together, model.pace)):
@@ -248,7 +245,9 @@ def batch_pays(
     accepted = sum(usage.accepted_tokens for usage in usages) / n
     alone = before + sampled - accepted + pace.token * (forced + guessed + prompts - shared)
     steps = before + sampled + forced
-    together = steps * (1 + pace.row * (rows - 1)) / rows + pace.token * prompts
+    at_once = min(prompts, pace.together / rows)
+    steps += prompts - at_once
+    together = steps * (1 + pace.row * (rows - 1)) / rows + pace.token * at_once
     return together < alone
 
 
@@ -261,7 +260,7 @@ def shares_much(runs: Sequence[Run], pace: Pace) -> bool:
 
 
 def _groups(
-    runs: Sequence[Run], waiting: Sequence[int], size: int, most: int
+    runs: Sequence[Run], waiting: Sequence[int], size: int, most: int | None
 ) -> Iterator[list[int]]:
     """Outputs to make together: of about the same length, since shorter rows are padded; of at most
     ``most`` tokens."""
@@ -271,7 +270,7 @@ def _groups(
         n = 1
         while n < min(size, len(rows)):
             longest = len(runs[rows[n]].prompt_ids)
-            if longest > 1.5 * shortest + 16 or (n + 1) * longest > most:
+            if longest > 1.5 * shortest + 16 or (most is not None and (n + 1) * longest > most):
                 break
             n += 1
         group, rows = rows[:n], rows[n:]
@@ -358,7 +357,9 @@ class Rows:
         rows = self._uninterrupted(rows)
         if len(rows) < 2:
             return [], rows
-        token_ids = [self._begin(index) for index in rows]
+        scores = _MOST_SCORES // (4 * self._model.vocabulary.size)
+        most = max(1, min(self._model.pace.together, scores) // len(rows))
+        token_ids = [self._begin(index, most) for index in rows]
         # A row is as long as the longest, in steps.
         runs = [self._runs[index] for index in rows]
         left = [
@@ -391,12 +392,10 @@ class Rows:
                 done = len(rows) - len(live)
                 self._wasted += pace.row * done
                 again = sum(self._runs[i].part.tokens.length for i in live)
-                fits = again <= pace.again
-                pays = fits or len(live) < 1 + pace.row * (len(rows) - 1)
-                is_costly = done and pays and self._wasted > pace.token * again
+                is_costly = done and self._wasted > pace.token * again
                 if live and (is_costly or self._refused or batch.is_full):
                     self._refused = False
-                    return (live, []) if fits else ([], live)
+                    return live, []
                 if live:
                     yield
                     live = self._uninterrupted(live)
@@ -416,11 +415,12 @@ class Rows:
             self._end(index)
         return [index for index in rows if index not in gone]
 
-    def _begin(self, index: int) -> TokenIds:
-        """The tokens with which a row starts; what is left is queued: forced text to be scored."""
+    def _begin(self, index: int, most: int) -> TokenIds:
+        """The tokens with which a row starts; what is left is queued, as forced text is that is to
+        be scored."""
         run = self._runs[index]
         token_ids: TokenIds = run.part.tokens.row
-        start = len(token_ids) - run.part.n_wanted
+        start = min(len(token_ids) - run.part.n_wanted, most)
         self._queues[index] = token_ids[start:].tolist()
         return token_ids[:start]
 

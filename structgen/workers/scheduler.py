@@ -28,8 +28,8 @@ the owner whose type is compiled is `charge`d for the work. No type is compiled 
 
 Batches. Waiting jobs that fit together begin together if that is faster: always for free text,
 unless prompts share a prefix; for output types if earlier outputs of the type suggest it
-(`structgen.decoding.loop`). Scores in a batch round differently, so each job says whether it may be
-in one.
+(`structgen.decoding.loop`). A batch is of one owner, or has one row of each of several. Scores in a
+batch round differently, so each job says whether it may be in one.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ PATIENCE = 32
 """Passes after which one more is opened for somebody who waits."""
 
 MOST_BATCH_PASSES = 4
-"""Passes of the longest kind that all prompts of a batch come to at most, which are one: 0.6 s with
-SmolLM2 on two cores."""
+"""Passes of the longest kind that all prompts of a batch come to at most."""
 
 _LEAD = 0.1  # seconds by which an owner is not ahead yet: some passes
 _SLICE = 0.02  # seconds that masks wait for the automata's lock while others are open
@@ -153,6 +152,19 @@ class WorkJob:
             )
         if self._is_cancelled:
             raise IncompleteOutput("There is no result: it was cancelled.", text="")
+
+
+def _may_share(rows: Sequence[Job], job: Job) -> bool:
+    """Whether a job may be in one batch with these: of one owner, or each of another.
+
+    An owner's many rows would slow another's one as much as themselves; and one's masks would hold
+    up all rows.
+    """
+    owners = {row.owner for row in rows}
+    if owners == {job.owner}:
+        return True
+    is_one_each = len(owners) == len(rows) and job.owner not in owners
+    return is_one_each and not (job.masked or rows[0].masked)
 
 
 _NUMBERS = itertools.count()
@@ -422,8 +434,7 @@ class Scheduler:
                 if (
                     rows <= min(size, self._rows(job))
                     and job.run.adapter == first.run.adapter
-                    # One's masks would hold up another's rows.
-                    and (job.owner == first.owner or not (job.masked or first.masked))
+                    and _may_share(found, job)
                     and high <= 1.5 * low + 16
                     and rows * high <= MOST_BATCH_PASSES * self._model.pace.longest_pass
                 ):

@@ -438,6 +438,16 @@ def test_free_text_of_several_owners_shares_passes_but_no_prompts() -> None:
     assert not seen & {"a", "b", None}
 
 
+def test_an_owners_many_rows_are_in_no_batch_of_another() -> None:
+    office = Office(Counting())
+    for prompt, owner in (("A", "a"), ("B", "b"), ("C", "a"), ("D", "a"), ("E", "c")):
+        office.ask(prompt, owner=owner, batch_size=None, masked=False)
+    together = set()
+    while office.scheduler.step():
+        together |= {tuple(job.owner for job in u.jobs) for u in office.scheduler._units}
+    assert {owners for owners in together if len(owners) > 1} == {("a", "b", "c"), ("a", "a")}
+
+
 def test_callers_take_turns_where_one_asks_for_much() -> None:
     model = Counting()
     office = Office(model, open_at_rest=1, patience=1000)
