@@ -197,21 +197,30 @@ class Calibration:
     def __str__(self) -> str:
         return f"temperature {self.temperature:.2f}\nbefore: {self.before}\nafter:  {self.after}"
 
-    def applied(self, given: Distribution, vector: Floats | None) -> Distribution:
-        """The calibrated distribution; ``vector`` is the state's, which `weights` need.
+    def applied(
+        self, given: Distribution, vector: Floats | None, labels: Sequence[str]
+    ) -> Distribution:
+        """The calibrated distribution.
+
+        Args:
+            given: of the labels, in the order in which they were learned.
+            vector: the state's, which `weights` need.
+            labels: in the order that the result has.
 
         Raises:
             OptionError: a file says that it is of this question, and has other labels.
         """
-        if len(self.labels) != len(given.values):
+        place = {label: i for i, label in enumerate(self.labels)}
+        if len(self.labels) != len(labels) or place.keys() != set(labels):
             raise OptionError(
                 f"The calibration of {self.question!r} has {counted(len(self.labels), 'label')}, "
-                f"and the question {len(given.values)}. Make it again with Decider.calibrate."
+                f"and the question {len(labels)}, or others. Make it again with Decider.calibrate."
             )
         bias = np.array(self.bias)
         if self.weights:
             bias += np.array(self.weights) @ vector
-        return rescaled(given, 1 / self.temperature, bias)
+        order = [place[label] for label in labels]
+        return rescaled(given, 1 / self.temperature, bias).in_order(order)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw the reliability diagrams before and after, side by side.

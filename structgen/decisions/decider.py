@@ -43,6 +43,7 @@ from .questions import (
     Predicate,
     Question,
     Score,
+    in_order,
     is_model_class,
     questions_in,
     without_values,
@@ -128,7 +129,8 @@ class Request:
             calibration = calibrations.get(found.fingerprints.get(name))
             informative = found.changes.get(name, 1.0) >= LEAST_CHANGE and given.mass >= LEAST_MASS
             if calibration is not None:
-                given = calibration.applied(given, found.vector)
+                labels = [label.text for label in question.labels]
+                given = calibration.applied(given, found.vector, labels)
                 informative = informative or bool(calibration.weights)
             answers[name] = answer_of(
                 question, given, self.thresholds.get(name), informative=informative
@@ -424,11 +426,30 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
                         f"{name!r}: an embedder has to know what yes and no mean. Pass Predicate("
                         "…, criteria={True: …, False: …}), or fit the question on examples."
                     )
+        if not is_bound:
+            questions = as_learned(asker, questions, self._orders(questions))
         is_bound = is_bound or bool(self._calibrations)
         made: list[Found] = []
         for state in states:
             made.append((yield from asker.ask(state, questions, is_bound=is_bound)))
         return (yield from self._with_vectors(states, made, learns=learns))
+
+    def _orders(self, questions: Mapping[str, Question]) -> _Orders:
+        """The calibrations that may be of questions with labels in another order."""
+        found: _Orders = {}
+        for name, question in questions.items():
+            texts = tuple(label.text for label in question.labels)
+            alike = [
+                (one.fingerprint, tuple(one.labels))
+                for one in self.calibrations
+                # The order of a Score's levels and of yes and no is part of what is asked.
+                if one.question == question.instructions and question.kind == "choice"
+                if sorted(one.labels) == sorted(texts)
+            ]
+            if any(labels != texts for _, labels in alike):
+                same = [known for known in alike if known[1] == texts]
+                found[name] = same + [known for known in alike if known[1] != texts]
+        return found
 
     def _with_vectors(
         self, states: Iterable[str], replies: list[Found], *, learns: bool
@@ -952,6 +973,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
             questions=bare,
             settings=self._settings,
             is_bound=is_bound or bool(self._calibrations),
+            orders={} if is_bound else self._orders(questions),
         )
         replies = await run_errands(
             self.model,
@@ -981,6 +1003,7 @@ def begin(
     questions: dict[str, Question],
     settings: Settings,
     is_bound: bool,
+    orders: _Orders,
 ) -> Passes[Found]:
     """An errand that asks questions about a state in the model's process.
 
@@ -990,8 +1013,33 @@ def begin(
         questions: the questions by name, without their values.
         settings: how to ask them.
         is_bound: whether to return the fingerprints of the questions.
+        orders: as for `as_learned`.
     """
-    return _asker(model, settings).ask(state, questions, is_bound=is_bound)
+    asker = _asker(model, settings)
+    return asker.ask(state, as_learned(asker, questions, orders), is_bound=is_bound)
+
+
+_Orders: TypeAlias = "dict[str, list[tuple[str, tuple[str, ...]]]]"
+"""By the name of a question: fingerprints of calibrations, and the labels in their order."""
+
+
+def as_learned(
+    asker: Asker | Comparer, questions: Mapping[str, Question], orders: _Orders
+) -> dict[str, Question]:
+    """Put labels into the order in which a question was learned: `Calibration.applied` puts them
+    back. Their order changes what a model answers, so that nothing else fits what was learned.
+
+    Args:
+        asker: knows fingerprints.
+        questions: the questions by name.
+        orders: for some of them the calibrations that may be theirs, the best first.
+    """
+    found = dict(questions)
+    for name, known in orders.items():
+        made = ((one, in_order(questions[name], labels)) for one, labels in known)
+        learned = (other for one, other in made if asker.fingerprint(other) == one)
+        found[name] = next(learned, questions[name])
+    return found
 
 
 _MOST_ASKERS = 16

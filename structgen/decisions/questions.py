@@ -162,11 +162,21 @@ class Score(Question):
 
 def without_values(question: Question) -> Question:
     """The same question, its labels' values left out: they may be of classes that do not travel."""
-    bare = object.__new__(type(question))
-    labels = tuple(Label(label.text, label.description, None) for label in question.labels)
-    object.__setattr__(bare, "instructions", question.instructions)
-    object.__setattr__(bare, "labels", labels)
-    return bare
+    bare = (Label(label.text, label.description, None) for label in question.labels)
+    return _with_labels(question, bare)
+
+
+def in_order(question: Question, texts: Sequence[str]) -> Question:
+    """The same question, its labels in the order of their texts."""
+    of = {label.text: label for label in question.labels}
+    return _with_labels(question, (of[text] for text in texts))
+
+
+def _with_labels(question: Question, labels: Iterable[Label]) -> Question:
+    made = object.__new__(type(question))
+    object.__setattr__(made, "instructions", question.instructions)
+    object.__setattr__(made, "labels", tuple(labels))
+    return made
 
 
 def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:

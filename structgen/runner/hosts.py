@@ -1,14 +1,12 @@
-"""Loaded models: processes that run a text model, or an embedder in this process.
+"""Loaded models: processes that run a text model, or the graph of an embedder.
 
 This module has `ModelConfig` (plain data, checked when it is made), opens and closes models, picks
-the process for a request, and keeps generators from request to request. Where a model runs follows
-from measurements on the machine that `docs/runner.md` names:
+the process for a request, and keeps generators from request to request.
 
-Text models run in processes. The runtime holds the interpreter lock while it runs, so in a thread
-of this process every pass would stop all other threads, including the event loop.
-
-Embedders run in threads of this process. ONNX Runtime's own sessions release the interpreter lock,
-and a process would have to receive the texts and return the vectors.
+A model's files may be anybody's, and native code runs them: what crashes, hangs or eats memory ends
+a process of its own. Also, the runtime of text models holds the interpreter lock while it runs, so
+in a thread of this process every pass would stop all others, including the event loop. Of an
+embedder only the graph runs in the other process; texts become tokens in threads of this one.
 """
 
 from __future__ import annotations
@@ -49,6 +47,7 @@ from structgen.workers import (
     FORM_BYTES,
     STRANGER,
     AsyncModel,
+    GraphProcess,
     WorkerGenerator,
     give_back,
     hear,
@@ -74,7 +73,7 @@ class ModelConfig(LoadOptions):
         processes: how many processes run the model, each with weights of its own. More than one
             pays where there are more cores than one process uses.
         in_process: run it in a thread of this process, which then waits during each pass of
-            the model.
+            a text model, and ends where a model's files crash the runtime.
         batch_size: as in `structgen.load_async`.
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
@@ -206,13 +205,17 @@ _MOST_WAITING = 1_024
 MAX_SCORES = 200_000
 """Most log probabilities in the answers to one request of a stranger's: each takes some 2 kB."""
 
+_BARE_BYTES = 2 << 30
+"""What the process of a graph may take beside the graph: Python, and stacks of many cores."""
+
 T = TypeVar("T")
 
 _SOUNDS_AT_ONCE = 4
 """Most sounds that are transcribed at once: each takes up to 58 MB."""
 
 _EMBEDDINGS_AT_ONCE = 2
-"""Most calls that an embedder works on side by side: each uses several cores by itself."""
+"""Most calls that an embedder works on side by side: each uses several cores by itself, and takes
+memory."""
 
 
 @final
@@ -224,12 +227,12 @@ class TextHost:
         pooling: of vectors, as its configuration says.
         seed: of requests that have none, likewise.
         decider: how it decides, if its configuration says so.
-        embedder: makes vectors for that.
+        vectors: what makes vectors for that.
     """
 
     kind: Kind = "text"
     decider: SavedDecider | None = None
-    embedder: Embedder | None = None
+    vectors: EmbeddingHost | None = None
 
     def __init__(self, models: list[AsyncModel], config: ModelConfig, *, is_own: bool) -> None:
         self.models = models
@@ -291,7 +294,8 @@ class TextHost:
             OptionError: one is wrong, or the configuration's decider is another model's.
         """
         saved = {} if self.decider is None else self.decider.options
-        return AsyncDecider(self.model, embedder=self.embedder, warn=False, **saved, **options)
+        embedder = None if self.vectors is None else self.vectors.embedder
+        return AsyncDecider(self.model, embedder=embedder, warn=False, **saved, **options)
 
     async def hear(
         self, audio: Audio, prompt: str, temperature: float
@@ -490,6 +494,8 @@ class TextHost:
     async def close(self) -> None:
         """End the processes."""
         self._generators.clear()
+        if self.vectors is not None:
+            await self.vectors.close()
         if self._is_own:
             for model in self.models:
                 await model.aclose()
@@ -500,7 +506,7 @@ class TextHost:
 
 @final
 class EmbeddingHost:
-    """An embedder in this process. For the Runner's event loop.
+    """An embedder, its graph in a process. For the Runner's event loop.
 
     Attributes:
         embedder: it.
@@ -510,8 +516,10 @@ class EmbeddingHost:
     kind: Kind = "embedding"
     decider: SavedDecider | None = None
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: Embedder, graphs: Sequence[GraphProcess] = ()) -> None:
+        """Take an embedder over; ``graphs`` has its own, if that runs in a process."""
         self.embedder = embedder
+        self._graphs = graphs
         self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_WAITING)
         self._aside = Aside(_THREADS, _MOST_WAITING, "structgen-texts")
 
@@ -524,7 +532,13 @@ class EmbeddingHost:
         """
         if isinstance(config.source, Embedder):
             return cls(config.source)
-        return cls(await asyncio.to_thread(_embedder, config))
+        graphs: list[GraphProcess] = []
+        try:
+            return cls(await asyncio.to_thread(_embedder, config, graphs), graphs)
+        except BaseException:  # also of who gives up on a graph that hangs
+            for graph in graphs:
+                await asyncio.shield(asyncio.to_thread(graph.close))
+            raise
 
     def make_decider(self, **options: Any) -> AsyncDecider:
         """As `TextHost.make_decider`."""
@@ -542,12 +556,15 @@ class EmbeddingHost:
 
     @property
     def memory(self) -> int:
-        """Bytes of its files, which the runtime holds about once."""
-        return _size_of(self.embedder.folder)
+        """Bytes that its process holds, as far as the system tells; else the size of its files."""
+        held = sum(resident(graph.pid) for graph in self._graphs)
+        return held or _size_of(self.embedder.folder)
 
     async def close(self) -> None:
-        """Forget it, and free its memory."""
+        """End its process or free its memory."""
         del self.embedder
+        for graph in self._graphs:
+            await asyncio.to_thread(graph.close)
         await asyncio.to_thread(give_back, collects=True)
 
 
@@ -574,7 +591,7 @@ async def opened(config: ModelConfig) -> Host:
         return host
     try:
         if isinstance(host, TextHost) and config.embedder is not None:
-            host.embedder = (await EmbeddingHost.open(ModelConfig(source=config.embedder))).embedder
+            host.vectors = await EmbeddingHost.open(ModelConfig(source=config.embedder))
         host.decider = saved
         host.make_decider()
     except BaseException:
@@ -665,8 +682,19 @@ def installed(package: str) -> str:
         return ""
 
 
-def _embedder(config: ModelConfig) -> Embedder:
+def _embedder(config: ModelConfig, graphs: list[GraphProcess]) -> Embedder:
+    """An embedder, loaded; its graph's process is put into ``graphs`` before it is begun."""
+
+    def outside(file: Path, options: Mapping[str, Any], n_bytes: int) -> GraphProcess:
+        # Weights, what the runtime makes of them, and Python; devices reserve addresses at will.
+        most = 4 * _size_of(file.parent) + n_bytes + _BARE_BYTES
+        is_here = [*(config.providers or ())] in ([], ["cpu"])
+        is_here &= "provider_options" not in (config.session_options or {})
+        graphs.append(GraphProcess(file, options, most if is_here else None, config.max_silence))
+        return graphs[-1]
+
     place = Path(config.source).expanduser()
     if not place.exists():
         place = _path(config, config.source, task="embed")
-    return embedding.load(place, **config.options(*_VECTORS))
+    way = None if config.in_process else outside
+    return embedding.load(place, open_graph=way, **config.options(*_VECTORS))

@@ -1,7 +1,8 @@
 """Requests that make no text: embeddings, rankings and decisions.
 
-Embedders run in threads (see `hosts`), a few calls at once, and so do their decisions. Decisions
-and vectors of a text model run in its process, between the passes of outputs.
+Calls of embedders and their decisions run in threads, a few at once, and their graphs in processes
+(see `hosts`). Decisions and vectors of a text model run in its process, between the passes of
+outputs.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ from .protocol import (
     Ended,
     ErrandCall,
     Frames,
+    GraphLoad,
+    GraphReady,
     Load,
     NotLoaded,
     Ping,
@@ -123,13 +125,14 @@ class WorkerProcess:
     """One process. Thread-safe.
 
     Attributes:
-        ready: what it said when the model was loaded; `wait_until_ready` comes first.
+        ready: the `Ready` or `GraphReady` that it said when the model was loaded;
+            `wait_until_ready` comes first.
         parent: the process that started it.
     """
 
-    ready: Ready
+    ready: Any
 
-    def __init__(self, load: Load, report: Callable[[str, int, int], None]) -> None:
+    def __init__(self, load: Load | GraphLoad, report: Callable[[str, int, int], None]) -> None:
         """Start a process, which begins to load its model.
 
         Args:
@@ -152,7 +155,7 @@ class WorkerProcess:
         self._ended = threading.Event()
         self._sending: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stderr = bytearray()
-        self._loading: Future[Ready] = Future()
+        self._loading: Future[Ready | GraphReady] = Future()
         frame = packed(load)
         self._process: subprocess.Popen[bytes] | InThread
         if load.in_process:
@@ -173,8 +176,8 @@ class WorkerProcess:
             watch = functools.partial(self._watch, load.max_silence or math.inf)
             self._threads.append(begin("structgen-watch", watch))
 
-    def wait_until_ready(self) -> Ready:
-        """Wait until the model is loaded; what it says of it.
+    def wait_until_ready(self) -> Any:
+        """Wait until the model is loaded; its `ready`.
 
         Raises:
             StructgenError: the model cannot be loaded, or the process was stopped.
@@ -291,7 +294,7 @@ class WorkerProcess:
             handler(Ended(number, None, self._death()))
 
     def _hear(self, message: Any) -> None:
-        if isinstance(message, Ready):
+        if isinstance(message, (Ready, GraphReady)):
             self._loading.set_result(message)
         elif isinstance(message, NotLoaded):
             self._loading.set_exception(message.error)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, TypeAlias, final
 
 from structgen.decoding import SearchOptions, SectionName, tool_syntax
 from structgen.insight import TraceStep
@@ -45,6 +45,35 @@ class Load:
     batch_size: int | None = None
     in_process: bool = False
     max_silence: float | None = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLoad:
+    """In place of `Load`: an embedder's graph, which takes nothing but a `GraphRun` or `Ping`.
+
+    Attributes:
+        name: of the embedder, for messages.
+        file: the ONNX file.
+        options: of `structgen.models.embedding.session.Graph`.
+        most_bytes: of memory that the process may take; None: not bounded.
+        max_silence: seconds that a run may take. None: any.
+    """
+
+    name: str
+    file: Path
+    options: Mapping[str, Any]
+    most_bytes: int | None
+    max_silence: float | None
+    in_process: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRun:
+    """A method of the graph, to be called; `Ended` has what it returns, or raises."""
+
+    id: int
+    method: Literal["run", "run_texts"]
+    arguments: tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -200,6 +229,15 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphReady:
+    """The graph is loaded: its attributes."""
+
+    takes_text: bool
+    kind: Literal["text", "tokens", "score"]
+    width: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class NotLoaded:
     """The model cannot be loaded."""
 
@@ -242,7 +280,8 @@ class TypeWanted:
 class Ended:
     """A call has ended: with a result, an error, or both where the text was cut.
 
-    The result of a `Call` is a `GenerationResult`, that of an `ErrandCall` the errand's.
+    The result of a `Call` is a `GenerationResult`, that of an `ErrandCall` the errand's, that of a
+    `GraphRun` an array, whose numbers a pickle holds as they are in memory.
     """
 
     id: int

@@ -4,6 +4,8 @@ It has three threads: one reads messages, one prepares calls (compiles types, en
 the main thread runs the model pass by pass (`scheduler`). The runtime holds the interpreter lock
 during a pass; the other threads run between passes, so a message is read within one pass.
 
+It runs the graph of an embedder more simply: see `_serve_graph`.
+
 The process ends when the pipe is closed, which also happens when the parent is killed.
 """
 
@@ -11,6 +13,8 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import itertools
+import math
 import os
 import pickle
 import queue
@@ -23,6 +27,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, BinaryIO, TypeVar, final
 
 from structgen import models
@@ -59,6 +64,9 @@ from .protocol import (
     Errand,
     ErrandCall,
     Frames,
+    GraphLoad,
+    GraphReady,
+    GraphRun,
     Load,
     LoweredType,
     NotLoaded,
@@ -129,6 +137,9 @@ class _Worker:
         """Load the model, then make outputs."""
         load = self._frames.read()
         if load is None:
+            return
+        if isinstance(load, GraphLoad):
+            _serve_graph(load, self._frames, self._tell)
             return
         try:
             self._model = _loaded(load, self._tell)
@@ -527,6 +538,68 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
     for name, path in load.adapters:
         model.load_adapter(path, name)
     return model
+
+
+def _serve_graph(load: GraphLoad, frames: Frames, tell: Callable[[object], None]) -> None:
+    """Run a graph for whoever is at the other end, until that is closed.
+
+    Runs are made in threads, side by side, while this one answers pings: the runtime lets it. So it
+    is a run that sees too many of them, of which one comes each second, that hangs.
+    """
+    from structgen.models.embedding import Graph  # late: others need none
+
+    try:
+        if load.most_bytes is not None:
+            _bound_memory(load.most_bytes)
+        graph = Graph(load.file, **load.options)
+    except Exception as error:
+        tell(NotLoaded(_portable(error, "The embedder cannot be loaded")))
+        return
+    begin("structgen-parent", _end_with_parent)
+    tell(GraphReady(graph.takes_text, graph.kind, graph.width))
+    most = math.inf if load.max_silence is None else load.max_silence
+    seen: dict[int, Iterator[int]] = {}  # of each run that is under way: counts pings
+
+    def run(call: GraphRun) -> None:
+        result, failed = None, None
+        try:
+            result = getattr(graph, call.method)(*call.arguments)
+        except Exception as error:
+            failed = _portable(error, "The texts cannot be embedded")
+        del seen[call.id]
+        tell(Ended(call.id, result, failed))
+
+    while (message := frames.read()) is not None:
+        if isinstance(message, GraphRun):
+            seen[message.id] = itertools.count(1)
+            begin("structgen-graph", partial(run, message))
+        elif isinstance(message, Ping):
+            if any(next(pings) > most for pings in [*seen.values()]):
+                print(
+                    f"A run of the graph takes more than {most:g} s (max_silence).", file=sys.stderr
+                )
+                sys.stderr.flush()
+                os._exit(1)
+            tell(message)
+
+
+def _end_with_parent() -> None:
+    """A child that the parent forked may hold the pipe open after its end."""
+    parent = os.getppid()
+    while os.name != "posix" or os.getppid() == parent:
+        time.sleep(_IDLE_SECONDS)
+    os._exit(0)
+
+
+def _bound_memory(most: int) -> None:
+    """Have no more bytes than these, where the system knows such a limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = most if hard < 0 else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def _portable(error: Exception, what: str) -> Exception:

@@ -136,6 +136,10 @@ def test_a_calibration_is_that_of_a_decider_here(model, worker, tmp_path):
     told = asyncio.run(better.decide("A day.", {"q": question}))["q"]
     assert told == Decider(model, calibrations=[there]).decide("A day.", {"q": question})["q"]
     assert told != plain
+    turned = Choice("Good or bad?", ["bad", "good"])
+    again = asyncio.run(better.decide("A day.", {"q": turned}))["q"]
+    assert again.probabilities == told.probabilities
+    assert again.labels == ("bad", "good")
 
 
 def test_the_ends(worker):

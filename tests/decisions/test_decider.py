@@ -361,7 +361,9 @@ class Cancelled:
 
 
 def begun(model, state, questions, settings):
-    return begin(model, state=state, questions=questions, settings=settings, is_bound=False)
+    return begin(
+        model, state=state, questions=questions, settings=settings, is_bound=False, orders={}
+    )
 
 
 def test_many_questions_are_taken_one_by_one(monkeypatch):

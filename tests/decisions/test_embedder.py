@@ -370,6 +370,45 @@ def test_labels_that_a_stranger_has_added_are_told(embedder, learned, tmp_path):
         Decider.load(file, embedder).decide("a cat", {"cat": CAT})
 
 
+def test_a_learned_choice_is_found_whatever_the_order_of_its_options(embedder, tmp_path):
+    """It was answered as if nothing had been learned."""
+    told = {"animal": "a living thing", "weather": None, "other": None}
+    examples = [(state, "animal" if is_cat else "weather") for state, is_cat in EXAMPLES]
+    examples += [(f"Money is kept in {place}.", "other") for place in [*PLACES, "the farm"]]
+    learned = Decider(embedder).fit(Choice("Of what?", told), examples)
+    options = dict(reversed(told.items()))
+    turned = Choice("Of what?", options)
+
+    def asked(decider, question):
+        answer = decider.decide("A dog is in the garden.", {"q": question})["q"]
+        return dict(zip(answer.labels, answer.label_probabilities, strict=True)), answer
+
+    expected, answer = asked(learned, Choice("Of what?", told))
+    found, other = asked(learned, turned)
+    assert found == expected
+    assert list(found) == list(options)
+    assert other.choice == answer.choice
+    assert expected != asked(Decider(embedder), turned)[0]
+    # An order of its own comes first, and what says something else of its options is another.
+    both = learned.fit(turned, [*examples, ("A cat.", "animal")])
+    assert asked(both, turned)[0] != expected
+    assert asked(both, Choice("Of what?", told))[0] == expected
+    for unlike in (Choice("Of what?", [*told]), Choice("What?", options)):
+        assert asked(learned, unlike)[0] == asked(Decider(embedder), unlike)[0]
+
+
+def test_the_order_of_levels_is_part_of_a_score(embedder):
+    levels = ["calm", "angry"]
+    examples = [
+        (f"{word} {place}", level)
+        for place in [*PLACES, "a farm"]
+        for word, level in (("Nice", "calm"), ("Damn", "angry"))
+    ]
+    learned = Decider(embedder).fit(Score("How?", levels), examples)
+    turned = {"q": Score("How?", levels[::-1])}
+    assert learned.decide("Damn.", turned)["q"] == Decider(embedder).decide("Damn.", turned)["q"]
+
+
 def test_a_file_that_is_none(embedder, tmp_path, monkeypatch):
     file = tmp_path / "cat.json"
     for text in ("", "[" * 100_000, "[]", "{}", "\xff"):

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import re
 import threading
 import warnings
 
@@ -34,6 +35,7 @@ from structgen.models.embedding.embedder import Embedder
 from structgen.models.embedding.pooling import finish, pool
 from structgen.runner.vectors import in_bounds
 
+POSITIONS = "max_position_embeddings"
 TEXTS = ["a b c", "d", "", "a b c d e f g", "b", "x y z", "e e e e e", "query: a"]
 
 
@@ -111,13 +113,14 @@ def tiny_embedder(tmp_path_factory) -> Embedder:
     return load_embedder(place)
 
 
-@given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 1000))
-def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
-    found = embedder.plan(lengths, budget)
+@given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 1000), st.integers(1, 100_000))
+def test_batches_hold_every_text_once_within_the_budget(lengths, budget, most):
+    found = embedder.plan(lengths, budget, lambda longest: most // longest**2)
     assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
     for batch in found:
         longest = max(lengths[i] for i in batch)
         assert len(batch) == 1 or len(batch) * max(longest, 1) <= budget
+        assert len(batch) == 1 or len(batch) * max(longest, 1) ** 2 <= most
     ends = [(lengths[batch[0]], lengths[batch[-1]]) for batch in found]
     assert all(a >= b for a, b in ends)
     assert all(ends[i][1] >= ends[i + 1][0] for i in range(len(ends) - 1))
@@ -139,7 +142,8 @@ def test_batches_are_the_cheapest_there_are(lengths, budget):
                 found[-1].append(length)
         if all(len(one) == 1 or len(one) * max(*one, 1) <= budget for one in found):
             costs.append(cost(found))
-    planned = [[lengths[i] for i in batch] for batch in embedder.plan(lengths, budget)]
+    found = embedder.plan(lengths, budget, lambda longest: len(lengths))
+    planned = [[lengths[i] for i in batch] for batch in found]
     assert cost(planned) == min(costs)
 
 
@@ -227,12 +231,21 @@ def test_max_length_is_what_is_asked_for_as_far_as_the_graph_goes(tmp_path):
 
 
 def test_a_text_has_a_bound_whatever_the_folder_says(tmp_path):
-    # Attention of 20,000 tokens held 19 GB.
+    # Attention of 20,000 tokens held 19 GB, and of 8,192 in 12 heads 6.5 GB.
+    small = {"hidden_size": 8, "intermediate_size": 8}
+    usual = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+    distil = {"dim": 768, "hidden_dim": 3072, "n_heads": 12}
+    many = {"num_attention_heads": 999_999, "hidden_size": 999_999, "intermediate_size": 999_999}
     place = tiny.folder(tmp_path)
     long = "a " * 9000
     for file, stated, most in (
-        ("config.json", {"max_position_embeddings": 100_000}, 8192),
-        ("sentence_bert_config.json", {"max_seq_length": 999_999}, 8192),
+        ("config.json", {POSITIONS: 100_000}, 2740),
+        ("config.json", {POSITIONS: 100_000, **usual}, 3188),
+        ("config.json", {POSITIONS: 100_000, **distil}, 3188),
+        ("config.json", {POSITIONS: 100_000, **many}, 10),
+        ("config.json", {POSITIONS: 512, **usual}, 512),
+        ("config.json", {POSITIONS: 9000, "n_head": 1, **small}, 8192),
+        ("sentence_bert_config.json", {"max_seq_length": 999_999}, 2740),
         ("tokenizer_config.json", {"model_max_length": int(1e30)}, 2048),
     ):
         (place / "sentence_bert_config.json").unlink(missing_ok=True)
@@ -240,11 +253,36 @@ def test_a_text_has_a_bound_whatever_the_folder_says(tmp_path):
         tiny.write(place / file, stated)
         embedder = load_embedder(place)
         assert embedder.result(long, on_truncation="ignore").n_tokens.tolist() == [most]
-        with pytest.raises(
-            PromptError, match=r"takes .* \(load_embedder\(max_length=\) allows more"
-        ):
+        more = " (load_embedder(max_length=) allows more)" if most != 512 else ""
+        with pytest.raises(PromptError, match=re.escape(f"takes {most:,}{more}.")):
             embedder.embed(long, on_truncation="error")
-        assert load_embedder(place, max_length=9002).result(long).n_cut.tolist() == [0]
+        if most != 512:
+            longer = load_embedder(place, max_length=min(9002, stated.get(POSITIONS, 9002)))
+            assert longer.result("a " * 8990).n_cut.tolist() == [0]
+
+
+def test_a_pass_takes_as_many_long_texts_as_memory_allows(tmp_path, monkeypatch):
+    place = tiny.folder(tmp_path)
+    (place / "sentence_bert_config.json").unlink()
+    ran = []
+    run = session.Graph.run
+
+    def counted(self, rows, *rest):
+        ran.append(len(rows))
+        return run(self, rows, *rest)
+
+    monkeypatch.setattr(session.Graph, "run", counted)
+    texts = ["a " * 700] * 12
+    for config, rows in (({"num_attention_heads": 64}, [3] * 4), ({"n_head": 1}, [12])):
+        ran.clear()
+        tiny.write(place / "config.json", config)
+        load_embedder(place).embed(texts, batch_tokens=100_000)
+        assert ran == rows
+    # Longer ones are the caller's own wish, one by one.
+    ran.clear()
+    tiny.write(place / "config.json", {"num_attention_heads": 64})
+    load_embedder(place, max_length=6000).embed(["a " * 4000] * 2, batch_tokens=100_000)
+    assert ran == [1, 1]
 
 
 def test_prompts_go_before_texts(tiny_embedder, tmp_path):

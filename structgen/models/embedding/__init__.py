@@ -18,10 +18,12 @@ from .embedder import (
     prompt_name_for,
 )
 from .pooling import finish, to_base64
+from .session import Graph
 
 __all__ = [
     "Embedder",
     "EmbeddingResult",
+    "Graph",
     "Pause",
     "Ranked",
     "checked_texts",

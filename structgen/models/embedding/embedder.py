@@ -33,9 +33,9 @@ from structgen.models.loading import remedied, remedy
 from structgen.models.progress import Progress, late
 from structgen.options import Flag, Whole, Word
 
-from .folder import Settings, read
+from .folder import NUMBERS, Settings, read
 from .pooling import POOLINGS, FloatArray, Pooling, check_pooling, finish, to_base64
-from .session import Graph
+from .session import AnyGraph, Graph
 from .tokens import TextTokenizer, tokenized
 
 if TYPE_CHECKING:
@@ -177,12 +177,13 @@ def windows(texts: Iterable[Text]) -> Iterator[list[Text]]:
         yield window
 
 
-def plan(lengths: Sequence[int], budget: int) -> list[list[int]]:
+def plan(lengths: Sequence[int], budget: int, most_rows: Callable[[int], int]) -> list[list[int]]:
     """Put texts into batches so that least is run: padding, and a run's own cost.
 
     Args:
         lengths: tokens of each text.
         budget: most tokens of a batch, padding included. A text that is longer runs alone.
+        most_rows: most texts of a batch, by the tokens of the longest.
 
     Returns:
         The indices of each batch, the longest texts first: what takes most memory comes at once.
@@ -196,7 +197,7 @@ def plan(lengths: Sequence[int], budget: int) -> list[list[int]]:
     least[0] = 0
     for first, i in enumerate(order):
         longest = max(lengths[i], 1)
-        most = min(max(budget // longest, 1), len(order) - first)
+        most = max(min(budget // longest, most_rows(longest), len(order) - first), 1)
         costs = least[first] + RUN_TOKENS + longest * np.arange(1, most + 1)
         reached = slice(first + 1, first + most + 1)
         better = costs < least[reached]
@@ -216,10 +217,11 @@ BATCH_TOKENS = 2048
 
 _CHARACTERS_A_TOKEN = 4  # roughly, for graphs that make tokens themselves
 
-# Most tokens of a text by default. Attention may hold heads x tokens x tokens numbers several times
-# over: about 0.5 GB at the first, and 19 GB and more at 20,000 tokens.
+# Most tokens of a text by default, beside what `Settings.longest` says of memory.
 _UNSTATED = 2_048  # where a folder names no length
 _LONGEST = 8_192  # whatever a folder says
+
+_KINDS = 5  # of numbers of which a pass holds so many at most, with what the runtime keeps free
 
 
 @final
@@ -239,7 +241,7 @@ class Embedder:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: AnyGraph,
         tokenizer: TextTokenizer | None,
         settings: Settings,
         *,
@@ -554,7 +556,7 @@ class Embedder:
                 lengths += sizes
                 cut += [one.n_cut for one in tokens]
             vectors: FloatArray | None = None
-            for batch in plan(sizes, budget):
+            for batch in plan(sizes, budget, lambda size: NUMBERS // self._settings.numbers(size)):
                 if n_done:
                     yield
                 if tokens is None:
@@ -610,8 +612,13 @@ def load(
     providers: Sequence[str] | None = None,
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
+    open_graph: Callable[[Path, Mapping[str, Any], int], AnyGraph] | None = None,
 ) -> Embedder:
-    """Load an embedder's folder, or its ONNX file; see `structgen.load_embedder`."""
+    """Load an embedder's folder, or its ONNX file; see `structgen.load_embedder`.
+
+    ``open_graph`` opens the graph somewhere else, given its file, the options of a `Graph` and how
+    many bytes two runs side by side may take.
+    """
     wanted = None if pooling is None else check_pooling(pooling)
     if cache.is_language_model(place):
         raise ModelNotFound(
@@ -622,13 +629,19 @@ def load(
     lacking = damage.of_graph(settings.graph)
     if lacking:
         raise ModelError(remedied(settings.folder, lacking))
-    graph = Graph(
-        settings.graph,
-        wants_tokens=wanted is not None,
-        providers=providers,
-        session_options=session_options,
-        threads=threads,
-    )
+    most = _most(settings, max_length)
+    options: dict[str, Any] = {
+        "wants_tokens": wanted is not None,
+        "providers": providers,
+        "session_options": session_options,
+        "threads": threads,
+    }
+    graph: AnyGraph
+    if open_graph is None:
+        graph = Graph(settings.graph, **options)
+    else:
+        n_bytes = 2 * _KINDS * 4 * max(settings.numbers(most), NUMBERS)
+        graph = open_graph(settings.graph, options, n_bytes)
     if wanted is not None and graph.kind != "tokens":
         raise OptionError(
             f"pooling={pooling!r}: {settings.graph} gives no vector a token that could be pooled."
@@ -644,7 +657,6 @@ def load(
             f"{settings.folder} has no tokenizer.json, and {settings.graph.name} takes token ids. "
             "Copy it from the model's source."
         )
-    most = _most(settings, max_length)
     return Embedder(
         graph,
         TextTokenizer(settings.tokenizer, most),
@@ -656,7 +668,7 @@ def load(
 
 def _most(settings: Settings, max_length: int | None) -> int:
     if max_length is None:
-        return min(settings.max_length or _UNSTATED, _LONGEST)
+        return min(settings.max_length or _UNSTATED, settings.longest, _LONGEST)
     Whole(1)("max_length", max_length)
     if settings.positions is not None and max_length > settings.positions:
         raise OptionError(

@@ -7,7 +7,8 @@ or in ``onnx/``. All of them are optional. Knows no runtime.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +25,14 @@ _UNLIMITED = 1_000_000
 """Tokenizers write a number far above this where there is no bound."""
 
 _LONGEST_PROMPT = 100_000
+
+# What configurations call it, and what a large embedder has.
+_HEADS = ("num_attention_heads", "n_heads", "n_head"), 16
+_HIDDEN = ("hidden_size", "dim", "n_embd"), 1024
+_INNER = ("intermediate_size", "hidden_dim", "n_inner"), 4096
+
+NUMBERS = 1 << 27
+"""Most numbers that a pass may hold of one kind: it takes some 1.2 GB, of two to three kinds."""
 
 # Their positions begin behind the padding token's id.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
@@ -49,6 +58,8 @@ class Settings:
         default_prompt: the name of the prompt for texts without a kind, or None.
         lacks: the pooling's configuration, if ``modules.json`` names it and it is missing.
         others: modules after the pooling that change the vector, such as ``Dense``.
+        heads: of attention.
+        width: numbers of a token's vectors, inside and between layers.
     """
 
     folder: Path
@@ -62,6 +73,19 @@ class Settings:
     default_prompt: str | None
     lacks: Path | None
     others: tuple[str, ...]
+    heads: int
+    width: int
+
+    def numbers(self, n_tokens: int) -> int:
+        """About how many numbers a pass over a text holds of one kind: attention has one for each
+        head and pair of tokens."""
+        return (self.heads * n_tokens + self.width) * n_tokens
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text of which a pass holds no more than `NUMBERS`."""
+        root = math.isqrt(self.width**2 + 4 * self.heads * NUMBERS)
+        return (root - self.width) // (2 * self.heads)
 
 
 def read(place: Path) -> Settings:
@@ -83,7 +107,8 @@ def read(place: Path) -> Settings:
     own = _json(own_file)
     bert = _json(folder / "sentence_bert_config.json")
     tokenizer_config = _json(folder / "tokenizer_config.json")
-    positions = _positions(_json(folder / "config.json"))
+    config = _json(folder / "config.json")
+    positions = _positions(config)
     lengths = [_length(tokenizer_config.get("model_max_length")), positions]
     known = [length for length in lengths if length is not None]
     tokenizer = folder / "tokenizer.json"
@@ -108,6 +133,8 @@ def read(place: Path) -> Settings:
         others=tuple(
             kind for kind, _ in modules if kind not in ("Transformer", "Pooling", "Normalize")
         ),
+        heads=_size(config, *_HEADS),
+        width=_size(config, *_HIDDEN) + _size(config, *_INNER),
     )
 
 
@@ -206,6 +233,11 @@ def _positions(config: Mapping[str, Any]) -> int | None:
         padding = config.get("pad_token_id")
         positions -= (padding if isinstance(padding, int) and padding else 1) + 1
     return positions
+
+
+def _size(config: Mapping[str, Any], names: Sequence[str], usual: int) -> int:
+    """What a configuration says under one of some names; what is usual where it does not."""
+    return next((size for name in names if (size := _length(config.get(name)))), usual)
 
 
 def _length(value: object) -> int | None:

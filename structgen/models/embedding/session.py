@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -178,6 +178,28 @@ _PAST = "past_key_values."
 
 Kind = Literal["text", "tokens", "score"]
 """What the output that is used holds: a vector a text, a vector a token, or a score a pair."""
+
+
+class AnyGraph(Protocol):
+    """A `Graph`, here or in another process."""
+
+    @property
+    def takes_text(self) -> bool:
+        """As of `Graph`."""
+
+    @property
+    def kind(self) -> Kind:
+        """As of `Graph`."""
+
+    @property
+    def width(self) -> int | None:
+        """As of `Graph`."""
+
+    def run(self, rows: Sequence[Tokens], pooling: Pooling, n_skipped: int = 0) -> FloatArray:
+        """As of `Graph`."""
+
+    def run_texts(self, texts: Sequence[str]) -> FloatArray:
+        """As of `Graph`."""
 
 
 @final
