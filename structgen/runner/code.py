@@ -320,7 +320,8 @@ class _Run:
             open(reads, "rb") as pipe,
             open(told, "wb") as tells,
         ):
-            source.write(code.encode(errors="replace"))
+            # With its mark, so that a comment cannot choose an encoding in which comments are code.
+            source.write(code.encode("utf-8-sig", errors="replace"))
             source.seek(0)
             with self._lock:
                 if self.is_unwanted:

@@ -85,6 +85,17 @@ def test_code_that_hides_from_who_approves_it_does_not_run(here: CodeSession, hi
     assert here.files == []
 
 
+@pytest.mark.parametrize(
+    ("encoding", "hides"), [("utf-7", "+AAo-print(1)"), ("unicode_escape", r"\nprint(1)")]
+)
+def test_a_comment_cannot_make_code_of_comments(
+    here: CodeSession, encoding: str, hides: str
+) -> None:
+    """Whoever approved it has read two comments."""
+    assert "SyntaxError" in told(here, f"# coding: {encoding}\n# {hides}")
+    assert told(here, "# coding: utf-8\nprint('é')") == "é"
+
+
 def test_it_sees_no_secrets(here: CodeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     seen = told(
