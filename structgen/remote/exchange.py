@@ -151,7 +151,7 @@ def _content(value: Any) -> tuple[str, str]:
     texts: dict[str, str] = {"text": "", "thinking": ""}
     for one in value:
         kind = _get(one, "type")
-        if kind not in texts:
+        if not isinstance(kind, str) or kind not in texts:
             _not_understood(one)
         inner = _get(one, kind)
         texts[kind] += _content(inner)[0]
@@ -208,13 +208,13 @@ def _scored(one: Any) -> tuple[bytes, float]:
     """A token and its log probability."""
     logprob, data, token = _get(one, "logprob"), _get(one, "bytes"), _get(one, "token")
     is_known = isinstance(logprob, (int, float)) and not isinstance(logprob, bool)
-    if not is_known or not isinstance(token, str):
+    if not is_known or not isinstance(token, str) or not isinstance(data, (list, type(None))):
         _not_understood(one)
     try:
         written = token.encode("utf-8", "surrogatepass") if data is None else bytes(data)
-    except (TypeError, ValueError):
+        return written, float(logprob)
+    except (TypeError, ValueError, OverflowError):
         _not_understood(one)
-    return written, float(logprob)
 
 
 def _get(holder: Any, name: str) -> Any:
@@ -237,6 +237,7 @@ def _not_understood(found: Any) -> NoReturn:
 _SHOWN = 500
 _LEAST = 64  # characters that each piece, call and score counts as, which may all be empty
 _MOST_CHARACTERS = 64 << 20  # of one reply; a server may pass over max_tokens
+_MOST_CALLS = 10_000  # of one reply, each of which is written out several times
 _FAILED = frozenset(("abort", "aborted", "cancelled", "error", "timeout"))
 """Why servers end an answer that is none. OpenAI has no word for it."""
 
@@ -490,6 +491,8 @@ class Exchange:
             name.append(call.name)
             arguments.append(call.arguments)
             reply.n_characters += len(call.name) + len(call.arguments)
+            if len(reply.calls) > _MOST_CALLS:
+                raise RemoteError(f"The server made more than {_MOST_CALLS:,} calls.")
         reply.n_characters += _LEAST * (1 + len(said.calls) + len(said.logprobs))
         reply.n_characters += len(said.content) + len(said.reasoning) + len(said.refusal)
         if reply.n_characters > _MOST_CHARACTERS:

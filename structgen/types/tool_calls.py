@@ -203,12 +203,12 @@ class ToolSyntax:
     def written(self, calls: Iterable[tuple[str, str]]) -> str:
         """Calls as they are written, of names and arguments in JSON; where there is no way to write
         several at once, one after the other."""
-        text = ""
+        parts = []
         for number, (name, arguments) in enumerate(calls):
-            before = None if not text else (self.again or self.after + self.before)
-            text += self.opening(name, before).replace(INDEX, str(number))
-            text += self._arguments(arguments)
-        return text + self.after if text else ""
+            before = (self.again or self.after + self.before) if number else None
+            parts.append(self.opening(name, before).replace(INDEX, str(number)))
+            parts.append(self._arguments(arguments))
+        return "".join([*parts, self.after]) if parts else ""
 
     def _arguments(self, text: str) -> str:
         if self.parameters is None:

@@ -37,6 +37,11 @@ def message(**said: Any) -> dict[str, Any]:
     return {"id": "1", "created": 1, "model": "m", "choices": [choice]}
 
 
+def _scored(**about: Any) -> dict[str, Any]:
+    scored = {"content": [{"token": "x", "logprob": -1.0, **about}]}
+    return {"choices": [{**message(content=ANN)["choices"][0], "logprobs": scored}]}
+
+
 BROKEN: dict[str, Any] = {
     "no JSON": b'{"a": ',
     "a list": b"[1, 2]",
@@ -59,6 +64,9 @@ BROKEN: dict[str, Any] = {
         **message(content=ANN),
         "choices": [{**message(content=ANN)["choices"][0], "logprobs": {"content": [{}]}}],
     },
+    "bytes that are a size": _scored(bytes=10**12),
+    "a score too large": _scored(logprob=10**400),
+    "a part of no kind": message(content=[{"type": [], "text": ANN}]),
 }
 
 
@@ -309,6 +317,14 @@ def test_pieces_without_text_have_an_end(remote: Any, monkeypatch: pytest.Monkey
         list(
             Generator(remote(Reply(raw=json.dumps(message(tool_calls=calls)).encode()))).stream("?")
         )
+
+
+def test_many_calls_are_not_written_out(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million of them fit, and held an event loop for seconds."""
+    monkeypatch.setattr(exchange, "_MOST_CALLS", 10)
+    calls = [{"index": n, "function": {}} for n in range(11)]
+    with pytest.raises(RemoteError, match="more than 10 calls"):
+        Generator(remote(Reply(raw=json.dumps(message(tool_calls=calls)).encode())))("?")
 
 
 @pytest.mark.parametrize("drips_head", [False, True])
