@@ -12,6 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
+from structgen.errors import ModelError
 from structgen.models.base import Allowed, Model
 from structgen.sampling import (
     Logits,
@@ -161,6 +162,7 @@ class Chooser:
 
         Raises:
             OptionError: the user's processor returned something else than scores.
+            ModelError: there are no scores to choose by.
         """
         progress = self._progress
         self._has_refused = False
@@ -187,9 +189,15 @@ class Chooser:
             if wanted is None:
                 wanted = token if free is None else self._wanted(free)
             while not progress.accepts(token):
+                is_likely = bool(logits[0, token] > -np.inf)  # else it would be chosen for ever
                 logits[0, token] = -np.inf
                 if progress.trial is not None and logits[0].max() == -np.inf:
                     return False
+                if not is_likely:
+                    raise ModelError(
+                        "No token can be chosen: the model's scores of all that may come are NaN "
+                        "or minus infinity. It is damaged; or processor= made them so."
+                    )
                 token = self._sample(self._weighed(logits[0]))
         if wanted is not None and wanted != token:
             progress.shortened.note(progress.tokens.output_ids, wanted, token, forced)

@@ -101,6 +101,8 @@ class Sampler:
             logits = near_the_greatest(logits, self._top_n_sigma)
         if self._top_k:
             tokens = top(logits, self._top_k)
+            if not len(tokens):  # scores that are NaN
+                return int(logits.argmax())
             scores = logits[tokens].astype(np.float64)
             if self._top_p < 1:
                 weights = self._weights(scores)

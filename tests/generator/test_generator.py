@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -11,11 +12,12 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, Person, encode
+from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, FakeSequence, Person, encode
 
 import structgen
 from structgen import Choice, Generator, Regex
 from structgen.decoding import chat
+from structgen.decoding.progress import Progress
 from structgen.models import genai
 from structgen.models.base import LoadOptions
 from structgen.sampling.processors import TokenMask, min_length, no_repeat_ngram
@@ -459,6 +461,27 @@ def test_min_length_yields_to_the_output_type():
     # Nothing but the end is left after "bad": it ends, and "bad" is all there is.
     assert Generator(FakeModel("bad"), Choice(["good", "bad"]))("x", min_length=50) == "bad"
     assert Generator(FakeModel("b"), Regex("b{30}"))("x", no_repeat_ngram_size=2) == "b" * 30
+
+
+@pytest.mark.parametrize("score", [np.nan, -np.inf])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_token_is_not_chosen_for_ever(score, temperature, monkeypatch):
+    """It was, and refused each time, in the process of all calls."""
+    accepts, asked = Progress.accepts, itertools.count()
+
+    def counted(progress, token):
+        assert next(asked) < 10_000
+        return accepts(progress, token)
+
+    monkeypatch.setattr(Progress, "accepts", counted)
+    model = FakeModel()
+    for is_some in (False, True):
+        scores = np.full((1, SIZE), score, np.float32)
+        scores[0, ::2] = score if not is_some else -np.inf
+        monkeypatch.setattr(FakeSequence, "_scores", lambda *at, scores=scores: scores.copy())
+        for output_type in (Regex("(ab|cd){3}"), Person):
+            with contextlib.suppress(structgen.ModelError):
+                Generator(model, output_type)("x", temperature=temperature, max_new_tokens=60)
 
 
 def test_a_models_own_penalties_are_kept():

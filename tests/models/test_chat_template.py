@@ -36,6 +36,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.convert(write(place / "tiny.gguf"), place / "tiny")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("repetition_penalty", 0), ("no_repeat_ngram_size", -1), ("top_k", -1)]
+)
+def test_search_settings_that_are_none_are_told(
+    folder: Path, tmp_path: Path, name: str, value: int
+) -> None:
+    """The first held the process for ever; the others were bare errors of each call."""
+    place = tmp_path / "model"
+    shutil.copytree(folder, place)
+    config = json.loads((place / "genai_config.json").read_text())
+    config["search"] |= {"temperature": 1e-6, "top_p": 0.0}  # as some folders have them
+    (place / "genai_config.json").write_text(json.dumps(config))
+    structgen.load(place)
+    config["search"][name] = value
+    (place / "genai_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=f"search settings: {name}={value} is out of range"):
+        structgen.load(place)
+
+
 def test_it_is_used_and_calls_are_as_it_shows(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "chat.jinja"
     file.write_text(TEMPLATE, encoding="utf-8")

@@ -22,7 +22,7 @@ from structgen.errors import ModelError, OptionError
 from structgen.models import damage, trial
 from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
-from structgen.options import Whole
+from structgen.options import OPTIONS, Whole
 from structgen.vocabulary import Vocabulary
 
 from . import runtime
@@ -132,6 +132,7 @@ def load(
             f"ONNX Runtime GenAI cannot load {folder}: {in_short(error)}.{hint}"
         ) from error
     _check_device(og_model, folder, names, cache_dtype)
+    _check_defaults(folder, search_defaults)
     return kind(
         og_model,
         og_tokenizer,
@@ -400,6 +401,28 @@ def _search_defaults(og_model: og.Model, config: Mapping[str, Any] | None) -> Ma
     if hasattr(params, "get_search_options"):  # the runtime has it since 0.12
         return dict(params.get_search_options())
     return {} if config is None else dict(config.get("search", {}))
+
+
+def _check_defaults(folder: Path, defaults: Mapping[str, Any]) -> None:
+    """Raise where a folder's search settings are none: calls take them over, and choose by them.
+
+    Raises:
+        ModelError: so it is.
+    """
+    for name, option in OPTIONS.items():
+        value = defaults.get(name)
+        if not option.is_setting or option.kind is None or value is None:
+            continue
+        # Such as others write for "likeliest", and harmless.
+        if (name == "temperature" and 0 <= value < 1) or (name == "top_p" and value == 0):
+            continue
+        try:
+            option.read(name, option.kind(value))
+        except (OptionError, TypeError, ValueError, OverflowError) as error:
+            raise ModelError(
+                f"{folder / 'genai_config.json'} cannot be followed, in its search settings: "
+                f"{error} Correct it there."
+            ) from error
 
 
 def _probe_context_length(og_model: og.Model) -> int:
