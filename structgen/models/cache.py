@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from structgen.errors import DownloadError, ModelError, ModelNotFound
+from structgen.errors import DownloadError, ModelError, ModelNotFound, printable
 from structgen.storage.user_folder import distrust, document, inside, make, root
 
 from .catalogue import File, cache_name
@@ -70,11 +70,12 @@ def read_record(folder: Path) -> Record | None:
     try:
         found = document(folder / RECORD)
         files = {
-            path: File(path, int(size), str(digest))
+            path: File(path, int(size), printable(str(digest)))
             for path, (size, digest) in found["files"].items()
             if inside(folder, path)  # else all of it is not understood
         }
-        return Record(str(found["source"]), str(found["commit"]), files)
+        source, commit = (printable(str(found[name])) for name in ("source", "commit"))
+        return Record(source, commit, files)
     except (
         OSError,
         ArithmeticError,

@@ -46,9 +46,9 @@ def in_short(error: Exception) -> str:
 
 @contextmanager
 def panics_told(file: Path, kind: type[ModelError] = ModelError) -> Iterator[None]:
-    """Explain a panic of ``tokenizers`` on a file with false contents.
+    """Explain a panic or an error of ``tokenizers`` on a file with false contents.
 
-    That is no `Exception`, and would end more than the call.
+    A panic is no `Exception`, and would end more than the call.
 
     Raises:
         ModelError: so it has ended; of the kind that is named.
@@ -56,7 +56,7 @@ def panics_told(file: Path, kind: type[ModelError] = ModelError) -> Iterator[Non
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise kind(f"{file} does not work: {printable(str(error))}.") from error
 

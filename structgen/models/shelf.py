@@ -249,8 +249,8 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
         name=name,
         task="embed" if is_embedder else "generate",
         size=bytes_under(folder),
-        context=context if isinstance(context, int) else None,
-        vocabulary=vocabulary if isinstance(vocabulary, int) else None,
+        context=_count(context),
+        vocabulary=_count(vocabulary),
         source=record.source if record is not None else "",
         notes="not in the catalogue: what its folder says",
         folder=folder,
@@ -269,6 +269,10 @@ def _of_repository(name: str) -> ModelInfo:
         notes="not in the catalogue: the hub's list of its files",
         commit=commit,
     )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -75,6 +75,9 @@ def distrust(folder: Path, top: Path | None = None) -> str | None:
     return None
 
 
+_LONGEST_PATH, _LONGEST_NAME = 1_000, 255  # bytes; beyond, systems raise errors of their own
+
+
 def inside(folder: Path, name: object) -> Path:
     """The file in ``folder`` that a name means which a file or a server gave.
 
@@ -86,7 +89,10 @@ def inside(folder: Path, name: object) -> Path:
         ValueError: it is no such path; the message says why.
     """
     if not isinstance(name, str) or not name.isprintable():
-        raise ValueError(f"{name!r} is not a path of a file")
+        raise ValueError(f"{str(name)[:_LONGEST_NAME]!r} is not a path of a file")
+    written = name.encode()
+    if len(written) > _LONGEST_PATH or max(map(len, written.split(b"/"))) > _LONGEST_NAME:
+        raise ValueError(f"{name[:_LONGEST_NAME]!r}… is too long for a path of a file")
     ways = (PurePosixPath(name), PureWindowsPath(name))
     if any(path.anchor or ".." in path.parts or not path.parts for path in ways):
         raise ValueError(f"{name!r} is not a path inside the folder")
@@ -118,7 +124,11 @@ def contents(file: Path) -> bytes:
     return file.read_bytes()
 
 
-_MOST_VALUES = 1_000_000
+MOST_VALUES = 1_000_000
+"""Most values of JSON that describes a model; a byte or two of it would take 60 of memory."""
+
+MOST_OF_TOKENIZER = 10_000_000
+"""As many of a ``tokenizer.json``; the largest have some two million."""
 
 
 def n_values(data: str | bytes) -> int:
@@ -127,16 +137,16 @@ def n_values(data: str | bytes) -> int:
     return sum(map(data.count, marks))
 
 
-def document(file: Path, **how: Any) -> Any:
-    """The JSON in such a file, read as ``json.loads`` is told; a tokenizer's may have more values.
+def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
+    """The JSON in such a file, of at most so many values, read as ``json.loads`` is told.
 
     Raises:
-        OSError: as `contents`, or it has too many values: a byte or two would take 60 of memory.
+        OSError: as `contents`, or it has too many values.
         ValueError, RecursionError: it is no JSON.
     """
     data = contents(file)
-    if n_values(data) > _MOST_VALUES:
-        raise OSError(errno.EFBIG, f"it has more than {_MOST_VALUES:,} values", str(file))
+    if n_values(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} values", str(file))
     return json.loads(data, **how)
 
 

@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import VocabularyError
-from structgen.storage.user_folder import contents
+from structgen.storage.user_folder import MOST_OF_TOKENIZER, contents
 
 MAX_SIZE = 1 << 21
 """Most ids of a vocabulary. A file with larger ids is taken for malformed: the id → bytes table
@@ -55,7 +55,6 @@ would fill the memory."""
 _MOST_TOKENS = 2_000_000
 """The largest vocabularies have 0.9 million; more would be read for minutes."""
 
-_MOST_VALUES = 10_000_000  # of a file
 _MOST_CHARACTERS = 1 << 27  # of all tokens together, behind each step of a decoder
 _LONGEST_CONTENT = 64  # that such a step may put where something else was
 _MOST_STEPS = 32
@@ -464,7 +463,7 @@ def _read_json_beside(file: Path) -> dict[str, Any]:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         text = contents(file)
-        is_small = text.count(b",") <= _MOST_VALUES
+        is_small = text.count(b",") <= MOST_OF_TOKENIZER
         document = json.loads(text) if is_small else None
     except FileNotFoundError:
         _fail(file, "there is no such file", "Pass a tokenizer.json, or the folder that holds one.")
@@ -473,7 +472,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         _fail(file, f"it is not JSON ({error})", "Fetch the file again.")
     if not is_small:
-        _fail(file, f"it has more than {_MOST_VALUES:,} values", _ELSE)
+        _fail(file, f"it has more than {MOST_OF_TOKENIZER:,} values", _ELSE)
     if not isinstance(document, dict):
         _fail(file, "it is not a JSON object", "Fetch the file again.")
     return document

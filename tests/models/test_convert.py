@@ -390,6 +390,11 @@ def test_a_lying_file(change, says, tmp_path):
     assert re.search(says, refused(file, tmp_path))
 
 
+def test_a_context_of_one_token_is_too_short(tmp_path):
+    file = tiny_gguf.write(tmp_path / "tiny.gguf", metadata={"context_length": 1})
+    assert "a context of 1 tokens, too few" in refused(file, tmp_path)
+
+
 def test_tables_of_positions_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(decoder, "_LARGEST_TABLE", tiny_gguf.CONTEXT * tiny_gguf.HEAD - 1)
     file = tiny_gguf.write(tmp_path / "tiny.gguf")

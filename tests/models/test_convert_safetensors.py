@@ -228,6 +228,7 @@ def of_shape(shape: str) -> bytes:
     return b'{"x": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 0]}}' % shape.encode()
 
 
+MANY = b'{"x": [%s0]}' % (b"[]," * 500_001)
 TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
 
 
@@ -245,7 +246,9 @@ TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
         ("model.safetensors", with_header(of_shape("1e999")), "damaged or truncated"),
         ("model.safetensors", with_header(of_shape("-1, -1")), "damaged or truncated"),
         ("model.safetensors", with_header(of_shape(f"0, {10**30}")), "damaged or truncated"),
-        ("model.safetensors", with_header(of_shape("2," * 10**6 + "2")), "shape of no file"),
+        ("model.safetensors", with_header(of_shape("2," * 10**5 + "2")), "shape of no file"),
+        ("model.safetensors", with_header(MANY), "more than 1,000,000 values"),  # took 2.3 GB
+        ("config.json", MANY, "more than 1,000,000 values"),  # 3 GB
         (
             "model.safetensors",
             with_header(b'{"x": {%s}, "y": {%s}, "z": {%s}}' % (TWICE, TWICE, TWICE)) + bytes(16),
@@ -270,6 +273,15 @@ def test_damage(file, data, message, tmp_path):
     with pytest.raises(ConversionError, match=message):
         models.convert(folder, tmp_path / "out", silent)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_of_more_tokens_than_weights(tmp_path):
+    folder, _ = folder_of(tmp_path)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["e"] = 10**7
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ConversionError, match="more tokens than its weights"):
+        models.convert(folder, tmp_path / "out", silent)
 
 
 def test_a_tokenizer_without_end_ends_the_conversion_alone(tmp_path):

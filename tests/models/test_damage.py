@@ -233,6 +233,15 @@ def test_pipes_are_not_waited_for(folder, name):
     assert models.info(str(folder)).commit == ""
 
 
+def test_what_a_folder_says_of_itself_can_be_printed(folder):
+    (folder / ".structgen.json").write_text(
+        '{"source": "\\ud800", "commit": "\\u001b", "files": {}}'
+    )
+    (folder / "genai_config.json").write_text(f'{{"model": {{"context_length": {10**400}}}}}')
+    said = models.info(str(folder))
+    assert (said.source, said.commit, said.context) == (r"\ud800", r"\x1b", None)
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"files": {"a": [1e999, ""]}}'])
 def test_a_record_that_cannot_be_understood_is_none(folder, text):
     (folder / ".structgen.json").write_text(text)

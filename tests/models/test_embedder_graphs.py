@@ -685,7 +685,8 @@ def test_what_cannot_be_pooled_is_refused(tmp_path):
     ):
         load_embedder(place)
     assert load_embedder(place, pooling="last").pooling == "last"
-    for wrong in ([{"no": "type"}], 3, [{"type": "a.Pooling", "path": "../pool"}]):
+    paths = ("../pool", "x" * 256, "x/" * 3_000)
+    for wrong in ([{"no": "type"}], 3, *([{"type": "a.Pooling", "path": one}] for one in paths)):
         tiny.write(place / "modules.json", wrong)
         with pytest.raises(ModelError, match=r"modules\.json cannot be understood"):
             load_embedder(place)
@@ -713,13 +714,15 @@ def test_the_runtimes_errors_are_ours(tmp_path):
         load_embedder(place).embed("a")
 
 
-@pytest.mark.parametrize("part", ["post_processor", "normalizer"])
+@pytest.mark.parametrize("part", ["post_processor", "normalizer", "model"])
 def test_a_tokenizer_that_panics_is_told(tmp_path, part, capfd):
-    """What the library raises then is no `Exception`, and would end a server's task."""
+    """Its errors are no `Exception`, and would end a server's task, or bare ones."""
     place = tiny.folder(tmp_path)
     document = json.loads((place / "tokenizer.json").read_text())
     if part == "normalizer":  # a regular expression that goes back too often
         document[part] = {"type": "Replace", "pattern": {"Regex": "(a|a|aa)+$"}, "content": ""}
+    elif part == "model":
+        document[part]["unk_token"] = "none"
     else:
         document[part]["special_tokens"] = {}
     (place / "tokenizer.json").write_text(json.dumps(document))

@@ -686,7 +686,10 @@ def test_malformed_files(content: Any, message: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("bound", "message"),
-    [("_MOST_TOKENS", "it has 4 tokens, and may have 2"), ("_MOST_VALUES", "more than 2 values")],
+    [
+        ("_MOST_TOKENS", "it has 4 tokens, and may have 2"),
+        ("MOST_OF_TOKENIZER", "more than 2 values"),
+    ],
 )
 def test_vocabularies_that_would_be_read_for_minutes(
     bound: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

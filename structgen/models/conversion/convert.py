@@ -369,7 +369,14 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
     longest = checkpoint.shape.context_length
     sequences = [tokenizer.encode(text).ids[:longest] for text in texts(knows)]
     # Of a very short text nothing is left once the first token is set aside.
-    return [ids for ids in sequences if len(ids) > 1]
+    sequences = [ids for ids in sequences if len(ids) > 1]
+    if any(max(ids) >= checkpoint.shape.vocab_size for ids in sequences):
+        raise ConversionError(f"{checkpoint.path} has a tokenizer of more tokens than its weights.")
+    if not sequences:
+        raise ConversionError(
+            f"{checkpoint.path} has a context of {longest} tokens, too few to use."
+        )
+    return sequences
 
 
 def _stacked(weights: LayerWeights) -> FloatArray | None:

@@ -7,7 +7,6 @@ the model.
 from __future__ import annotations
 
 import io
-import json
 import re
 import struct
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from structgen.errors import ConversionError
 
 from .decoder import FloatArray
-from .hugging_face import read_file
+from .hugging_face import read_file, read_json
 
 _START = struct.pack("<IH12s", 6, 12, b"WhisperSpec\0")  # version, kind of model
 _KINDS = ("<f4", "<i1", "<i2", "<i4", "<f2")
@@ -66,7 +65,7 @@ class CTranslate2Folder:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         self._tensors = found = _read(read_file(folder / "model.bin"))
-        added = json.loads(read_file(folder / "tokenizer.json"))["added_tokens"]
+        added = read_json(folder / "tokenizer.json")["added_tokens"]
         (end,) = (one["id"] for one in added if one["content"] == "<|endoftext|>")
         self.config: dict[str, Any] = {
             "vocab_size": len(found["decoder/embeddings/weight"]),

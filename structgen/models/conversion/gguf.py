@@ -78,7 +78,7 @@ class _Header:
         return self.take(self.number("Q"))
 
     def value(self, kind: int) -> Any:
-        """A number, the bytes of a string, an array of numbers, or a list of such values."""
+        """A number, the bytes of a string, an array of numbers, or a list of strings."""
         if kind == _STRING:
             return self.string()
         if kind in _NUMBERS:
@@ -86,8 +86,10 @@ class _Header:
         if kind != _ARRAY:
             raise ValueError(f"a value is of the unknown type {kind}")
         inner, count = self.number("I"), self.number("Q")
+        if inner == _STRING:
+            return [self.string() for _ in range(count)]  # each takes bytes, so that it ends
         if inner not in _NUMBERS:
-            return [self.value(inner) for _ in range(count)]  # each takes bytes, so that it ends
+            raise ValueError(f"an array is of values of the unknown type {inner}")
         kind_of_number = np.dtype(f"<{_NUMBERS[inner]}")
         return np.frombuffer(self.take(kind_of_number.itemsize * count), kind_of_number)
 

@@ -11,14 +11,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from structgen.errors import ConversionError
-from structgen.storage.user_folder import contents, document, inside
+from structgen.storage.user_folder import (
+    MOST_OF_TOKENIZER,
+    MOST_VALUES,
+    contents,
+    document,
+    inside,
+    n_values,
+)
 
 from .decoder import (
     FAMILIES,
@@ -36,6 +44,8 @@ from .decoder import (
     numbers,
 )
 from .gguf import END_TEXTS
+
+T = TypeVar("T")
 
 _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _LONGEST_HEADER = 100 << 20  # what the format's own reader takes
@@ -95,7 +105,10 @@ class SafetensorsFolder(Tensors[_Place]):
                 length = int.from_bytes(data.read(8), "little")
                 if not 2 <= length <= min(size - 8, _LONGEST_HEADER):
                     raise ValueError(f"its header would have {length} bytes")
-                header: dict[str, Any] = json.loads(data.read(length))
+                text = data.read(length)
+            if n_values(text) > MOST_VALUES:
+                raise ValueError(f"its header has more than {MOST_VALUES:,} values")
+            header: dict[str, Any] = json.loads(text)
             left = size - 8 - length
             for name, about in header.items():
                 if name != "__metadata__":
@@ -374,12 +387,10 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
     """
     if default is not None and not path.is_file():
         return default
-    try:
-        value = json.loads(read_file(path))
-        if not isinstance(value, dict):
-            raise ValueError("it is not an object")
-    except (ValueError, RecursionError) as error:
-        raise ConversionError(f"{path} cannot be understood: {error}.") from error
+    most = MOST_OF_TOKENIZER if path.name == "tokenizer.json" else MOST_VALUES
+    value = _read(path, lambda: document(path, most))
+    if not isinstance(value, dict):
+        raise ConversionError(f"{path} cannot be understood: it is not an object.")
     return value
 
 
@@ -389,13 +400,17 @@ def read_file(path: Path) -> bytes:
     Raises:
         ConversionError: it is missing, or cannot be read.
     """
+    return _read(path, lambda: contents(path))
+
+
+def _read(path: Path, how: Callable[[], T]) -> T:
     try:
-        return contents(path)
+        return how()
     except FileNotFoundError as error:
         raise ConversionError(
             f"{path} is missing, which is needed. Fetch the whole folder."
         ) from error
-    except OSError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConversionError(f"{path} cannot be understood: {error}.") from error
 
 
