@@ -24,7 +24,7 @@ from structgen.errors import (
     Unsatisfiable,
     UnsupportedFeature,
 )
-from structgen.grammar import ir, json_schema
+from structgen.grammar import ir, json_schema, reading
 from structgen.grammar.json_schema import child_path
 
 from .cfg.embedded_terminals import MAX_NAMED, NamedTokenLeaf, within_limits
@@ -248,7 +248,8 @@ def build(
     machine: Machine | None = None
     work = 0
     try:
-        with GROW, within(chosen.limits):  # leaves are shared with the constraints of other threads
+        # Leaves are shared with the constraints of other threads.
+        with GROW, within(chosen.limits), reading.reading(chosen.limits.work):
             if isinstance(grammar, ir.ContextFree) and not _embedded(grammar):
                 # Grammars are imported when there is one: most who have schemas never do.
                 from structgen.automaton.cfg import CfgMachine

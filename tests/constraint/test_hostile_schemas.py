@@ -18,6 +18,7 @@ from forking import Forks, serve
 
 import structgen
 from structgen import Cfg, JsonSchema, Vocabulary
+from structgen.automaton.schema.branches import Partial
 from structgen.automaton.schema.rule_reader import RuleReader
 from structgen.automaton.work import Work
 from structgen.errors import CompileLimitExceeded
@@ -282,6 +283,61 @@ def test_answers_or_gives_up(forks: Forks, name: str) -> None:
 
 VOCABULARY = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], eos_token_ids=[256])
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def nested_resources(depth: int, leaf: Any) -> Any:
+    """A schema that dynamic references reach anew in each scope."""
+    for i in range(depth):
+        inner = {"p": leaf, "q": {"$ref": f"x{depth - 1 - i}"}, "r": {"$dynamicRef": "#a"}}
+        leaf = {"$id": f"x{i}", "$dynamicAnchor": "a", "properties": inner}
+    return leaf
+
+
+def copies(shared: Any, n: int) -> Any:
+    """Members that each say a little beside the same large schema."""
+    members: Any = {p: {"$ref": "#/$defs/a", "required": [p]} for p in names("p", n)}
+    return {"$defs": {"a": shared}, "properties": members, "required": list(members)}
+
+
+P = names("p", 150)
+
+COUNTED: dict[str, Make] = {
+    "scopes of dynamic references": lambda: nested_resources(10, {"type": "string"}),
+    "texts in dynamic scopes": lambda: nested_resources(6, {"enum": names("v", 20_000)}),
+    "names in dynamic scopes": lambda: nested_resources(6, {"required": names("v", 20_000)}),
+    "constants in dynamic scopes": lambda: nested_resources(6, {"const": [[1] * 20_000]}),
+    "a circle of references": lambda: {
+        "properties": {p: {"$ref": f"#/properties/p{(i + 1) % 150}"} for i, p in enumerate(P)}
+    },
+    "names beside other names": lambda: copies({"properties": {p: {} for p in P}}, 150),
+    "names that are listed": lambda: copies({"propertyNames": {"enum": P}}, 60),
+    "members of a constant": lambda: {
+        "const": dict.fromkeys(P, 1),
+        "allOf": [{"properties": {p: True}} for p in P],
+    },
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_is_done_again_and_again_is_counted(name: str) -> None:
+    with pytest.raises(CompileLimitExceeded):
+        structgen.compile(JsonSchema(COUNTED[name]()), VOCABULARY, max_work=7_000)
+
+
+def test_ways_to_fail_are_counted_before_they_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = 0
+    copy = Partial.copy
+
+    def count(self: Partial) -> Partial:
+        nonlocal copied
+        copied += 1
+        return copy(self)
+
+    monkeypatch.setattr(Partial, "copy", count)
+    schema = {"not": {"oneOf": [{"minimum": i} for i in range(100)]}}  # each pair may both hold
+    with pytest.raises(CompileLimitExceeded):
+        structgen.compile(JsonSchema(schema), VOCABULARY, max_work=10_000)
+    assert copied < 2_500
 
 
 def test_alternatives_of_which_each_may_meet_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

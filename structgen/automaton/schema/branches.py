@@ -181,6 +181,9 @@ def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) 
         out.append(tuple(child ^ 1 for child in node.any_of))
     if node.one_of is not None:
         out.append(tuple(child ^ 1 for child in node.one_of))
+        n_pairs = len(node.one_of) ** 2 >> 1
+        WORK.spend(n_pairs >> 4)
+        WORK.hold(80 * n_pairs)
         out += [(a, b) for i, a in enumerate(node.one_of) for b in node.one_of[i + 1 :]]
     if node.condition is not None:
         test, then, otherwise = node.condition
@@ -371,7 +374,7 @@ class Brancher:
         while stack:
             count += 1
             n_ways = sum([len(choice) for choice in stack[-1].choices])
-            WORK.spend(20 + n_ways)
+            WORK.spend(16 + n_ways)
             if count in (_LOOK_AHEAD, 2 * _LOOK_AHEAD):
                 left.append(len(stack[-1].choices))
                 if len(left) == 2 and 0 <= left[0] - left[1] <= _LOOK_AHEAD:
@@ -410,6 +413,8 @@ class Brancher:
             if choice is None:
                 continue
             if choice:
+                WORK.spend(4 * len(choice))
+                WORK.hold(1_000 * len(choice))
                 for way in reversed(choice):
                     branch = partial.copy()
                     branch.todo = list(way)
@@ -439,6 +444,9 @@ class Brancher:
         while partial.todo:
             owned = partial.todo.pop()
             requirement, owners = owned
+            WORK.left -= 1 + (len(owners) >> 1)
+            if WORK.left < 0:
+                raise WORK.too_much()
             if requirement == TRUE or owned in partial.seen:
                 continue
             if requirement == FALSE or (requirement ^ 1, owners) in partial.seen:

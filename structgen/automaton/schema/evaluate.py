@@ -132,6 +132,7 @@ def answered(
     first = key(question)
     if first in known:
         return known[first]
+    WORK.spend(1)
     under_way: dict[Hashable, Generator[_Q, _T, _T]] = {first: ask(question)}
     answer: Any = None
     while under_way:
@@ -269,6 +270,7 @@ def _object_holds(node: Node, value: Mapping[str, Any], seen: _Seen) -> _Judging
         return False
     if node.max_properties is not None and len(value) > node.max_properties:
         return False
+    WORK.spend(len(value) >> 2)
     for name, item in value.items():
         if (yield from _meets(node.property_names, name)) is None:
             return False
@@ -305,6 +307,7 @@ def _keeps(rule: Rule, value: Mapping[str, Any]) -> _Judging[bool]:
             if includes(keys, name) and (yield from _meets(requirement, item)) is not None:
                 return True
         return False
+    WORK.spend(len(rule.parts) >> 2)
     n_kept = 0
     for part in rule.parts:
         kept = yield from _keeps(part, value)
@@ -317,6 +320,7 @@ def _keeps(rule: Rule, value: Mapping[str, Any]) -> _Judging[bool]:
 def _array_holds(node: Node, value: Sequence[Any], seen: _Seen) -> _Judging[bool]:
     if len(value) < node.min_items or (node.max_items is not None and len(value) > node.max_items):
         return False
+    WORK.spend(len(value) * (1 + len(node.contains)) >> 2)
     for i, item in enumerate(value):
         owed = node.prefix[i] if i < len(node.prefix) else node.items
         if (yield from _meets(owed, item)) is None:

@@ -168,7 +168,7 @@ class MemberTable:
 
     def _named(self, name: str) -> int:
         """The conjunction that the value of ``name`` is owed to."""
-        WORK.spend(len(self._nodes) >> 4)
+        WORK.spend(1 + (len(self._nodes) >> 4))
         owed: list[int] = []
         for node in self._nodes:
             found = False

@@ -255,6 +255,7 @@ class Outlines:
                 continue
             node = self._nodes[at >> 1]
             types &= node.types
+            WORK.spend(len(node.properties) >> 2)
             required.update(node.required)
             for name, owed in node.properties.items():
                 if owed != TRUE:

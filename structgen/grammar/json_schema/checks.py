@@ -21,7 +21,7 @@ from structgen.errors import (
     UnsupportedFeature,
     did_you_mean,
 )
-from structgen.grammar import ir
+from structgen.grammar import ir, reading
 from structgen.grammar.regex.read import parse_ecma
 
 from .dialects import Dialect, how_to_choose
@@ -30,6 +30,7 @@ from .graph import TYPE_BITS, HasPath, to_decimal
 
 def pattern(keyword: str, value: str, place: HasPath, *inside: str) -> ir.Regex:
     """The strings in which the ECMA-262 pattern ``value`` is found."""
+    spend(2 + (len(value) >> 4))
     try:
         return parse_ecma(value)
     except (UnsupportedFeature, CompileLimitExceeded, PatternError) as error:
@@ -55,6 +56,16 @@ def _bad_pattern(error: StructgenError, keyword: str, path: str) -> StructgenErr
             fix="State the alternatives, or take the pattern out.",
         )
     return SchemaError(f"invalid regular expression at {path}: {error}", path=path, keyword=keyword)
+
+
+def spend(steps: int) -> None:
+    """Count the work of reading: with dynamic references a schema is read once for each scope.
+
+    Raises:
+        CompileLimitExceeded: see `reading.spend`.
+    """
+    if steps:
+        reading.spend(steps, "the schema takes too much work to read; write fewer subschemas")
 
 
 def text(keyword: str, value: Any, place: HasPath) -> str:
@@ -151,6 +162,7 @@ def names(keyword: str, value: Any, place: HasPath, *inside: str) -> tuple[str, 
     """An array of strings; repeated ones count once."""
     try:
         if type(value) is list and "".join(value).isascii():  # as nearly always
+            spend(len(value) >> 5)
             return tuple(dict.fromkeys(value))
     except TypeError:
         pass  # told below
@@ -188,8 +200,10 @@ def number(keyword: str, value: Any, place: HasPath) -> Decimal:
 
 def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
     """Refuse strings that are no Unicode text: no token spells half a surrogate pair."""
+    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    spend(len(shown) >> 6)
     try:
-        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+        shown.encode()
     except UnicodeEncodeError as error:
         found = json.dumps(error.object[error.start])
         path = place.at(keyword, *inside)

@@ -127,6 +127,9 @@ _HOLDING = _BEYOND_TYPE - (
 MAX_NODES = 200_000
 """Most subschemas one schema may reach."""
 
+_AT_ONCE = 50
+"""Nodes whose work is counted together."""
+
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -214,8 +217,12 @@ class Reader:
             self._fill,
             self._observe,
         )
+        counted = 0
         while work:
             number, raw, place = work.pop()
+            if len(nodes) > counted + _AT_ONCE:
+                checks.spend(len(nodes) - counted)
+                counted = len(nodes)
             if place.depth >= heights[place.base]:
                 heights[place.base] = place.depth + 1
             if not _PLACED.isdisjoint(raw):
@@ -655,6 +662,7 @@ def _enum(reader: Reader, node: Node, value: Any, place: Place) -> None:
     except TypeError:
         is_plain = False
     if is_plain and node.enum is None:  # as nearly always
+        checks.spend(len(values) >> 5)
         node.enum = tuple(dict.fromkeys(values))
         return
     checks.unicode("enum", values, place)
