@@ -85,13 +85,18 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
+def first_line(message: str) -> str:
+    """What clients may know of a model's error: what its process wrote comes after it."""
+    return message.partition("\n")[0]
+
+
 def told(error: BaseException) -> ApiError:
     """The answer to a request that failed with an error."""
     if isinstance(error, ApiError):
         return error
     message = str(error)
-    if isinstance(error, known.ModelError):  # what its process wrote is for the log
-        message = message.partition("\n")[0]
+    if isinstance(error, known.ModelError):
+        message = first_line(message)
     if isinstance(error, known.Overloaded):
         return ApiError(
             429, message, code="overloaded", headers={"Retry-After": seconds(error.retry_after)}

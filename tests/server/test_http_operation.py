@@ -181,6 +181,19 @@ def test_a_local_server_is_asked_by_its_names() -> None:
         assert asked(app, url="http://mine.example/v1/models").status_code == 200
 
 
+def test_the_document_is_written_once_for_each_prefix() -> None:
+    with Runner() as runner:
+        app = create_app(runner)
+        path = "http://localhost/openapi.json"
+        document = asked(app, url=path)
+        assert document.headers["content-type"] == "application/json"
+        assert "servers" not in document.json()
+        app.openapi()["paths"] = {}
+        assert asked(app, url=path).content == document.content
+        app.root_path = "/under"
+        assert asked(app, url=path).json()["servers"] == [{"url": "/under"}]
+
+
 # -- limits -----------------------------------------------------------------------------------
 
 
