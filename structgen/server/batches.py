@@ -59,6 +59,7 @@ _ATTEMPTS = 5
 _MOST_FILES, _MOST_BATCHES, _MOST_UNDER_WAY = 500, 500, 16
 _MOST_WAITING = 256
 _MOST_LINES = 50_000
+_MOST_TOLD = 10
 _WINDOW = 8
 _ENVELOPE = 64 << 10
 """Most bytes of a line beside its body."""
@@ -641,7 +642,7 @@ class Batches:
         self._now = id_, asking
         if self._is_ending or not is_under_way(batch):
             return None
-        lines, problem = self._lines(owner, batch)
+        lines, problems = self._lines(owner, batch)
         batch |= {"status": "in_progress", "in_progress_at": int(time.time())}
         batch["request_counts"]["total"] = lines.total or 0
         room, counts, noted = files.room(owner), batch["request_counts"], -math.inf
@@ -675,22 +676,24 @@ class Batches:
                     job.write(parts, go_on)
             except _Full:
                 said = "There is no room for more answers. The files have those before."
-                problem = {"code": "storage_full", "message": said}
+                problems = [{"code": "storage_full", "message": said}]
             except _Stopped:
                 turn.is_whole = False
             is_cancelled = files.get(owner, id_)["status"] == "cancelling"
-            if not is_cancelled and problem is None and not turn.is_whole:
+            if not is_cancelled and not problems and not turn.is_whole:
                 files.note(owner, batch)
                 return 0
             batch["status"] = "finalizing"
             files.note(owner, batch)
             self._keep(owner, batch, parts)
-        status = "cancelled" if is_cancelled else "failed" if problem else "completed"
-        self._end(owner, batch, status, problem)
+        status = "cancelled" if is_cancelled else "failed" if problems else "completed"
+        self._end(owner, batch, status, problems)
         return None
 
-    def _lines(self, owner: str, batch: Mapping[str, Any]) -> tuple[Source, dict[str, str] | None]:
-        """The lines of a batch; none and the reason where they cannot be answered."""
+    def _lines(
+        self, owner: str, batch: Mapping[str, Any]
+    ) -> tuple[Source, Sequence[dict[str, Any]]]:
+        """The lines of a batch; none and the reasons where they cannot be answered."""
         id_, most = batch["input_file_id"], self._settings
 
         def read(line: str) -> Any:
@@ -706,12 +709,14 @@ class Batches:
                 found = Source.of_lines(path, most.max_body_bytes + _ENVELOPE, read)
                 n_lines = found.total or 0
                 if n_lines <= _MOST_LINES:
-                    return found, None
+                    is_new = "in_progress_at" not in batch
+                    problems = _repeats(path, read) if is_new else ()
+                    return (found if not problems else _NONE), problems
         except OSError:
             said = f"The file {id_} was deleted."
         else:
             said = f"The file has {n_lines:,} lines, and {_MOST_LINES:,} is the most here."
-        return Source(lambda: iter(())), {"code": "invalid_file", "message": said}
+        return _NONE, [{"code": "invalid_file", "message": said}]
 
     def _keep(self, owner: str, batch: dict[str, Any], parts: Parts) -> None:
         """Have what was answered become files."""
@@ -743,18 +748,46 @@ class Batches:
         said = "Something went wrong in the server, whose log says what."
         try:
             batch = self._files.get(owner, id_)
-            self._end(owner, batch, "failed", {"code": "internal_error", "message": said})
+            self._end(owner, batch, "failed", [{"code": "internal_error", "message": said}])
         except ApiError as again:
             return self._fail(owner, id_, again)
         return None
 
     def _end(
-        self, owner: str, batch: dict[str, Any], status: str, error: dict[str, str] | None
+        self, owner: str, batch: dict[str, Any], status: str, errors: Sequence[dict[str, Any]]
     ) -> None:
         batch |= {"status": status, f"{status}_at": int(time.time())}
-        batch["errors"] = None if error is None else {"object": "list", "data": [error]}
+        batch["errors"] = {"object": "list", "data": list(errors)} if errors else None
         self._files.note(owner, batch)
         shutil.rmtree(self._files.parts(owner, batch["id"]), ignore_errors=True)
+
+
+_NONE = Source(lambda: iter(()), total=0)
+
+
+def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
+    """The errors of the first lines whose ``custom_id`` is that of a line before them."""
+    known: dict[str, int] = {}
+    errors: list[dict[str, Any]] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                custom_id = read(line.decode())["custom_id"]
+            except (ValueError, TypeError, LookupError, RecursionError):
+                continue  # its answer will say so
+            if not isinstance(custom_id, str):
+                continue
+            first = known.setdefault(custom_id, number)
+            if first < number:
+                said = (
+                    f"The custom_id {custom_id[:100]!r} of line {number} is that of line {first}, "
+                    "too. Give each line its own."
+                )
+                about = {"line": number, "param": "custom_id", "message": said}
+                errors.append({"code": "duplicate_custom_id", **about})
+                if len(errors) == _MOST_TOLD:
+                    break
+    return errors
 
 
 @final

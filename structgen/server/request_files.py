@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
 from structgen import models
-from structgen.jobs import Job, Parts, Source, shown
+from structgen.jobs import BadRow, Job, Parts, Row, Source, shown
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
@@ -35,6 +36,18 @@ def _living(app: Any) -> Iterator[asyncio.AbstractEventLoop]:
     life = app.router.lifespan_context(app)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(life):
         yield portal.call(here)
+
+
+def _each_once(rows: Iterator[Row | BadRow]) -> Iterator[Row | BadRow]:
+    """The lines, without those whose ``custom_id`` is that of a line before them."""
+    known: dict[str, int] = {}
+    for number, row in enumerate(rows, 1):
+        custom_id = row.get("custom_id") if isinstance(row, dict) else None
+        first = known.setdefault(custom_id, number) if isinstance(custom_id, str) else number
+        if first < number:
+            name = f"The custom_id {custom_id!r} of request {number:,}"
+            row = BadRow(f"{name} is that of request {first:,}, too. Give each its own.")
+        yield row
 
 
 def answer_files(
@@ -58,6 +71,8 @@ def answer_files(
     Raises:
         StructgenError: the folder holds other results, or cannot be written; or all lines failed.
     """
+    read = source.read
+    source = replace(source, read=lambda: _each_once(read()))
     listed = models.catalogue.ENTRIES
     known = {}
     for name in listed if model is None else [model]:

@@ -103,6 +103,19 @@ def test_a_batch_is_answered_line_by_line(kept: Served) -> None:
             asks.files.content(file)
 
 
+def test_lines_of_one_custom_id(kept: Served) -> None:
+    with client(kept) as asks:
+        file = uploaded(asks, line("a"), b"", line("b"), b"no JSON", line("a"), line("b"))
+        batch = until(asks, begun(asks, file), lambda one: one.status in ("failed", "completed"))
+        assert batch.status == "failed"
+        assert batch.output_file_id is batch.error_file_id is None
+        assert [(one.code, one.line, one.param) for one in batch.errors.data] == [
+            ("duplicate_custom_id", 5, "custom_id"),
+            ("duplicate_custom_id", 6, "custom_id"),
+        ]
+        assert "'a' of line 5 is that of line 1, too" in batch.errors.data[0].message
+
+
 def test_nobody_sees_what_is_anothers(kept: Served) -> None:
     with client(kept) as mine, client(kept, OTHER) as other:
         file = uploaded(mine, line("1"))
