@@ -369,7 +369,8 @@ def make_outputs(
             prepared = task.prepare(several.asks[i][0], search)
             runs |= {place: task.run(prepared, search, index=place - i) for place in places}
         except StructgenError as error:
-            several.errors |= dict.fromkeys(places, error)
+            for place in places:
+                several.fail(place, error)
     forces = constraint is not None and search.forced
     batch_size = search.batch_size
     if batch_size is None and settings.get("random_seed", -1) >= 0:
@@ -380,7 +381,8 @@ def make_outputs(
         batch_size = 1  # no row of a batch can be rewound
     in_order = list(runs)
     failed = make_all(model, [*runs.values()], batch_size, forces=forces, began=began)
-    several.errors |= {in_order[i]: error for i, error in failed.items()}
+    for i, problem in failed.items():
+        several.fail(in_order[i], problem)
     for place, run in runs.items():
         if place not in several.errors:
             several.put(place, partial(convert, run))
@@ -415,7 +417,11 @@ class Several:
         try:
             self._outputs[place] = make()
         except StructgenError as error:
-            self.errors[place] = error
+            self.fail(place, error)
+
+    def fail(self, place: int, error: Exception) -> None:
+        """Note what failed, without its traceback: that has the frames which hold this."""
+        self.errors[place] = error.with_traceback(None)
 
     def result(self) -> Any:
         """What the call returns: by prompt, and with ``n=`` a list for each.

@@ -507,7 +507,7 @@ class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
                 try:
                     await make_async(self.model.client, exchanges[place])
                 except StructgenError as error:
-                    several.errors[place] = error
+                    several.fail(place, error)
                 else:
                     several.put(place, lambda: take(exchanges[place].result))
 

@@ -309,7 +309,7 @@ class Task:
             try:
                 exchanges[place] = Exchange(self.question(prompt, search, given, index))
             except StructgenError as error:
-                several.errors[place] = error
+                several.fail(place, error)
         return exchanges
 
     def __repr__(self) -> str:

@@ -351,6 +351,8 @@ async def pieces_of(
         jobs = [wait(at * work.made, prompt) for at, prompt in enumerate(work.prompts)]
     tasks = [asyncio.ensure_future(job) for job in jobs]
     left = work.made * len(work.prompts)
+    piece: Any = None
+    raised: Exception | None = None
     try:
         with work.host.work_at(work.place, work.scores):
             while left:
@@ -364,3 +366,4 @@ async def pieces_of(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        piece = raised = None  # an error's traceback has this frame, and the prompts with it

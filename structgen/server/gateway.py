@@ -354,6 +354,7 @@ class Gateway:
                     loop.call_later(_SOON, lambda: loop.run_in_executor(None, give_back))
                 span |= {"status": status, "route": _endpoint(scope)}
                 self._log(scope, id_, status, began, error)
+                error = None  # its traceback has this frame, and what was sent with it
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Check who asks.

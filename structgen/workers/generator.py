@@ -216,7 +216,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
                     )
                     await calls[place].begin(self._host)
                 except StructgenError as error:
-                    several.errors[place] = error
+                    several.fail(place, error)
                 if place % _AT_A_TIME == 0:
                     await asyncio.sleep(0)
             for place, call in calls.items():

@@ -673,9 +673,10 @@ def raised(ended: Ended) -> Any:
     Raises:
         StructgenError: what it failed with.
     """
+    error, ended.error = ended.error, None
     try:
-        if ended.error is not None:
-            raise ended.error
+        if error is not None:
+            raise error
         return ended.result
     finally:
-        del ended  # the error's traceback has this frame, and what was asked with it
+        del error  # its traceback has this frame, and what was asked with it

@@ -545,6 +545,8 @@ class Scheduler:
         def end(index: int) -> None:
             unit.jobs = [job for job in unit.jobs if job is not jobs[index]]
             jobs[index].on_end(errors.get(index))
+            if index in errors:
+                errors[index].__traceback__ = None  # it has this frame, and the prompts with it
 
         rows = Rows(
             self._model,
@@ -556,7 +558,8 @@ class Scheduler:
         try:
             left = yield from rows.together()
         except Exception:
-            return  # each has been told
+            errors.clear()  # each has been told
+            return
         for index in left[1:]:
             other = _Unit([jobs[index]])
             other.steps = rows.alone(index)

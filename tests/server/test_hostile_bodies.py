@@ -19,7 +19,8 @@ import pytest
 from one_server import KEY, Served
 from pydantic import BaseModel, ValidationError
 
-from structgen.errors import Overloaded, RequestError
+from structgen.decoding import AsyncStream, SearchOptions, Several
+from structgen.errors import OptionError, Overloaded, RequestError
 from structgen.runner import (
     ChatRequest,
     CompletionRequest,
@@ -33,6 +34,7 @@ from structgen.runner import (
 )
 from structgen.runner.hosts import MAX_SCORES, ModelConfig, TextHost
 from structgen.runner.loops import AsyncChunkStream, LoopThread
+from structgen.runner.work import pieces_of
 from structgen.server import Settings, wire
 from structgen.server import gateway as gateway_module
 from structgen.server.errors import ApiError, told
@@ -448,6 +450,84 @@ def test_what_has_failed_keeps_nothing_of_what_was_asked(streams: bool) -> None:
         assert kept() is None
     finally:
         gc.enable()
+
+
+@contextlib.contextmanager
+def nothing_is_kept() -> Iterator[list[Any]]:
+    """A list for something large, of which nothing else may be left at the end."""
+    large = [Settings()]
+    kept = weakref.ref(large[0])
+    gc.disable()
+    try:
+        yield large
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_an_error_of_a_call_keeps_no_frame_of_who_waits_for_it() -> None:
+    def takes(large: Any, ended: Ended) -> None:
+        raised(ended)
+
+    with nothing_is_kept() as large, pytest.raises(RequestError):
+        takes(large.pop(), Ended(1, None, RequestError("no")))
+
+
+def test_an_error_of_one_of_several_keeps_no_frame_of_their_call() -> None:
+    def makes(large: Any, several: Several) -> Any:
+        several.put(0, partial(raised, Ended(1, None, RequestError("no"))))
+        try:
+            raise RequestError("no")
+        except RequestError as error:
+            several.fail(1, error)
+        return several.result()
+
+    with nothing_is_kept() as large:
+        assert len(makes(large.pop(), Several(["a", "b"], SearchOptions(return_errors=True)))) == 2
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_error_of_an_output_keeps_no_prompt(streams: bool) -> None:
+    async def fails(*asked: Any, **options: Any) -> Any:
+        raise OptionError("no", option="max_length")
+
+    class Stream(AsyncStream[Any]):
+        _next = fails
+
+        async def aclose(self) -> None:
+            pass
+
+    async def main(prompt: Any) -> None:
+        generator = SimpleNamespace(result=fails, streams=lambda *asked: [Stream()])
+        host = SimpleNamespace(work_at=lambda *at: contextlib.nullcontext())
+        work: Any = SimpleNamespace(
+            prompts=[prompt], made=1, options={}, generator=generator, thinking=None, scores=None,
+            place=None, asked=None, host=host,
+        )  # fmt: skip
+        del prompt
+        with pytest.raises(RequestError):
+            await anext(pieces_of(work, streams=streams))
+
+    with nothing_is_kept() as large:
+        asyncio.run(main(large.pop()))
+
+
+def test_an_error_of_the_server_keeps_no_body() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise ValueError("no")
+
+    async def nothing(*message: Any) -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def main(large: Any) -> None:
+        settings = Settings()
+        gateway = Gateway(app, settings, Keys([]), Traces(False), Metrics(), {})
+        scope = {"type": "http", "method": "POST", "path": "/v1/x", "headers": [], "large": large}
+        del large
+        await gateway(scope, nothing, nothing)
+
+    with nothing_is_kept() as large:
+        asyncio.run(main(large.pop()))
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -640,7 +640,7 @@ def test_other_work_that_fails_is_cancelled_or_late() -> None:
 def test_what_has_failed_keeps_nothing_of_what_was_asked() -> None:
     """Not until the collector comes, which counts objects: a sound of 20 MB is few."""
     office = Office(Counting())
-    sounds = [Counting(), Counting()]  # anything large
+    sounds = [Counting(), Counting(), Counting(), Counting()]  # anything large
     kept = [weakref.ref(sound) for sound in sounds]
 
     def work(sound: Any) -> Any:
@@ -653,12 +653,14 @@ def test_what_has_failed_keeps_nothing_of_what_was_asked() -> None:
     gc.disable()
     try:
         office.scheduler.submit([WorkJob(work(sounds.pop()), lambda *told: None)])
-        job = office.ask("a")
-        job.on_chunks = functools.partial(on_chunks, sound=sounds.pop())
-        job.on_end = lambda error: None
-        del job, office.jobs["a"]
-        office.finish()
-        assert [one() for one in kept] == [None, None]
+        for prompts in ("a", "bc"):
+            for prompt in prompts:
+                job = office.ask(prompt, batch_size=len(prompts))
+                job.on_chunks = functools.partial(on_chunks, sound=sounds.pop())
+                job.on_end = lambda error: None
+                del job, office.jobs[prompt]
+            office.finish()
+        assert [one() for one in kept] == [None] * 4
     finally:
         gc.enable()
 
