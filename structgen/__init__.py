@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    from typing_extensions import Never
+
     from structgen import asgi as asgi  # by its name only: most programs serve nothing
     from structgen import decisions, insight, models, runner, types
     from structgen.constraint import Constraint, Cursor, compile, fill_masks, sample, warm_up
@@ -164,6 +166,20 @@ _HOMES = {
 }
 
 
+def _check_names(call: Any, more: Mapping[str, object]) -> None:
+    """Say that loading has no option of a name, and which one does what it may mean."""
+    for name in more:
+        known = call.__kwdefaults__
+        hint = errors.did_you_mean(name, known)
+        if name in ("device", "device_map", "gpu", "n_gpu_layers"):
+            hint = ' Write providers=["cuda", "cpu"].'
+        raise OptionError(
+            f"structgen.{call.__name__} has no option {name!r}.{hint} There are: "
+            f"{', '.join(known)}.",
+            option=name,
+        )
+
+
 def load(
     name: str | os.PathLike[str],
     *,
@@ -177,6 +193,7 @@ def load(
     draft_model: str | os.PathLike[str] | TextModel | None = None,
     draft_tokens: int | None = None,
     warm_up: bool = True,
+    **more: Never,
 ) -> TextModel:
     """Load a model; fetch and convert it first if need be.
 
@@ -213,10 +230,12 @@ def load(
         ModelError: the folder cannot be loaded, or a provider is not installed; the error names
             those that are. Or the draft model has another vocabulary.
         OptionError: ``prefix_cache`` is no number of bytes, ``prefix_cache_n`` no number of caches,
-            ``draft_tokens`` no number of tokens, or ``chat_template`` no template.
+            ``draft_tokens`` no number of tokens, or ``chat_template`` no template; or there is no
+            option of a name.
 
     Cost: about a second once the model is on disk (135M parameters), 0.1 s of it for masks.
     """
+    _check_names(load, more)
     from structgen import models
     from structgen.constraint import warm_up as make_tables
     from structgen.models import genai
@@ -260,6 +279,7 @@ async def load_async(
     draft_tokens: int | None = None,
     warm_up: bool = True,
     batch_size: int | None = None,
+    **more: Never,
 ) -> AsyncModel:
     """Load a model into a process of its own, for asynchronous code.
 
@@ -287,6 +307,7 @@ async def load_async(
 
     Cost: 2 s once the model is on disk (135M parameters); the event loop keeps running.
     """
+    _check_names(load_async, more)
     import asyncio
 
     # In a thread: what it imports in turn takes a second where nothing has been imported yet.
@@ -320,6 +341,7 @@ def load_embedder(
     providers: Sequence[str] | None = None,
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
+    **more: Never,
 ) -> Embedder:
     """Load a model that makes vectors of texts, or ranks them; fetch it first if need be.
 
@@ -344,6 +366,7 @@ def load_embedder(
 
     Cost: half a second once the model is on disk (the default embedder).
     """
+    _check_names(load_embedder, more)
     import os
     from pathlib import Path
 

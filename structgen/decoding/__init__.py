@@ -44,7 +44,7 @@ from .results import (
     Usage,
 )
 from .sections import Run
-from .stream import AsyncStream, AsyncValueStream, Stream, ValueStream, pieces
+from .stream import AsyncStream, AsyncValueStream, ReadAsync, Stream, ValueStream, pieces
 from .tasks import (
     Prepared,
     Several,
@@ -75,6 +75,7 @@ __all__ = [
     "Parsed",
     "Prepared",
     "Prompt",
+    "ReadAsync",
     "Rows",
     "Run",
     "SearchOptions",

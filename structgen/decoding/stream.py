@@ -11,7 +11,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Generic, final
+from typing import TYPE_CHECKING, Generic, final
 
 from structgen.errors import StructgenError
 from structgen.models.base import Model
@@ -195,8 +195,22 @@ class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T
         return self._stream.result if self._whole is None else self._whole
 
 
+class ReadAsync:
+    """What ``async for`` reads, and no ``for``."""
+
+    if not TYPE_CHECKING:  # type checkers say so by themselves
+
+        def __iter__(self) -> None:
+            raise TypeError(
+                f"{type(self).__name__} is asynchronous. Write: async for piece in stream: ..."
+            )
+
+
 class AsyncStream(
-    AsyncIterator[Chunk], AbstractAsyncContextManager["AsyncStream[T_co]"], Generic[T_co]
+    ReadAsync,
+    AsyncIterator[Chunk],
+    AbstractAsyncContextManager["AsyncStream[T_co]"],
+    Generic[T_co],
 ):
     """An output being generated: an asynchronous iterator over pieces of text, none of them empty.
 
@@ -261,7 +275,7 @@ class AsyncStream(
 
 @final
 class AsyncValueStream(
-    AsyncIterator[Partial[T_co]], AbstractAsyncContextManager["AsyncValueStream[T_co]"]
+    ReadAsync, AsyncIterator[Partial[T_co]], AbstractAsyncContextManager["AsyncValueStream[T_co]"]
 ):
     """An output being generated: an asynchronous iterator over its value as far as it is written.
 

@@ -32,6 +32,7 @@ from collections.abc import (
 from concurrent.futures import CancelledError, Future
 from typing import Any, Generic, TypeVar, final
 
+from structgen.decoding import ReadAsync
 from structgen.errors import Overloaded, StructgenError
 
 T = TypeVar("T")
@@ -271,6 +272,7 @@ class ChunkStream(_Stream[T], Iterator[T], contextlib.AbstractContextManager["Ch
 @final
 class AsyncChunkStream(
     _Stream[T],
+    ReadAsync,
     AsyncIterator[T],
     contextlib.AbstractAsyncContextManager["AsyncChunkStream[T]"],
 ):

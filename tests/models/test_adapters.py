@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 
 import onnxruntime
@@ -92,6 +93,11 @@ def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypat
     for wrong in ("cuda", []):
         with pytest.raises(structgen.ModelError, match="not a list of names"):
             structgen.load("smollm2-135m-instruct", providers=wrong)
+    for load in (structgen.load, structgen.load_embedder, structgen.load_async):
+        with pytest.raises(structgen.OptionError, match=r"no option 'device'.*providers=\[\"cuda"):
+            asyncio.run(load("smollm2-135m-instruct", device="cuda"))
+        with pytest.raises(structgen.OptionError, match="Did you mean 'threads'"):
+            asyncio.run(load("smollm2-135m-instruct", n_threads=4))
     assert loading.checked(["CPUExecutionProvider", "webgpu"]) == ["cpu", "webgpu"]
 
 
