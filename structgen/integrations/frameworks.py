@@ -64,14 +64,20 @@ def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as chat templates take them.
 
     They take one system message, the first, and some of them no two messages of the user's in a
-    row: the system's first ones become one, and so do the user's that follow each other.
+    row: the system's first ones become one, and so do the user's that follow each other. Where
+    these have different names, each text begins with its name.
     """
     made: list[dict[str, Any]] = []
     for message in messages:
         role = message["role"]
         goes_on = role == "user" or (role == "system" and len(made) == 1)
         if made and made[-1]["role"] == role and goes_on:
-            made[-1]["content"] = f"{made[-1]['content']}\n\n{message['content']}"
+            both = [made[-1], dict(message)]
+            if made[-1].get("name") != message.get("name"):
+                for one in both:
+                    name = one.pop("name", None)
+                    one["content"] = f"{name}: {one['content']}" if name else one["content"]
+            made[-1]["content"] = "\n\n".join([one["content"] for one in both])
         else:
             made.append(dict(message))
     return made

@@ -291,7 +291,7 @@ def test_histories_become_chats() -> None:
             SystemMessage("Be short."),
             SystemMessage([{"type": "text", "text": "Be kind."}]),
             HumanMessage("How large", name="ann"),
-            HumanMessage("is Rome?"),
+            HumanMessage("is Rome?", name="ann"),
             AIMessage(
                 [
                     {"type": "thinking", "thinking": "Hm."},
@@ -324,6 +324,14 @@ def test_histories_become_chats() -> None:
     ):
         with pytest.raises(OptionError, match="not supported"):
             chat_of([wrong])
+
+
+def test_texts_of_different_people_keep_their_names() -> None:
+    texts = [("Hi.", "ann"), ("Hello.", "bob"), ("So?", "bob"), ("Well.", None)]
+    (made,) = chat_of([HumanMessage(text, name=name) for text, name in texts])
+    assert made == {"role": "user", "content": "ann: Hi.\n\nbob: Hello.\n\nbob: So?\n\nWell."}
+    (made,) = chat_of([HumanMessage(text, name="ann") for text in ("Hi.", "So?")])
+    assert made == {"role": "user", "content": "Hi.\n\nSo?", "name": "ann"}
 
 
 def test_calls_that_were_no_json_stay_in_the_history() -> None:
