@@ -7,8 +7,10 @@ import contextlib
 import io
 import itertools
 import struct
+import warnings
 import zlib
 from typing import Literal
+from unittest.mock import MagicMock
 
 import numpy as np
 import onnxruntime_genai as og
@@ -24,6 +26,7 @@ from structgen.decoding.options import parse
 from structgen.errors import PromptError
 from structgen.media import Audio, Image, data_uri, marked
 from structgen.models.genai.media import _as_png
+from structgen.workers import worker
 
 FAMILIES = ("phi3v", "qwen2_5_vl", "gemma3")
 MARKERS = {
@@ -355,6 +358,25 @@ def test_of_what_a_camera_wrote_no_more_than_its_limit_is_read(monkeypatch):
     )
     assert Image(_as_png(Image(file.getvalue()))).size == (120, 60)
     assert max(read) == 1 << 16
+
+
+def test_damaged_pictures_write_nothing_into_a_servers_log(monkeypatch):
+    """Each tag that cannot be read had a warning of its own."""
+    file = io.BytesIO()
+    exif = Pillow.Exif()
+    exif[0x010E] = "x" * 50
+    Pillow.new("RGB", (20, 20)).save(file, "JPEG", exif=exif)
+    damaged = file.getvalue().replace(b"\x01\x0e\x00\x02\x00\x00", b"\x01\x0e\x00\x02\x7f\xff")
+    for name in ("serve", "_pipes", "signal", "faulthandler"):
+        monkeypatch.setattr(worker, name, MagicMock())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _as_png(Image(damaged))
+        assert "larger than file" in str(told.pop().message)
+        told.clear()
+        worker.main()
+        _as_png(Image(damaged))
+    assert not told
 
 
 def test_a_picture_of_two_sizes_is_refused(qwen):
