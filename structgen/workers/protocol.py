@@ -281,8 +281,8 @@ class Ended:
     """A call has ended: with a result, an error, or both where the text was cut.
 
     The result of a `Call` is a `GenerationResult`, that of an `ErrandCall` the errand's, that of a
-    `GraphRun` an array, whose numbers a pickle holds as they are in memory. Whoever
-    raises the error takes it out: its traceback has the frames that hold this.
+    `GraphRun` an array, whose numbers a pickle holds as they are in memory. Whoever raises the
+    error takes it out: its traceback has the frames that hold this.
     """
 
     id: int
