@@ -547,7 +547,7 @@ class NonterminalAutomata:
                     seen.add(other)
                     todo.append(other)
         found = frozenset(open_items).union(*others)
-        WORK.spend(2 + len(seen) + (n_known >> 6))
+        WORK.spend(2 + len(seen) + (n_known >> 4))
         WORK.hold(500 + 60 * len(found))
         return found, accepts
 
