@@ -288,7 +288,9 @@ def test_cancelling_ends_what_is_under_way_and_is_remembered(tmp_path: Path) -> 
     app = App()
 
     async def work(server: Server) -> None:
-        first = await server.create("a", line("0"), *[line("1", waits=True)] * 20)
+        first = await server.create(
+            "a", line("0"), *(line(str(i), waits=True) for i in range(1, 21))
+        )
         second = await server.create("a", line("0"))
         while len(app.asked) < 9:
             await asyncio.sleep(0.005)
@@ -322,7 +324,9 @@ def test_a_server_that_ends_keeps_what_was_answered(tmp_path: Path) -> None:
     made: list[str] = []
 
     async def work(server: Server) -> None:
-        made.append(await server.create("a", line("0"), *[line("1", waits=True)] * 20))
+        made.append(
+            await server.create("a", line("0"), *(line(str(i), waits=True) for i in range(1, 21)))
+        )
         while len(app.asked) < 9:
             await asyncio.sleep(0.005)
         await server.batches.close(0.05)
@@ -510,7 +514,7 @@ def test_counts_are_those_of_the_answers_on_disk(tmp_path: Path) -> None:
     """A killed server has told of answers that its disk never had; the next one told so, too."""
 
     async def begun(server: Server) -> None:
-        id_ = await server.create("a", b"no JSON", *(line("1", waits=True) for _ in range(20)))
+        id_ = await server.create("a", b"no JSON", *(line(str(i), waits=True) for i in range(20)))
         await server.until("a", id_, "in_progress")
 
     run(tmp_path, begun)
