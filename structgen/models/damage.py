@@ -42,6 +42,9 @@ _YOURS = re.compile(r"librar|(^|_)libs?(_|$)|^backend_path$|^enable_profiling$",
 _BY_DEFAULT = ("decoder.onnx", "encoder.onnx", "joiner.onnx")
 """Graphs that the runtime takes where a configuration names none."""
 
+_STEPS = ("processor_config.json", "audio_processor_config.json")
+"""As what the runtime reads steps where a configuration names none."""
+
 DESCRIBING = (".json", ".jinja", ".txt", ".model")
 """How files end that describe a model: its settings, tokenizer and chat template."""
 
@@ -93,6 +96,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
         return [Lack(path, says, "Copy it again from where the folder is from.")]
     found = _special(folder)
     graphs = {folder / name for name in _BY_DEFAULT if (folder / name).is_file()}
+    steps = {folder / name for name in _STEPS}
     for place, value in settings:
         name = place[-1]
         if _YOURS.search(name):
@@ -105,11 +109,24 @@ def _of_language_model(folder: Path) -> list[Lack]:
                 continue
             if name == "filename" and not {"inputs", "outputs", "session_options"} & set(place):
                 graphs.add(file)
+            elif name == "config_filename":
+                steps.add(file)
+    found += [lack for file in sorted(steps) if file.is_file() for lack in _of_steps(file)]
     graphs |= {graph for graph in map(cache.masked, graphs) if graph.is_file()}
     found += [lack for graph in sorted(graphs) for lack in of_graph(graph)]
     if not (folder / _TOKENIZER).is_file():
         found.append(_no_tokenizer(folder, "a language model"))
     return found
+
+
+def _of_steps(file: Path) -> list[Lack]:
+    """What is wrong with the steps that read pictures or sounds: the runtime ends with its process
+    where they are too deep."""
+    try:
+        document(file)
+    except (OSError, ValueError, RecursionError) as error:
+        return [Lack(file, f"{file} cannot be understood: {error!r}.", _copy(file))]
+    return []
 
 
 def _special(folder: Path) -> list[Lack]:

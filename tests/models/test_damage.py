@@ -214,6 +214,16 @@ def test_files_with_gigabytes_of_holes_are_not_read(folder, name):
             load_embedder(folder)
 
 
+@pytest.mark.parametrize("name", ["audio_processor_config.json", "own.json"])
+def test_steps_that_are_too_deep_are_not_read(folder, name):
+    """They ended the process that loaded the model."""
+    (folder / "genai_config.json").write_text(
+        '{"model": {"vision": {"config_filename": "own.json"}}}'
+    )
+    (folder / name).write_text('{"feature_extraction": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert any(f"{name} cannot be understood" in lack.says for lack in damage.find(folder))
+
+
 def test_files_of_a_million_values_are_not_read(folder):
     (folder / "tokenizer_config.json").write_text(f"[{'{},' * 500_001}0]")
     (folder / "genai_config.json").write_text(f"[{'[[[[]]]],' * 250_001}0]")
