@@ -690,6 +690,9 @@ HOST = "127.0.0.1"
 PATH = "/mcp"
 _MOST_SESSIONS = 1_000  # that are kept for half an hour, each
 _MOST_HELLO = 32 << 10  # bytes of the message that begins one, which is kept with it
+_MOST_HELD = 64 << 20  # bytes of messages that are read or answered, if they are longer than that
+_BODY_SECONDS = 30.0  # in which a message has to arrive
+_SESSION = b"mcp-session-id"
 
 
 def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
@@ -764,10 +767,10 @@ def serve_http(
     with listening:
         server: Server[Any] = server_of(runner, models)
         app = server.streamable_http_app(
-            streamable_http_path=PATH, host=HOST, max_sessions=_MOST_SESSIONS
+            streamable_http_path=PATH, host=HOST, max_sessions=2 * _MOST_SESSIONS
         )
         config = uvicorn.Config(
-            few_values(app),
+            Bounded(app),
             http=connections(),
             log_level="warning",
             ws="none",
@@ -785,35 +788,112 @@ def serve_http(
         asyncio.run(run())
 
 
-def few_values(app: Any) -> Any:
-    """An ASGI application that has no bodies of more than twice the values that a call may have.
+class Bounded:
+    """An ASGI application whose bodies are bounded, and whose sessions make room for new ones.
 
-    ``mcp`` looks for all that is wrong with a message, which held up everybody for 4 s. Of what
-    begins a session it keeps 8 MB for a message of 4 MB, so that such are short here.
+    A body has at most twice the values that a call may have: ``mcp`` looks for all that is wrong
+    with a message, which held up everybody for 4 s. Of what begins a session it keeps 8 MB for a
+    message of 4 MB, so that such are short here. It refuses new sessions while there are too many,
+    for half an hour. Here one ends that has no request under way, or else that was asked least
+    lately: sessions keep nothing.
     """
 
-    async def limited(scope: Any, receive: Any, send: Any) -> None:
-        body, message = bytearray(), {"more_body": scope["type"] == "http"}
-        while message.get("more_body") and len(body) <= MAX_BYTES:
-            message = await receive()
-            body += message.get("body", b"")
-        try:
-            check_values(body.decode(errors="replace"), 2 * MAX_VALUES)
-            if len(body) > _MOST_HELLO and _begins_session(body):
-                raise ValueError(f"initialize has more than {_MOST_HELLO:,} bytes")
-        except ValueError as error:
-            said = ErrorData(code=INVALID_REQUEST, message=f"The message cannot be read: {error}.")
-            refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
-            await JSONResponse(refused, 413)(scope, receive, send)
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._held = 0
+        self._sessions: dict[bytes, int] = {}  # requests under way; what was asked last is last
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
-        ahead = [message | {"body": bytes(body)}] if scope["type"] == "http" else []
+        body, status, is_first = bytearray(), 413, False
+        session = dict(scope["headers"]).get(_SESSION, b"")
+        try:
+            try:
+                if not await asyncio.wait_for(self._read(receive, body), _BODY_SECONDS):
+                    return  # The client is gone.
+                check_values(body.decode(errors="replace"), 2 * MAX_VALUES)
+                is_first = not session and _begins_session(body)
+                if is_first and len(body) > _MOST_HELLO:
+                    raise ValueError(f"initialize has more than {_MOST_HELLO:,} bytes")
+            except asyncio.TimeoutError:
+                status, why = 408, f"it did not arrive within {_BODY_SECONDS:g} s"
+            except BufferError as error:
+                status, why = 429, str(error)
+            except ValueError as error:
+                why = str(error)
+            else:
+                await self._passed(scope, receive, send, bytes(body), session, is_first=is_first)
+                return
+            said = ErrorData(code=INVALID_REQUEST, message=f"The message cannot be read: {why}.")
+            refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
+            closes = {"Connection": "close"}
+            await JSONResponse(refused, status, headers=closes)(scope, receive, send)
+        finally:
+            self._held -= len(body)
+
+    async def _read(self, receive: Any, body: bytearray) -> bool:
+        """Read a body, or more of it than there may be; whether it is whole."""
+        more = True
+        while more and len(body) <= MAX_BYTES:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return False
+            piece = message.get("body", b"")
+            body += piece
+            self._held += len(piece)
+            if len(body) > _MOST_HELLO and self._held > _MOST_HELD:
+                raise BufferError(f"{_MOST_HELD:,} bytes of messages are under way; retry")
+            more = message.get("more_body", False)
+        return True
+
+    async def _passed(
+        self,
+        scope: Any,
+        receive: Any,
+        send: Any,
+        body: bytes,
+        session: bytes,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Have a request answered, and know of its session."""
+        while is_first and len(self._sessions) >= _MOST_SESSIONS:
+            excess = min(self._sessions, key=lambda one: self._sessions[one] > 0)
+            del self._sessions[excess]
+            await self._end(scope, excess)
+        if session in self._sessions:
+            self._sessions[session] = self._sessions.pop(session) + 1
+        ahead = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def received() -> Any:
             return ahead.pop() if ahead else await receive()
 
-        await app(scope, received, send)
+        async def sent(message: Any) -> None:
+            made = dict(message.get("headers", ())).get(_SESSION)
+            if is_first and made is not None:
+                self._sessions[made] = 0
+            await send(message)
 
-    return limited
+        try:
+            await self._app(scope, received, sent)
+        finally:
+            if session in self._sessions:
+                self._sessions[session] -= 1
+                if scope["method"] == "DELETE":
+                    del self._sessions[session]
+
+    async def _end(self, scope: Any, session: bytes) -> None:
+        """End a session as its client would."""
+        headers = [one for one in scope["headers"] if one[0] == b"host"]
+        asks = {**scope, "method": "DELETE", "headers": [*headers, (_SESSION, session)]}
+
+        async def nothing(message: Any = None) -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await self._app(asks, nothing, nothing)
 
 
 def _begins_session(body: bytearray) -> bool:

@@ -29,9 +29,9 @@ from structgen.cli.commands import cli
 from structgen.errors import ModelNotFound
 from structgen.integrations.mcp import (
     FORMS,
+    Bounded,
     Generate,
     Models,
-    few_values,
     serve_http,
     server_of,
 )
@@ -143,7 +143,7 @@ def test_a_message_of_far_too_many_values_is_not_looked_at() -> None:
             for start in range(0, len(body), 1 << 16):
                 yield body[start : start + (1 << 16)]
 
-        over = httpx.ASGITransport(app=few_values(app))
+        over = httpx.ASGITransport(app=Bounded(app))
         async with httpx.AsyncClient(transport=over, base_url="http://a") as client:
             return await client.post("/mcp", content=pieces())
 
@@ -162,6 +162,90 @@ def test_a_message_of_far_too_many_values_is_not_looked_at() -> None:
     assert "initialize has more than 32,768 bytes" in refused.json()["error"]["message"]
     for other in (b'{"method":"ping","params":"%b"}', b'["initialize","%b"]', b'{"initialize":"%b'):
         assert asyncio.run(posted(other % (b"x" * 33_000))).text == "taken"
+
+
+def test_bodies_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """450 bodies of 4 MB, each without its last bytes, took 2.1 GB and stayed."""
+    monkeypatch.setattr("structgen.integrations.mcp._MOST_HELD", 100_000)
+
+    async def work() -> None:
+        ended = asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await Response(str(len((await receive())["body"])))(scope, receive, send)
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b" " * 90_000
+            await ended.wait()
+            yield b"{}"
+
+        over = httpx.ASGITransport(app=Bounded(app))
+        async with httpx.AsyncClient(transport=over, base_url="http://a") as client:
+
+            async def posted(body: bytes) -> tuple[int, str]:
+                answer = await client.post("/mcp", content=body)
+                return answer.status_code, answer.text
+
+            held = asyncio.create_task(client.post("/mcp", content=slow()))
+            await asyncio.sleep(0)
+            while (await posted(b" " * 40_000))[0] == 200:
+                pass
+            status, said = await posted(b" " * 40_000)
+            assert (status, "100,000 bytes of messages are under way" in said) == (429, True)
+            assert await posted(b" " * 9_000) == (200, "9000")  # short ones always have room
+            ended.set()
+            assert (await held).text == "90002"
+            assert await posted(b" " * 40_000) == (200, "40000")
+
+            ended.clear()
+            monkeypatch.setattr("structgen.integrations.mcp._BODY_SECONDS", 0.01)
+            assert (await client.post("/mcp", content=slow())).status_code == 408
+            assert await posted(b" " * 90_000) == (200, "90000")
+
+    asyncio.run(work())
+
+
+def test_a_new_session_ends_the_one_that_was_not_used_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1,000 sessions of one program had those of all others refused for half an hour."""
+    monkeypatch.setattr("structgen.integrations.mcp._MOST_SESSIONS", 3)
+    made = server_of(cast(Any, None), Models(("small",)))
+    app = made.streamable_http_app(streamable_http_path="/mcp", host="127.0.0.1")
+    about = {"name": "a", "version": "1"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about}
+
+    async def work() -> list[int]:
+        over = httpx.ASGITransport(app=Bounded(app))
+        accept = {"Accept": "application/json, text/event-stream"}
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=over, base_url="http://127.0.0.1:9", headers=accept) as c,
+        ):
+
+            async def posted(method: str, session: str = "", **params: Any) -> Any:
+                asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                return await c.post("/mcp", json=asked, headers=(session and {ID: session}) or {})
+
+            async def opened() -> str:
+                answer = await posted("initialize", "", **hello)
+                assert answer.status_code == 200
+                return str(answer.headers[ID])
+
+            async def pings() -> list[int]:
+                return [(await posted("ping", one)).status_code for one in sessions]
+
+            ID = "mcp-session-id"
+            sessions = [await opened() for _ in range(3)]
+            assert await pings() == [200, 200, 200]
+            assert (await posted("ping", sessions[0])).status_code == 200
+            sessions.append(await opened())
+            assert await pings() == [200, 404, 200, 200]
+            assert (await c.delete("/mcp", headers={ID: sessions[2]})).status_code == 200
+            sessions.append(await opened())  # there was room
+            return await pings()
+
+    assert asyncio.run(work()) == [200, 404, 404, 200, 200]
 
 
 def test_text_of_every_form(server: Server[Any]) -> None:
