@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.responses import FileResponse
 
 from structgen import Runner
 from structgen.errors import OptionError
@@ -18,7 +19,7 @@ from structgen.jobs import Parts
 from structgen.server import Settings, batches, create_app
 from structgen.server.batches import Batches, Files
 from structgen.server.errors import ApiError
-from structgen.server.gateway import OWNER
+from structgen.server.gateway import OWNER, owner_of
 from structgen.server.routes.batches import BatchBody, bodies
 from structgen.server.shapes import ResponsesBody
 from structgen.server.store import Store
@@ -146,6 +147,35 @@ def uploaded(
                 app.state.files.close()
 
     return asyncio.run(asks())
+
+
+def test_a_file_that_is_deleted_as_it_is_fetched_is_a_404(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a 500 with a traceback in the log."""
+    made = FileResponse.__init__
+
+    def deleted(self: FileResponse, path: Path, **more: Any) -> None:
+        made(self, path, **more)
+        path.unlink()
+
+    async def fetched() -> httpx.Response:
+        with Runner({"m": "smollm2-135m-instruct"}) as runner:
+            app = create_app(runner, Settings(files=tmp_path / "files", api_keys=("k",)))
+            files: Files = app.state.files
+            id_ = files.add(owner_of("k"), b"{}", "a")["id"]
+            try:
+                over = httpx.ASGITransport(app)
+                async with httpx.AsyncClient(transport=over, base_url="http://a") as client:
+                    key = {"Authorization": "Bearer k"}
+                    return await client.get(f"/v1/files/{id_}/content", headers=key)
+            finally:
+                files.close()
+
+    assert asyncio.run(fetched()).text == "{}"
+    monkeypatch.setattr(FileResponse, "__init__", deleted)
+    answer = asyncio.run(fetched())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
 def test_a_form_of_many_parts_takes_no_time(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import Field, StrictStr
+from starlette.types import Receive, Scope, Send
 
 from ..batches import ENDPOINTS, Batches, Files, listed, none
 from ..errors import ApiError
@@ -101,14 +103,25 @@ async def file(file_id: str, request: Request) -> dict[str, Any]:
     return await _known(request, _of_kind(file_id, "file-"))
 
 
+class _Content(FileResponse):
+    """A file's content. It may be deleted before it is opened."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        except (RuntimeError, OSError):
+            if Path(self.path).exists():
+                raise
+            raise none(Path(self.path).stem) from None
+
+
 @router.get("/v1/files/{file_id}/content", responses=answers())
 async def content(file_id: str, request: Request) -> Response:
     """A file's content."""
     await _known(request, _of_kind(file_id, "file-"))
     path = _files(request).content(request.state.owner, file_id)
-    if not path.is_file():
-        raise none(file_id)
-    return FileResponse(path, media_type="application/octet-stream")
+    return _Content(path, media_type="application/octet-stream")
 
 
 @router.delete("/v1/files/{file_id}", responses=answers(Deleted))
