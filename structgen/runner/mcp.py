@@ -54,7 +54,7 @@ _LONGEST_TOOL = 100_000  # characters of one's name, description and schema: the
 _LONGEST_SAID = 2_000  # characters of foreign text that a message has
 _LONGEST_ID = 100  # characters of that of a request
 _MOST_PARTS = 10_000  # of the content of an answer: for a wrong one `mcp` makes errors of 30 kB
-_MOST_UNASKED = 1_000  # messages in a second that nothing here waits for
+_MOST_MESSAGES = 1_000  # in a second: nothing may wait for them
 _MOST_UNREADABLE = 100  # messages, of which `mcp` logs each
 _MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
 _RESUME_SECONDS = 0.5  # and then one in so long
@@ -411,7 +411,7 @@ class _Heard:
 
     Nothing here waits for a notification, and ``mcp`` has a task for each, and a page of its log
     for one that is wrong. A request it keeps until the server reads that it is refused. It looks
-    for all that is wrong with an answer. What comes unasked is read slowly.
+    for all that is wrong with an answer. Many messages are read slowly.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -432,6 +432,9 @@ class _Heard:
             item = await anext(self._stream)
             if isinstance(item, Exception):
                 return item
+            now = time.monotonic()
+            self._read_until = max(self._read_until, now - 1.0) + 1.0 / _MOST_MESSAGES
+            await asyncio.sleep(max(self._read_until - now, 0.0))
             message = item.message
             if not hasattr(message, "method"):
                 too_much = _too_much(getattr(message, "result", {}))
@@ -440,9 +443,6 @@ class _Heard:
                     error = types.ErrorData(code=types.INTERNAL_ERROR, message=too_much)
                     item.message = types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
                 return item
-            now = time.monotonic()
-            self._read_until = max(self._read_until, now - 1.0) + 1.0 / _MOST_UNASKED
-            await asyncio.sleep(max(self._read_until - now, 0.0))
             if hasattr(message, "id") and len(str(message.id)) <= _LONGEST_ID:
                 message.params = None
                 if message.method != "ping":

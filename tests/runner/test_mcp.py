@@ -366,15 +366,21 @@ def test_what_nobody_waits_for_takes_nothing() -> None:
     assert [one.message.result for one in found[4:]] == [{"content": []}]
 
 
-def test_what_comes_unasked_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        JSONRPCNotification(jsonrpc="2.0", method="notifications/progress"),
+        JSONRPCResponse(jsonrpc="2.0", id=9, result={}),  # to what was never asked
+    ],
+)
+def test_what_comes_unasked_is_read_slowly(monkeypatch: pytest.MonkeyPatch, message: Any) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
     monkeypatch.setattr(mcp.asyncio, "sleep", sleep)
-    note = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
-    assert heard(*[note] * 3_000) == []
+    assert len(heard(*[message] * 3_000)) == (0 if hasattr(message, "method") else 3_000)
     assert slept[500] == 0
     assert 1.5 < slept[-1] < 2.1  # it is awaited after each
 
