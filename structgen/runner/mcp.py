@@ -350,8 +350,11 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
 
     thread = threading.Thread(target=follow, name="mcp errors", daemon=True)
     thread.start()
-    with open(write, "w", encoding="utf-8") as file:
-        yield file
+    try:
+        with open(write, "w", encoding="utf-8") as file:
+            yield file
+    finally:
+        thread.join(0.2)  # An error is to have what was written last.
 
 
 def _has_many(text: str) -> bool:
