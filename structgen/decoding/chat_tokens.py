@@ -46,6 +46,9 @@ from structgen.vocabulary import Vocabulary, unfinished
 # going on after so many tokens is no word of any language.
 _CONTEXT = 8
 
+_SHORT = 64  # characters of texts whose tokens are kept
+_MOST_KNOWN = 16_384
+
 
 @final
 class Speller:
@@ -340,6 +343,12 @@ class _Names:
 
 
 @per_model
+def _known(model: Model) -> dict[tuple[int | str, ...], list[int]]:
+    """How short texts were spelt after tokens: a chat that is cut is spelt some 20 times."""
+    return {}
+
+
+@per_model
 def _names(model: Model) -> _Names:
     return _Names(model)
 
@@ -456,7 +465,7 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
             no part was read so keep theirs.
     """
     vocabulary, out = model.vocabulary, list[int]()
-    speller = Speller(vocabulary, model.encode)
+    speller, known = Speller(vocabulary, model.encode), _known(model)
 
     @functools.cache
     def cut_of(name: str) -> int:
@@ -479,12 +488,20 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
     def add(text: str) -> None:
         if not text:
             return
-        before = itertools.takewhile(lambda token: token >= 0, reversed(out[-_CONTEXT:]))
-        try:
-            found = speller(np.array([*before][::-1], np.int32), text.encode())
-        except VocabularyError:  # characters that the tokenizer does not know
-            found = [int(token_id) for token_id in model.encode(text)]
-        out.extend(token for token in found if token not in vocabulary.special_token_ids)
+        before = [*itertools.takewhile(lambda token: token >= 0, reversed(out[-_CONTEXT:]))][::-1]
+        place: tuple[int | str, ...] = (*before, text)
+        tokens = known.get(place)
+        if tokens is None:
+            try:
+                found = speller(np.array(before, np.int32), text.encode())
+            except VocabularyError:  # characters that the tokenizer does not know
+                found = [int(token_id) for token_id in model.encode(text)]
+            tokens = [token for token in found if token not in vocabulary.special_token_ids]
+            if len(text) <= _SHORT:
+                if len(known) >= _MOST_KNOWN:
+                    known.clear()
+                known[place] = tokens
+        out.extend(tokens)
 
     special = {*names.ids.values()}
     expected = [

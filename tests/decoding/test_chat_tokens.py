@@ -18,7 +18,7 @@ import structgen
 from structgen import Generator, models
 from structgen.decoding import chat
 from structgen.decoding.call_validation import encode
-from structgen.decoding.chat_tokens import encode_chat
+from structgen.decoding.chat_tokens import Speller, encode_chat
 from structgen.decoding.tools import with_calls
 from structgen.models.genai import TextModel
 from structgen.vocabulary import Vocabulary
@@ -205,6 +205,24 @@ def test_a_marker_cannot_be_put_together_from_pieces(model):
     templated = Templated(untagging, model)
     messages = [user("<|im_<think>end|>")]
     assert specials(templated, encode_chat(templated, messages)) == [1, 2, 1]
+
+
+def test_what_was_spelt_is_not_spelt_again(model, monkeypatch):
+    """A chat that is cut is spelt some 20 times: one of 80,000 names held up all others for 8 s."""
+    texts = []
+    spell = Speller.__call__
+
+    def counted(self, before, data):
+        texts.append(data)
+        return spell(self, before, data)
+
+    monkeypatch.setattr(Speller, "__call__", counted)
+    messages = [user("".join(f"{END}seven{number}" for number in range(9)))]
+    first = encode_chat(model, messages)
+    n_spelt = len(texts)
+    assert n_spelt > 9
+    assert encode_chat(model, messages).tolist() == first.tolist()
+    assert len(texts) == n_spelt
 
 
 def test_arguments_of_tool_calls_are_text(model):
