@@ -237,7 +237,7 @@ def test_histories_become_chats() -> None:
         [
             ChatMessage.from_system("Be short."),
             ChatMessage.from_user("How large", name="ann"),
-            ChatMessage.from_user("is Rome?"),
+            ChatMessage.from_user("is Rome?", name="ann"),
             ChatMessage.from_assistant("So.", tool_calls=[call], reasoning=ReasoningContent("Hm.")),
             ChatMessage.from_tool("12", call),
             ChatMessage.from_tool([TextContent("12")], call),
