@@ -463,6 +463,9 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
         pieces: of `_origins`.
         token_ids: of their text as a whole, with special tokens read everywhere. Pieces of which
             no part was read so keep theirs.
+
+    Raises:
+        PromptError: they are more than the model holds, by the number of names alone.
     """
     vocabulary, out = model.vocabulary, list[int]()
     speller, known = Speller(vocabulary, model.encode), _known(model)
@@ -507,6 +510,13 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
     expected = [
         names.found(piece.text) if piece.token_id is None else [piece.token_id] for piece in pieces
     ]
+    least = sum(map(len, expected))  # each is spelt in a token at least, which takes 60 us
+    if least >= model.context_length:
+        raise PromptError(
+            f"The prompt has {least:,} tokens at least, but {model.name} holds "
+            f"{model.context_length:,}, prompt and output together. Shorten it.",
+            is_too_long=True,
+        )
     given: list[int] = token_ids.tolist()
     ends = [at for at, token_id in enumerate(given) if token_id in special]
     is_read_alike = [given[at] for at in ends] == list(itertools.chain(*expected))

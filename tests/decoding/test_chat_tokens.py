@@ -76,6 +76,7 @@ class Templated:
     """The default model's tokenizer with another template."""
 
     name = "templated"
+    context_length = 8192
 
     def __init__(self, template: Callable[[Messages], str], model: TextModel, named: bool = True):
         self._template = template
@@ -225,6 +226,13 @@ def test_what_was_spelt_is_not_spelt_again(model, monkeypatch):
     assert len(texts) == n_spelt
 
 
+def test_more_names_than_the_context_has_tokens_are_not_spelt(model, monkeypatch):
+    monkeypatch.setattr(Speller, "__call__", lambda *_: pytest.fail("it was spelt"))
+    with pytest.raises(structgen.PromptError, match="at least") as refused:
+        encode_chat(model, [user(END * model.context_length)])
+    assert refused.value.is_too_long
+
+
 def test_arguments_of_tool_calls_are_text(model):
     templated = Templated(calling, model)
     call = {"type": "function", "function": {"name": "f", "arguments": {END: [END, 1, None]}}}
@@ -267,6 +275,7 @@ def test_characters_that_a_tokenizer_does_not_know_are_left_as_they_were():
         """Words, <end>, and one token for all else."""
 
         name = "unknowing"
+        context_length = 100
         words = (b"", b"", b"", b"a", b"b", b"<", b">", b"end")
         vocabulary = Vocabulary.from_tokens(
             words, [1], special_token_ids=[0, 1, 2], named_tokens={"<unk>": 0, "<end>": 1}
