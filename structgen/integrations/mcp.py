@@ -641,14 +641,19 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
         async def told(progress: float, message: str) -> None:
             await context.session.report_progress(progress, None, message)
 
-        STRANGER.set(Stranger("mcp"))
-        try:
-            result = await called(runner, tool, known[tool], params.arguments or {}, told)
-        except StructgenError as error:
-            return _text(str(error), is_error=True)
-        except Exception:
-            _log.exception("the tool %s", tool.name)
-            return _text(f"{tool.name} failed; the server's log says why.", is_error=True)
+        STRANGER.set(Stranger(_owner(context.request)))
+        with anyio.CancelScope() as wanted:
+            if context.request is not None and _OVER in context.request.scope:
+                context.request.scope[_OVER].add_done_callback(lambda _: wanted.cancel())
+            try:
+                result = await called(runner, tool, known[tool], params.arguments or {}, told)
+            except StructgenError as error:
+                return _text(str(error), is_error=True)
+            except Exception:
+                _log.exception("the tool %s", tool.name)
+                return _text(f"{tool.name} failed; the server's log says why.", is_error=True)
+        if wanted.cancelled_caught:
+            return _text("The client is gone.", is_error=True)
         structured = result.model_dump(mode="json")
         answer = _text(json.dumps(structured, ensure_ascii=False))
         answer.structured_content = structured
@@ -680,6 +685,13 @@ def _listed(tool: Tool, known: Sequence[str]) -> McpTool:
     )
 
 
+def _owner(request: Any) -> str:
+    """Whose a call is: a session's; without one, as newer clients have none, a connection's."""
+    if request is None:
+        return "mcp"
+    return str(request.headers.get(_SESSION.decode(), request.client))
+
+
 def _text(text: str, *, is_error: bool = False) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
 
@@ -693,6 +705,7 @@ _MOST_HELLO = 32 << 10  # bytes of the message that begins one, which is kept wi
 _MOST_HELD = 64 << 20  # bytes of messages that are read or answered, if they are longer than that
 _BODY_SECONDS = 30.0  # in which a message has to arrive
 _SESSION = b"mcp-session-id"
+_OVER = "structgen.over"  # in a scope: a future that is done when nobody waits for the answer
 
 
 def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
@@ -792,10 +805,10 @@ class Bounded:
     """An ASGI application whose bodies are bounded, and whose sessions make room for new ones.
 
     A body has at most twice the values that a call may have: ``mcp`` looks for all that is wrong
-    with a message, which held up everybody for 4 s. Of what begins a session it keeps 8 MB for a
-    message of 4 MB, so that such are short here. It refuses new sessions while there are too many,
-    for half an hour. Here one ends that has no request under way, or else that was asked least
-    lately: sessions keep nothing.
+    with a message, which held up everybody for 4 s. Of what begins a session, or begins it again,
+    it keeps 8 MB for a message of 4 MB, so that such are short here. It refuses new sessions while
+    there are too many, for half an hour. Here one ends that has no request under way, or else that
+    was asked least lately: sessions keep nothing. Calls whose client is gone it would have go on.
     """
 
     def __init__(self, app: Any) -> None:
@@ -808,15 +821,16 @@ class Bounded:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body, status, is_first = bytearray(), 413, False
-        session = dict(scope["headers"]).get(_SESSION, b"")
+        body, status = bytearray(), 413
+        session = next((value for name, value in scope["headers"] if name == _SESSION), None)
         try:
             try:
                 if not await asyncio.wait_for(self._read(receive, body), _BODY_SECONDS):
                     return  # The client is gone.
                 check_values(body.decode(errors="replace"), 2 * MAX_VALUES)
-                is_first = not session and _begins_session(body)
-                if is_first and len(body) > _MOST_HELLO:
+                is_long = len(body) > _MOST_HELLO
+                begins = (is_long or session is None) and _begins_session(body)
+                if is_long and begins:
                     raise ValueError(f"initialize has more than {_MOST_HELLO:,} bytes")
             except asyncio.TimeoutError:
                 status, why = 408, f"it did not arrive within {_BODY_SECONDS:g} s"
@@ -825,7 +839,8 @@ class Bounded:
             except ValueError as error:
                 why = str(error)
             else:
-                await self._passed(scope, receive, send, bytes(body), session, is_first=is_first)
+                is_first = begins and session is None
+                await self._passed(scope, receive, send, bytes(body), session, is_first)
                 return
             said = ErrorData(code=INVALID_REQUEST, message=f"The message cannot be read: {why}.")
             refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
@@ -855,8 +870,7 @@ class Bounded:
         receive: Any,
         send: Any,
         body: bytes,
-        session: bytes,
-        *,
+        session: bytes | None,
         is_first: bool,
     ) -> None:
         """Have a request answered, and know of its session."""
@@ -866,29 +880,33 @@ class Bounded:
             await self._end(scope, excess)
         if session in self._sessions:
             self._sessions[session] = self._sessions.pop(session) + 1
+        over = asyncio.get_running_loop().create_future()
         ahead = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def received() -> Any:
             return ahead.pop() if ahead else await receive()
 
         async def sent(message: Any) -> None:
-            made = dict(message.get("headers", ())).get(_SESSION)
-            if is_first and made is not None:
-                self._sessions[made] = 0
+            if message.get("status") == 200:  # else no session has begun or ended
+                made = dict(message["headers"]).get(_SESSION)
+                if is_first and made is not None:
+                    self._sessions[made] = 0
+                if scope["method"] == "DELETE":
+                    self._sessions.pop(session or b"", None)
             await send(message)
 
         try:
-            await self._app(scope, received, sent)
+            await self._app({**scope, _OVER: over}, received, sent)
         finally:
+            over.set_result(None)
             if session in self._sessions:
                 self._sessions[session] -= 1
-                if scope["method"] == "DELETE":
-                    del self._sessions[session]
 
     async def _end(self, scope: Any, session: bytes) -> None:
         """End a session as its client would."""
-        headers = [one for one in scope["headers"] if one[0] == b"host"]
-        asks = {**scope, "method": "DELETE", "headers": [*headers, (_SESSION, session)]}
+        # Nothing here is of whoever asks, or their wrong path and host would have it stay.
+        headers = [(b"host", f"{HOST}:0".encode()), (_SESSION, session)]
+        asks = {**scope, "method": "DELETE", "path": PATH, "headers": headers}
 
         async def nothing(message: Any = None) -> Any:
             return {"type": "http.request", "body": b"", "more_body": False}

@@ -210,42 +210,124 @@ def test_a_new_session_ends_the_one_that_was_not_used_for_longest(
 ) -> None:
     """1,000 sessions of one program had those of all others refused for half an hour."""
     monkeypatch.setattr("structgen.integrations.mcp._MOST_SESSIONS", 3)
-    made = server_of(cast(Any, None), Models(("small",)))
-    app = made.streamable_http_app(streamable_http_path="/mcp", host="127.0.0.1")
-    about = {"name": "a", "version": "1"}
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about}
 
-    async def work() -> list[int]:
-        over = httpx.ASGITransport(app=Bounded(app))
-        accept = {"Accept": "application/json, text/event-stream"}
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=over, base_url="http://127.0.0.1:9", headers=accept) as c,
-        ):
+    async def work(c: httpx.AsyncClient) -> None:
+        async def opened() -> str:
+            answer = await posted(c, "initialize", **HELLO)
+            assert answer.status_code == 200
+            return str(answer.headers[ID])
 
-            async def posted(method: str, session: str = "", **params: Any) -> Any:
-                asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-                return await c.post("/mcp", json=asked, headers=(session and {ID: session}) or {})
+        async def pings() -> list[int]:
+            return [(await posted(c, "ping", one)).status_code for one in sessions]
 
-            async def opened() -> str:
-                answer = await posted("initialize", "", **hello)
-                assert answer.status_code == 200
-                return str(answer.headers[ID])
+        sessions = [await opened() for _ in range(3)]
+        assert await pings() == [200, 200, 200]
+        assert (await posted(c, "ping", sessions[0])).status_code == 200
+        sessions.append(await opened())
+        assert await pings() == [200, 404, 200, 200]
+        assert (await c.delete("/mcp", headers={ID: sessions[2]})).status_code == 200
+        sessions.append(await opened())  # there was room
+        assert await pings() == [200, 404, 404, 200, 200]
 
-            async def pings() -> list[int]:
-                return [(await posted("ping", one)).status_code for one in sessions]
+        # `mcp` keeps those whose end it refuses. Of a few more it would take no other.
+        for _ in range(3):
+            newer = {ID: await opened(), "MCP-Protocol-Version": "2026-07-28"}
+            assert (await c.delete("/mcp", headers=newer)).status_code == 405
+            two = [(ID, await opened()), (ID, await opened())]
+            assert (await c.delete("/mcp", headers=two)).status_code == 200
+            for path, host in (("/mcp", "a"), ("/", "127.0.0.1:9")):
+                refused = await posted(c, "initialize", path=path, host=host, **HELLO)
+                assert refused.status_code in (404, 421)
 
-            ID = "mcp-session-id"
-            sessions = [await opened() for _ in range(3)]
-            assert await pings() == [200, 200, 200]
-            assert (await posted("ping", sessions[0])).status_code == 200
-            sessions.append(await opened())
-            assert await pings() == [200, 404, 200, 200]
-            assert (await c.delete("/mcp", headers={ID: sessions[2]})).status_code == 200
-            sessions.append(await opened())  # there was room
-            return await pings()
+    asyncio.run(over_http(cast(Any, None), work))
 
-    assert asyncio.run(work()) == [200, 404, 404, 200, 200]
+
+def test_what_begins_a_session_again_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """150 sessions that began again with messages of 4 MB took 1.2 GB."""
+    about = {"name": "x" * 33_000, "version": "1"}
+
+    async def work(c: httpx.AsyncClient) -> None:
+        session = (await posted(c, "initialize", **HELLO)).headers[ID]
+        refused = await posted(c, "initialize", session, **{**HELLO, "clientInfo": about})
+        assert "initialize has more than 32,768 bytes" in refused.json()["error"]["message"]
+        assert (await posted(c, "ping", session, _meta=about)).status_code == 200
+
+    asyncio.run(over_http(cast(Any, None), work))
+
+
+def test_a_call_over_http_has_the_session_as_its_owner_and_ends_with_its_client() -> None:
+    """900 calls of one program had those of all others wait, and went on without it."""
+    seen: list[Any] = []
+
+    class Asked:
+        def is_model_loaded(self, model: str) -> bool:
+            return True
+
+        async def adecide(self, state: str, **given: Any) -> Any:
+            seen.append(STRANGER.get())
+            if state == "a":
+                raise OptionError("no")
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                seen.append("ended")
+                raise
+
+    async def work(c: httpx.AsyncClient) -> None:
+        sessions = [(await posted(c, "initialize", **HELLO)).headers[ID] for _ in "ab"]
+        given: dict[str, Any] = {"name": "classify"}
+        given["arguments"] = {"text": "a", "labels": ["b", "c"]}
+        for session in sessions:
+            assert "no" in (await posted(c, "tools/call", session, **given)).text
+        assert seen == [Stranger(one) for one in sessions]
+
+        given["arguments"] = {"text": "d", "labels": ["b", "c"]}
+        call = asyncio.create_task(posted(c, "tools/call", sessions[0], **given))
+        while len(seen) < 3:
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert seen[2:] == [Stranger(sessions[0]), "ended"]
+        assert (await posted(c, "ping", sessions[0])).status_code == 200
+
+    asyncio.run(over_http(cast(Any, Asked()), work))
+
+
+ID = "mcp-session-id"
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "a", "version": "1"},
+}
+
+
+async def over_http(runner: Runner, work: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+    """Do some work with a client of a server."""
+    made = server_of(runner, Models(("small",)))
+    app = made.streamable_http_app(streamable_http_path="/mcp", host="127.0.0.1", max_sessions=6)
+    over = httpx.ASGITransport(app=Bounded(app))
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=over, base_url="http://127.0.0.1:9", headers=accept) as client,
+    ):
+        await work(client)
+
+
+async def posted(
+    client: httpx.AsyncClient,
+    method: str,
+    session: str = "",
+    *,
+    path: str = "/mcp",
+    host: str = "127.0.0.1:9",
+    **params: Any,
+) -> httpx.Response:
+    asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    headers = {"Host": host, **((session and {ID: session}) or {})}
+    return await client.post(path, json=asked, headers=headers)
 
 
 def test_text_of_every_form(server: Server[Any]) -> None:
