@@ -172,7 +172,7 @@ def _check_names(call: Any, more: Mapping[str, object]) -> None:
         known = call.__kwdefaults__
         hint = errors.did_you_mean(name, known)
         if name in ("device", "device_map", "gpu", "n_gpu_layers"):
-            hint = ' Write providers=["cuda", "cpu"].'
+            hint = ' For CUDA, write providers=["cuda", "cpu"]; the CPU needs no option.'
         raise OptionError(
             f"structgen.{call.__name__} has no option {name!r}.{hint} There are: "
             f"{', '.join(known)}.",

@@ -423,8 +423,8 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
             for name, question in questions.items():
                 if not is_told(question) and asker.fingerprint(question) not in self._calibrations:
                     raise OptionError(
-                        f"{name!r}: an embedder has to know what yes and no mean. Pass Predicate("
-                        "…, criteria={True: …, False: …}), or fit the question on examples."
+                        f"{name!r}: an embedder has to know what yes and no mean. Give the "
+                        "Predicate criteria for true and false, or fit the question on examples."
                     )
         if not is_bound:
             questions = as_learned(asker, questions, self._orders(questions))

@@ -215,14 +215,11 @@ def _copy(file: Path) -> str:
 
 
 def _no_graph(folder: Path) -> Lack:
-    says = (
-        f"{folder} is no model: {cache.CONFIG} is missing, which makes a language model, and so is "
-        "an ONNX file, which makes an embedder."
-    )
+    says = f"{folder} is no model: it has neither {cache.CONFIG} nor an ONNX file."
     do = (
-        f"Name a folder with {cache.CONFIG} (look for a repository with -onnx in its name, or "
-        "convert a GGUF file: `structgen models convert FILE.gguf OUT`), or, for an embedder, with "
-        f"an ONNX file and {_TOKENIZER}."
+        f"A language model has {cache.CONFIG}: look for a repository with -onnx in its name, or "
+        "convert a GGUF file: `structgen models convert FILE.gguf OUT`. An embedder has an ONNX "
+        f"file and {_TOKENIZER}."
     )
     return Lack(folder / cache.CONFIG, says, do)
 

@@ -292,7 +292,9 @@ async def _text_vectors(
         if error.lacks is None:
             raise
         raise RequestError(
-            f"{model} makes text and no vectors. {instead} ({error})", param="model"
+            f"{model} makes text and no vectors. {instead} Or convert the model for vectors: "
+            "`structgen models convert FILE.gguf OUT --hidden-states`.",
+            param="model",
         ) from error
     except PromptError as error:
         raise RequestError(f"{error} Or pass truncate_sequence=True.", param="input") from error

@@ -501,7 +501,7 @@ class Asking:
         self._wait(0)
         if self._url is not None and isinstance(row, dict) and row.get("url") != self._url:
             return refused_line(
-                row.get("custom_id"), f"The batch is for {self._url}, and the line for another."
+                row.get("custom_id"), f"The batch is for {self._url}, which is not the line's url."
             )
         made = answered(row, self._post, self._model, self._wait)
         response = made["response"]
@@ -779,10 +779,8 @@ def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
                 continue
             first = known.setdefault(custom_id, number)
             if first < number:
-                said = (
-                    f"The custom_id {custom_id[:100]!r} of line {number} is that of line {first}, "
-                    "too. Give each line its own."
-                )
+                said = f"Lines {first} and {number} have the custom_id {custom_id[:100]!r}."
+                said += " Give each line its own."
                 about = {"line": number, "param": "custom_id", "message": said}
                 errors.append({"code": "duplicate_custom_id", **about})
                 if len(errors) == _MOST_TOLD:

@@ -45,8 +45,8 @@ def _each_once(rows: Iterator[Row | BadRow]) -> Iterator[Row | BadRow]:
         custom_id = row.get("custom_id") if isinstance(row, dict) else None
         first = known.setdefault(custom_id, number) if isinstance(custom_id, str) else number
         if first < number:
-            name = f"The custom_id {custom_id!r} of request {number:,}"
-            row = BadRow(f"{name} is that of request {first:,}, too. Give each its own.")
+            said = f"Requests {first:,} and {number:,} have the custom_id {custom_id!r}."
+            row = BadRow(f"{said} Give each its own.")
         yield row
 
 

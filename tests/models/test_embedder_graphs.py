@@ -364,6 +364,10 @@ def test_an_option_that_there_is_not_is_named(tiny_embedder):
     for call in (tiny_embedder.aembed, tiny_embedder.aresult):
         with pytest.raises(OptionError, match=r"^stop= is unknown"):
             asyncio.run(call(TEXTS, stop=None))
+    with pytest.raises(OptionError, match=r"^top_n= is unknown. Did you mean 'top_k'\?"):
+        tiny_embedder.rerank("a", TEXTS, top_n=1)
+    with pytest.raises(OptionError, match=r"^prompt= is unknown"):
+        asyncio.run(tiny_embedder.arerank("a", TEXTS, prompt="x"))
 
 
 def test_others_have_a_turn_between_batches(tiny_embedder):

@@ -113,7 +113,7 @@ def test_lines_of_one_custom_id(kept: Served) -> None:
             ("duplicate_custom_id", 5, "custom_id"),
             ("duplicate_custom_id", 6, "custom_id"),
         ]
-        assert "'a' of line 5 is that of line 1, too" in batch.errors.data[0].message
+        assert "Lines 1 and 5 have the custom_id 'a'" in batch.errors.data[0].message
 
 
 def test_nobody_sees_what_is_anothers(kept: Served) -> None:

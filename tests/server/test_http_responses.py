@@ -332,6 +332,21 @@ def test_decisions(client: openai.OpenAI) -> None:
     assert told.answers[0].probability > 0.5
 
 
+def test_decisions_call_questions_by_their_names(client: openai.OpenAI) -> None:
+    team = {"type": "choice", "instructions": "Which team?", "choices": [
+        {"value": "billing", "description": "money"}, {"value": "tech"}]}  # fmt: skip
+    body: Any = {"model": "vectors", "input": "I want my money back!"}
+    two = {"questions": [{**team, "name": "sure"}, {**team, "name": "team"}]}
+    made: Any = client.post(
+        "/decisions", body={**body, **two, "abstain_below": {"sure": 1}}, cast_to=object
+    )
+    assert [one["type"] for one in made["answers"]] == ["refusal", "choice"]
+    for name, called in (("money", "'money'"), (None, r"'questions\[0\]'")):
+        asked = {"type": "predicate", "instructions": "Money?", "name": name}
+        with pytest.raises(openai.BadRequestError, match=f"{called}: an embedder has to know"):
+            client.post("/decisions", body={**body, "questions": [asked]}, cast_to=object)
+
+
 def test_what_decisions_have_read_before(client: openai.OpenAI) -> None:
     questions: Any = [
         {"type": "predicate", "instructions": "Is it so?"},

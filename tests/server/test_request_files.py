@@ -58,7 +58,7 @@ def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.Text
         200,
         None,
     ]
-    assert "'a' of request 8 is that of request 1, too" in made[7]["error"]["message"]
+    assert "Requests 1 and 8 have the custom_id 'a'" in made[7]["error"]["message"]
     answer = made[0]["response"]["body"]["choices"][0]["message"]["content"]
     assert answer in ("yes", "no")
     assert "messages" in made[1]["response"]["body"]["error"]["message"]

@@ -138,9 +138,9 @@ def prompt_name_for(type_of_input: str, prompts: Mapping[str, str]) -> str | Non
     return next((name for name in _NAMES[type_of_input] if name in prompts), None)
 
 
-def _check_names(options: Mapping[str, Any]) -> None:
-    """Raise OptionError where one is no option of `Embedder.result`."""
-    known = EmbedOptions.__annotations__
+def _check_names(options: Mapping[str, Any], typed: type = EmbedOptions) -> None:
+    """Raise OptionError where one is no option of a call."""
+    known = typed.__annotations__
     for name in options:
         if name not in known:
             near = did_you_mean(name, known)
@@ -469,12 +469,14 @@ class Embedder:
             ModelError: the model is a cross-encoder with several scores.
             OptionError, PromptError: as in `embed`.
         """
+        _check_names(options, RankOptions)
         return run_passes(self._ranked(query, documents, **options))
 
     async def arerank(
         self, query: str, documents: Iterable[str], *, pause: Pause | None = None, **options: Any
     ) -> list[Ranked]:
         """`rerank` in a thread, as `aresult`."""
+        _check_names(options, RankOptions)
         return await in_thread(self._ranked(query, documents, **options), pause)
 
     def _ranked(

@@ -53,18 +53,17 @@ async def decisions(request: Request) -> Response:
 
     def asks() -> DecisionRequest:
         read(DecisionsBody, given)
-        named = {f"q{at}": _question(one, at) for at, one in enumerate(given["questions"])}
-        return _request(given, _state(given["input"]), named)
+        made = [_question(one, at) for at, one in enumerate(given["questions"])]
+        return _request(given, _state(given["input"]), dict(zip(_names(given), made, strict=True)))
 
     made = await _decided(request, await aside(request, asks), {"state": "input"})
-    questions = given["questions"]
     found = []
-    for index, question in enumerate(questions):
-        answer = made.answers[f"q{index}"]
+    for question, name in zip(given["questions"], _names(given), strict=True):
+        answer = made.answers[name]
         known = {"type", "probability", "choice", "score", "probabilities", "informative"}
         if answer["type"] != "predicate":
             known |= {"confidence"}
-        one = {name: value for name, value in answer.items() if name in known}
+        one = {field: value for field, value in answer.items() if field in known}
         if one.get("choice", "") is None:  # none was likely enough
             one = {"type": "refusal"}
         found.append({"name": question.get("name"), **one})
@@ -137,6 +136,14 @@ def _state(given: Any) -> Any:
             content += f"\n{function['name']}({function['arguments']})"
         found.append({"role": message["role"], "content": content.strip("\n")})
     return found
+
+
+def _names(given: Any) -> list[str]:
+    """What errors and ``abstain_below`` call questions of OpenAI's form: these need no name."""
+    names = [one.get("name") for one in given["questions"]]
+    if None in names or len(set(names)) < len(names):
+        return [f"questions[{at}]" for at in range(len(names))]
+    return names
 
 
 def _question(given: Any, index: int) -> Any:
