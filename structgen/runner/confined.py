@@ -28,8 +28,14 @@ _KEYS, _JOIN_SESSION = {"x86_64": 250, "aarch64": 219}, 1
 _NO_NEW_RIGHTS, _DIE_WITH_PARENT, _ADOPT, _SECURE_BITS = 38, 1, 36, 28
 
 _FILTER, _REFUSE, _ALLOW = 22, 0x00050001, 0x7FFF0000
-_UNCOUNTED = {"x86_64": (0xC000003E, 29, 319, 447), "aarch64": (0xC00000B7, 194, 279, 447)}
-"""The machine's number, and those of ``shmget``, ``memfd_create`` and ``memfd_secret``."""
+_CALLS = {
+    "x86_64": (0xC000003E, 41, (29, 64, 68, 319, 321, 425, 447)),
+    "aarch64": (0xC00000B7, 198, (194, 190, 186, 279, 280, 425, 447)),
+}
+"""The machine's number, that of ``socket``, and those of what takes memory that no limit counts:
+``shmget``, ``semget``, ``msgget``, ``memfd_create``, ``bpf``, ``io_uring_setup`` (which makes
+sockets, too) and ``memfd_secret``."""
+_FAMILIES = (1, 2, 10, 16)  # of sockets that a namespace keeps to itself: not VSOCK, to a host
 
 _READ = 0b1101  # execute and read files, list folders
 _OF_FILES = 0b1100000000000111  # what may be done to what is no folder
@@ -93,7 +99,7 @@ def main() -> None:
         os.chdir(given["folder"])
         writable += _DEVICES
         has["files"] &= _bound_files(libc, readable, writable, has_network=given["network"])
-        _count_memory(libc)
+        _bound_calls(libc, has_network=given["network"])
     with os.fdopen(given["told"], "w") as told:
         json.dump(has, told)
     asked = has.keys() - ({"network"} if given["network"] else set())
@@ -198,16 +204,20 @@ def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_net
     return is_bound
 
 
-def _count_memory(libc: Any) -> None:
-    """Refuse memory that no limit counts, where the system can."""
-    if os.uname().machine not in _UNCOUNTED:
+def _bound_calls(libc: Any, *, has_network: bool) -> None:
+    """Refuse memory that no limit counts, and sockets that leave the namespace, where the system
+    can."""
+    if os.uname().machine not in _CALLS:
         return
-    machine, *calls = _UNCOUNTED[os.uname().machine]
+    machine, socket, calls = _CALLS[os.uname().machine]
     refuse = (0x06, 0, 0, _REFUSE)
     steps = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0)]
     steps += [(0x35, 0, 1, 0x40000000), refuse]  # numbers of another kind of programs
     for call in calls:
         steps += [(0x15, 0, 1, call), refuse]
+    if not has_network:
+        known = [(0x15, len(_FAMILIES) - i, 0, one) for i, one in enumerate(_FAMILIES)]
+        steps += [(0x15, 0, len(known) + 2, socket), (0x20, 0, 0, 16), *known, refuse]
     steps.append((0x06, 0, 0, _ALLOW))
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     libc.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0)

@@ -497,7 +497,7 @@ class _Bounded:
             begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
             self._resumes_until = begun + _RESUME_SECONDS
             await asyncio.sleep(self._resumes_until - now)
-        if response.headers.get("content-type", "").startswith("text/event-stream"):
+        if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             most = _MOST_STREAM
             if asked.method == "GET" and "last-event-id" not in asked.headers:
                 raise _Unreadable("it was not asked for")

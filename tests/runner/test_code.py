@@ -271,15 +271,22 @@ def test_there_is_no_network(here: CodeSession) -> None:
         ("import os; os.memfd_create('x')", "PermissionError"),
         (
             "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
-            "print(libc.shmget(0, 1 << 20, 0o1600), ctypes.get_errno())",
+            "print([(call(0, 32_000, 0o1600), ctypes.get_errno())\n"
+            "       for call in (libc.shmget, libc.semget, libc.msgget)])",
+            "[(-1, 1), (-1, 1), (-1, 1)]",
+        ),
+        (
+            "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
+            "print(libc.syscall(425, 8, ctypes.create_string_buffer(120)), ctypes.get_errno())",
             "-1 1",
         ),
+        ("import socket; socket.socket(40, 1)", "PermissionError"),
         ("for i in range(9): open(f'{i}', 'wb').write(b'x' * 999_999)\nimport time; time.sleep(9)",
          "its files are too large together"),
     ],
     ids=[
         *("memory", "file", "open", "output", "deleted files", "many files", "files in memory"),
-        *("memory of System V", "files"),
+        *("memory of System V", "io_uring", "sockets of machines", "files"),
     ],
 )  # fmt: skip
 def test_limits_hold(here: CodeSession, code: str, says: str) -> None:

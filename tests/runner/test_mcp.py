@@ -717,7 +717,7 @@ def test_streams_of_many_lines_are_read_slowly(monkeypatch: pytest.MonkeyPatch) 
                 yield piece
 
     async def read() -> None:
-        headers = {"content-type": "text/event-stream"}
+        headers = {"content-type": "Text/Event-Stream; a=b"}
         asked = SimpleNamespace(method="POST", headers={})
         response = SimpleNamespace(headers=headers, stream=Stream(), request=asked)
         await mcp._Bounded(Exception)(response)
