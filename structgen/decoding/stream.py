@@ -196,14 +196,18 @@ class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T
 
 
 class ReadAsync:
-    """What ``async for`` reads, and no ``for``."""
+    """What ``async for`` reads and ``async with`` ends, and no ``for`` and ``with``."""
 
     if not TYPE_CHECKING:  # type checkers say so by themselves
 
         def __iter__(self) -> None:
             raise TypeError(
-                f"{type(self).__name__} is asynchronous. Write: async for piece in stream: ..."
+                f"{type(self).__name__} is asynchronous. Write async for and async with in place "
+                "of for and with."
             )
+
+        __enter__ = __iter__
+        __exit__ = None  # only looked up
 
 
 class AsyncStream(
