@@ -13,7 +13,8 @@ tokens are chosen and how many forced (`_pays`).
 If nothing is forced, no first output is needed. Rows that share a long prompt, such as samples of
 one prompt, are still faster alone, because the prompt runs once (`shares_much`). The first pass of
 a batch has the beginnings of all prompts, and nothing can interrupt it; so it is short, and what is
-left of the prompts is read step by step, as forced tokens are.
+left of the prompts is read step by step, as forced tokens are. But it goes to the last token that
+ends a turn in a chat: in a step, the runtime takes that for a row's end and pads from there on.
 
 Finished rows still cost their share of each step. When they have cost as much as starting the
 others again, the batch is restarted without them. So no batch costs more than twice the minimum.
@@ -358,7 +359,12 @@ class Rows:
         if len(rows) < 2:
             return [], rows
         scores = _MOST_SCORES // (4 * self._model.vocabulary.size)
-        most = max(1, min(self._model.pace.together, scores) // len(rows))
+        most = max(map(self._behind_end, rows))
+        fit = len(rows) if most * len(rows) <= scores else scores // most
+        rows, later = rows[:fit], rows[fit:]
+        if len(rows) < 2:
+            return [], rows + later
+        most = max(1, most, min(self._model.pace.together, scores) // len(rows))
         token_ids = [self._begin(index, most) for index in rows]
         # A row is as long as the longest, in steps.
         runs = [self._runs[index] for index in rows]
@@ -370,7 +376,7 @@ class Rows:
         adapter = runs[0].adapter
         batch = self._model.start_batch(token_ids, room, adapter=adapter, allowed=allowed)
         if batch is None:
-            return [], rows
+            return [], rows + later
         pace, self._wasted = self._model.pace, 0.0
         try:
             live = rows
@@ -395,7 +401,7 @@ class Rows:
                 is_costly = done and self._wasted > pace.token * again
                 if live and (is_costly or self._refused or batch.is_full):
                     self._refused = False
-                    return live, []
+                    return live + later, []
                 if live:
                     yield
                     live = self._uninterrupted(live)
@@ -403,7 +409,7 @@ class Rows:
                     if chosen is None:
                         batch.extend([self._queues[i].pop(0) if i in live else None for i in rows])
                     allowed = self._allowed(rows, live)
-            return [], []
+            return later, []
         finally:
             batch.close()
 
@@ -414,6 +420,13 @@ class Rows:
             self._attempt(index, self._advance, index)
             self._end(index)
         return [index for index in rows if index not in gone]
+
+    def _behind_end(self, index: int) -> int:
+        """How many tokens of a row are in the first pass in any case: to one behind the last that
+        ends turns, which no later step takes, nor may a padded row end so."""
+        token_ids = self._runs[index].part.tokens.row
+        (ends,) = np.isin(token_ids, self._model.vocabulary.eos_token_ids).nonzero()
+        return int(ends[-1]) + 2 if len(ends) else 0
 
     def _begin(self, index: int, most: int) -> TokenIds:
         """The tokens with which a row starts; what is left is queued, as forced text is that is to

@@ -111,7 +111,8 @@ class TokenBatch(Protocol):
         """Scores of each row's next token, float32 ``[rows, vocabulary.size]``: a copy."""
 
     def extend(self, token_ids: Sequence[int | None]) -> None:
-        """Add a token to each row and run the model; None for rows that are done."""
+        """Add a token to each row, none that ends outputs, and run the model; None for rows that
+        are done."""
 
     def likeliest(self, allowed: Sequence[Allowed | int | None]) -> Sequence[int] | None:
         """Add to each row the likeliest token that may follow, chosen by the model.

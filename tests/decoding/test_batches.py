@@ -277,6 +277,25 @@ def test_a_batch_begins_with_a_short_pass(output_type):
     assert model.batches[0].began == [5, 8, 8]
 
 
+@pytest.mark.parametrize(("n_scores", "began"), [(999, [[14] * 3]), (30, [[14] * 2])])
+def test_a_batch_begins_behind_the_turns_of_a_chat(monkeypatch, n_scores, began):
+    """In a step, the runtime takes what ends them for a row's end, and pads from there on."""
+    model = FakeModel()
+    monkeypatch.setattr(loop, "_MOST_SCORES", n_scores * 4 * model.vocabulary.size)
+    monkeypatch.setattr(
+        model, "encode", lambda text: np.array([END if c == "|" else ord(c) for c in text])
+    )
+    model.pace = replace(ON_CPU, together=24)
+    model.prompt_length = 1
+    generator = Generator(model)
+    options = {"max_new_tokens": 4, "temperature": 1.0, "seed": 3}
+    prompts = ["xxxx|xxxxxxx|xyz", "zzzz|zzz|zzzzzzz", "yyyy|yyyyyy|yxyz"]
+    alone = [strip(generator.result(prompt, **options)) for prompt in prompts]
+    together = generator.result(prompts, batch_size=3, **options)
+    assert [strip(result) for result in together] == alone
+    assert [batch.began for batch in model.batches] == began
+
+
 def without_end(ids, logits):
     logits[:, END] = logits[:, END + 1] = -np.inf
     return logits
@@ -395,6 +414,18 @@ def test_outputs_are_those_of_single_calls_but_for_near_ties(model, options):
         generator.constraint.output.parse(result.text)
         alone = generator.result(prompt, **{**options, "batch_size": None})
         assert gap(model, prompt, result, alone) < TIE
+
+
+def test_chats_are_answered_as_by_single_calls_but_for_near_ties(model):
+    chats = [
+        [{"role": "user", "content": f"{'Red apples fall. ' * n}Write one sentence."}]
+        for n in (1, 8, 9)
+    ]
+    generator = Generator(model)
+    together = generator.result(chats, max_new_tokens=3, batch_size=3)
+    for chat, result in zip(chats, together, strict=True):
+        prompt = model.apply_chat_template(chat)
+        assert gap(model, prompt, result, generator.result(chat, max_new_tokens=3)) < TIE
 
 
 def test_with_a_seed_outputs_are_those_of_single_calls(model):
