@@ -473,11 +473,12 @@ class _Bounded:
 
     ``mcp`` reads an answer as a whole. Of a stream it bounds each event, and goes on with events
     that nobody waits for. What a server sends unasked has no use here. ``wrong`` is the error that
-    ends one call: by others ``mcp`` ends the connection, which all callers share.
+    ends one call: by others, ``lost`` among them, ``mcp`` ends the connection, which all callers
+    share.
     """
 
-    def __init__(self, wrong: type[Exception]) -> None:
-        self._wrong = wrong
+    def __init__(self, wrong: type[Exception], lost: type[Exception]) -> None:
+        self._wrong, self._lost = wrong, lost
         self._resumes_until = self._lines_until = 0.0
 
     async def _read(self, piece: bytes) -> None:
@@ -490,8 +491,8 @@ class _Bounded:
     async def __call__(self, response: Any) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise _Unreadable("it is compressed, which was not asked for")
-        whole, most, asked, wrong = response.stream, _MOST_BYTES, response.request, self._wrong
-        read = self._read
+        whole, most, asked = response.stream, _MOST_BYTES, response.request
+        read, wrong, lost = self._read, self._wrong, self._lost
         if asked.method == "GET" and "last-event-id" in asked.headers:
             now = time.monotonic()
             begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
@@ -508,15 +509,18 @@ class _Bounded:
 
             async def __aiter__(self) -> AsyncIterator[bytes]:
                 size, held = 0, bytearray()
-                async for piece in whole:
-                    size += len(piece)
-                    if size > most:
-                        raise wrong(_TOO_LONG.format(most))
-                    if most == _MOST_STREAM:
-                        await read(piece)
-                        yield piece
-                    else:
-                        held += piece
+                try:
+                    async for piece in whole:
+                        size += len(piece)
+                        if size > most:
+                            raise wrong(_TOO_LONG.format(most))
+                        if most == _MOST_STREAM:
+                            await read(piece)
+                            yield piece
+                        else:
+                            held += piece
+                except lost as error:
+                    raise wrong(f"{error}") from error
                 if _has_many(held.decode(errors="replace")):
                     raise wrong(_TOO_MANY)
                 yield bytes(held)
@@ -525,6 +529,22 @@ class _Bounded:
                 await whole.aclose()
 
         response.stream = Bounded()
+
+
+def _kept(send: Any, web: Any) -> Any:
+    """What sends requests, so that an error of one is its answer: see `_Bounded`."""
+
+    async def sent(request: Any, **options: Any) -> Any:
+        try:
+            return await send(request, **options)
+        except (web.TransportError, _Unreadable) as error:
+            if request.method != "POST":
+                raise
+            said = {"code": -32000, "message": str(error) or type(error).__name__}
+            answer = {"jsonrpc": "2.0", "id": None, "error": said}
+            return web.Response(502, json=answer, request=request)
+
+    return sent
 
 
 def _text(result: CallToolResult) -> str:
@@ -687,7 +707,9 @@ class McpServer:
             # Compressed, a few bytes may be gigabytes.
             headers_ = {"Accept-Encoding": "identity", **(headers or {})}
             client = transport.create_mcp_http_client(headers=headers_)
-            client.event_hooks = {"response": [_Bounded(transport.httpx2.StreamError)]}
+            web = transport.httpx2
+            client.event_hooks = {"response": [_Bounded(web.StreamError, web.TransportError)]}
+            client.send = _kept(client.send, web)
             await stack.enter_async_context(client)
             return _heard(transport.streamable_http_client(url, http_client=client))
 

@@ -478,6 +478,7 @@ class Long(http.server.BaseHTTPRequestHandler):
     """A server over HTTP whose tool answers with a text of a megabyte, or as it is told."""
 
     is_compressed = False
+    drops: str | None = None  # a call, before or in its answer
     breaks_off: ClassVar[list[float]] = []  # when it did, where it does
     farewell = threading.Event()  # it says it only then
     listed: ClassVar[dict[str, Any]] = {}  # what each tool has beside its name
@@ -540,6 +541,10 @@ class Long(http.server.BaseHTTPRequestHandler):
         if asked["method"] == "tools/call" and "POST" in self.floods:
             self.flood()
             return
+        if asked["method"] == "tools/call" and self.drops is not None:
+            self.close_connection = True
+            self.wfile.write(self.drops.encode())
+            return
         if asked["method"] == "tools/call" and self.breaks_off:
             self.break_off()
             return
@@ -580,6 +585,27 @@ def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.M
             patch.setattr(mcp, "_MOST_BYTES", 1 << 20)
             assert "more than 1,048,576 bytes" in str(run(server, "say").error)
         assert run(server, "say").error is None, "one that is too long ended it for all others"
+
+
+@pytest.mark.parametrize(
+    ("begins", "said"),
+    [
+        ("", "Server disconnected without sending a response"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n{head}", "without sending complete message body"),
+        ("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n{head}", "it is compressed"),
+        ("nothing\r\n\r\n", "illegal status line"),
+    ],
+)
+def test_a_call_that_is_cut_off_ends_no_other(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch, begins: str, said: str
+) -> None:
+    """A server that is restarted behind a proxy, say, was lost to all callers for good."""
+    drops = begins.replace("{head}", "Content-Type: application/json\r\n\r\n{")
+    with McpServer.http(long_answers) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(Long, "drops", drops)
+            assert said in str(run(server, "say").error)
+        assert run(server, "say").error is None
 
 
 def test_an_answer_of_many_values_is_not_read(
@@ -720,7 +746,7 @@ def test_streams_of_many_lines_are_read_slowly(monkeypatch: pytest.MonkeyPatch) 
         headers = {"content-type": "Text/Event-Stream; a=b"}
         asked = SimpleNamespace(method="POST", headers={})
         response = SimpleNamespace(headers=headers, stream=Stream(), request=asked)
-        await mcp._Bounded(Exception)(response)
+        await mcp._Bounded(Exception, OSError)(response)
         assert sum([len(piece) async for piece in response.stream]) == 1_245_000
 
     monkeypatch.setattr(mcp, "time", SimpleNamespace(monotonic=lambda: 100.0))
