@@ -39,6 +39,8 @@ _PATH = re.compile(r"(file|filename|path|folder|dir|directory)$", re.IGNORECASE)
 _YOURS = re.compile(r"librar|(^|_)libs?(_|$)|^backend_path$|^enable_profiling$", re.IGNORECASE)
 """Settings with which a folder would run code of its own, or write files where you work."""
 
+_MOST_THREADS = 1_024  # of an operator; a million would take the memory before one of them starts
+
 _BY_DEFAULT = ("decoder.onnx", "encoder.onnx", "joiner.onnx")
 """Graphs that the runtime takes where a configuration names none."""
 
@@ -99,7 +101,8 @@ def _of_language_model(folder: Path) -> list[Lack]:
     steps = {folder / name for name in _STEPS}
     for place, value in settings:
         name = place[-1]
-        if _YOURS.search(name):
+        many = name.endswith("num_threads") and not (type(value) is int and value <= _MOST_THREADS)
+        if many or _YOURS.search(name):
             found.append(_not_its_own(path, name, value))
         elif isinstance(value, str) and _PATH.search(name) and value:
             try:
@@ -111,6 +114,11 @@ def _of_language_model(folder: Path) -> list[Lack]:
                 graphs.add(file)
             elif name == "config_filename":
                 steps.add(file)
+    slides = {(place[-1], value) for place, value in settings if place[-1].startswith("slide_")}
+    inputs = {value for name, value in slides if name == "slide_inputs"}
+    if ("slide_key_value_cache", False) in slides and inputs != {False}:
+        says = f"{path} has slide_inputs without slide_key_value_cache: the runtime would crash."
+        found.append(Lack(path, says, "Set slide_inputs to false there."))
     found += [lack for file in sorted(steps) if file.is_file() for lack in _of_steps(file)]
     graphs |= {graph for graph in map(cache.masked, graphs) if graph.is_file()}
     found += [lack for graph in sorted(graphs) for lack in of_graph(graph)]

@@ -24,6 +24,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from decimal import Decimal
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar, final
 
 from structgen.errors import (
@@ -524,9 +526,15 @@ def _record(call: ToolCall, number: int) -> AgenticToolCall:
 def _key(call: ToolCall) -> str:
     """What calls of one tool with the same arguments have in common."""
     arguments = call.function.arguments
-    with contextlib.suppress(ValueError, RecursionError):
-        arguments = json.dumps(json.loads(arguments), sort_keys=True)
+    with contextlib.suppress(ArithmeticError, ValueError, RecursionError):
+        # Numbers by their digits: what takes a Decimal tells apart what are one float.
+        how: dict[str, Any] = {"parse_float": Decimal, "object_pairs_hook": _in_order}
+        arguments = repr(json.loads(arguments, **how))
     return f"{call.function.name} {arguments}"
+
+
+def _in_order(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(sorted(pairs, key=itemgetter(0)))
 
 
 _NOT_ASKED: dict[str, Any] = {"enable_code_execution": False} | dict.fromkeys(

@@ -7,6 +7,7 @@ are sent as they are. Of any other error the client learns only that it happened
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,9 +86,13 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def first_line(message: str) -> str:
-    """What clients may know of a model's error: what its process wrote comes after it."""
-    return message.partition("\n")[0]
+_FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:[/\\][^/\\\s:'\"]+)+[/\\](?=[^\s'\"])")
+
+
+def public(message: str) -> str:
+    """What clients may know of a model's error: the log has what its process wrote after the first
+    line, and in which folders of this machine the files are."""
+    return _FOLDERS.sub("", message.partition("\n")[0])
 
 
 def told(error: BaseException) -> ApiError:
@@ -96,7 +101,7 @@ def told(error: BaseException) -> ApiError:
         return error
     message = str(error)
     if isinstance(error, known.ModelError):
-        message = first_line(message)
+        message = public(message)
     if isinstance(error, known.Overloaded):
         return ApiError(
             429, message, code="overloaded", headers={"Retry-After": seconds(error.retry_after)}

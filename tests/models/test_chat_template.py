@@ -14,7 +14,7 @@ from tiny_gguf import write
 import structgen
 from structgen import models
 from structgen.decoding import tool_syntax
-from structgen.errors import ModelError, OptionError, PromptError
+from structgen.errors import ModelError, OptionError, PromptError, StructgenError
 from structgen.models import trial
 from structgen.runner import ModelConfig, Runner
 
@@ -53,6 +53,38 @@ def test_search_settings_that_are_none_are_told(
     (place / "genai_config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=f"search settings: {name}={value} is out of range"):
         structgen.load(place)
+
+
+def test_a_context_that_the_graph_does_not_keep_is_told(folder: Path, tmp_path: Path) -> None:
+    """The runtime finds out in a pass: alone, of a batch, of a stream."""
+    place = tmp_path / "model"
+    shutil.copytree(folder, place)
+    config = json.loads((place / "genai_config.json").read_text())
+    config["model"]["context_length"] = config["search"]["max_length"] = 100_000
+    (place / "genai_config.json").write_text(json.dumps(config))
+    generator = structgen.Generator(structgen.load(place))
+    for call in (
+        lambda: generator("a" * 200),
+        lambda: generator(["a" * 200, "b" * 300]),
+        lambda: list(generator.stream("a" * 200)),
+    ):
+        with pytest.raises(StructgenError, match=r"cannot run model: .*cos_cache"):
+            call()
+
+
+@pytest.mark.parametrize("token", [266, 10**7, -300, -1])
+def test_a_padding_token_that_is_none_does_not_end_batches(
+    folder: Path, tmp_path: Path, token: int
+) -> None:
+    place = tmp_path / "model"
+    shutil.copytree(folder, place)
+    config = json.loads((place / "genai_config.json").read_text())
+    config["model"]["pad_token_id"] = token
+    (place / "genai_config.json").write_text(json.dumps(config))
+    texts = structgen.Generator(structgen.load(place), structgen.Regex("[ab]{1,12}"))
+    prompts = [f"hi {letter}" for letter in "abcdefgh"]
+    found = [texts(prompts, batch_size=8, temperature=2.0, max_new_tokens=20) for _ in range(4)]
+    assert {letter for batch in found for text in batch for letter in text} == {"a", "b"}
 
 
 def test_it_is_used_and_calls_are_as_it_shows(folder: Path, tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
         ('"decoder": null', "cannot be understood"),
         ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
         ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
+        ('"session_options": {"intra_op_num_threads": 1000000}', "intra_op_num_threads"),
+        ('"sliding_window": {"slide_key_value_cache": false}', "Set slide_inputs to false"),
         ('"provider_options": [{"x": {"trt_extra_plugin_lib_paths": "a.so"}}]', "plugin_lib"),
         ('"provider_options": [{"qnn": {"backend_path": "a.so"}}]', "backend_path"),
         # The runtime reads both, where a dict has the last.

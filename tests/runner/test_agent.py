@@ -7,6 +7,7 @@ import itertools
 import json
 import threading
 from collections.abc import AsyncGenerator, Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -259,6 +260,20 @@ def test_identical_calls_of_one_round_run_once() -> None:
     assert [message.tool_call_id for message in told] == [one.id, again.id, other.id, third.id]
     assert response.agentic_end == "answer"
     assert "repeats" not in one.model_dump()
+
+
+def test_calls_whose_numbers_are_one_float_are_two_calls() -> None:
+    ran: list[Decimal] = []
+
+    def pay(amount: Decimal) -> str:
+        ran.append(amount)
+        return str(amount)
+
+    sums = "0.1", "0.10000000000000000001"
+    calls: Turn = [("pay", f'{{"amount": {amount}}}') for amount in sums]
+    response = run(Scripted(calls, "Done."), request(pay))
+    assert sorted(ran) == [Decimal(amount) for amount in sums]
+    assert [one.repeats for one in log(response)] == [None, None]
 
 
 @pytest.mark.parametrize(

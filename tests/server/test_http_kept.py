@@ -249,9 +249,14 @@ def test_a_model_that_cannot_be_loaded_is_told_of(tmp_path: Path) -> None:
         assert answer.json()["error"]["code"] == "model_unavailable"
         assert answer.json()["error"]["type"] == "server_error"
         assert int(answer.headers["retry-after"]) >= 1
+        assert "genai_config.json is missing" in answer.text
+        status = http.get("/v1/models/none/status").json()
+        assert "genai_config.json is missing" in status["error"]
         ready = http.get("/health/ready")
         assert (ready.status_code, ready.json()["error"]["code"]) == (503, "not_ready")
         assert http.get("/health/live").status_code == 200
+        for said in (answer.text, status["error"], ready.text):
+            assert str(tmp_path.parent) not in said
 
 
 # -- answers that are followed ----------------------------------------------------------------

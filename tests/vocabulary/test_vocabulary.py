@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers import models as kinds
 
-from structgen import Vocabulary
+from structgen import Vocabulary, warm_up
 from structgen.errors import VocabularyError
 from structgen.vocabulary import tokenizer_bytes, trie
 from structgen.vocabulary.trie import MAX_TOKEN_BYTES, Trie
@@ -214,6 +214,12 @@ def test_encoded_text_comes_back_exactly(kind: str, text: str) -> None:
     fewest = vocabulary.encode_bytes(text.encode())
     assert b"".join(vocabulary.tokens[i] for i in fewest) == text.encode()
     assert len(fewest) <= len(ids)
+
+
+def test_a_vocabulary_that_spells_no_json_warms_up() -> None:
+    """A model that has it could not be loaded."""
+    warm_up(Vocabulary([b"a", b"b", b""], [2]), grammars=True)
+    warm_up(Vocabulary([bytes([byte]) for byte in range(128)] + [b""], [128]))
 
 
 def test_missing_bytes() -> None:

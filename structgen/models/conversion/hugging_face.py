@@ -415,6 +415,7 @@ def _read(path: Path, how: Callable[[], T]) -> T:
 
 
 def _ids(value: Any) -> list[int]:
-    if value is None:
-        return []
-    return [int(token) for token in value] if isinstance(value, list) else [int(value)]
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(token) is int for token in values):
+        raise ValueError(f"{value!r} is no token id")
+    return values

@@ -56,6 +56,7 @@ from structgen.models.base import (
     run_passes,
 )
 from structgen.models.listening import Heard, Listening, Transcript, Window
+from structgen.models.loading import in_short
 from structgen.models.progress import Progress, late
 from structgen.sampling import Logits, TokenIds
 from structgen.storage.user_folder import inside
@@ -64,7 +65,7 @@ from structgen.vocabulary import Vocabulary
 from . import runtime
 from .folders import graph_name, read_config
 from .media import MediaReader
-from .runtime import og
+from .runtime import Running, og
 from .sequences import (
     MOST_ROWS,
     LiveSequence,
@@ -371,7 +372,8 @@ class TextModel:
 
     @functools.cached_property
     def _pad_token_id(self) -> int:
-        return int(self.og_tokenizer.pad_token_id)
+        token = int(self.og_tokenizer.pad_token_id)  # which folders write that have none: -1
+        return token if 0 <= token < self.vocabulary.size else self.vocabulary.eos_token_ids[0]
 
     def embed(
         self,
@@ -570,12 +572,13 @@ class TextModel:
         self._adapter_files[name] = file.absolute()
         try:
             self._new_sequence(name, 16).append_tokens(np.zeros((1, 1), np.int32))
+            return
         except Exception as error:
-            self.unload_adapter(name)
-            why = str(error)
-            if "Invalid input name" in why:
-                why = f"{self.name} was not exported with inputs for it ({why})"
-            raise ModelError(f"The adapter {name!r} does not fit the model: {why}.") from error
+            why = in_short(error)
+        self.unload_adapter(name)  # not before: the error holds the sequence that uses it
+        if "Invalid input name" in why:
+            why = f"{self.name} was not exported with inputs for it ({why})"
+        raise ModelError(f"The adapter {name!r} does not fit the model: {why}.")
 
     def unload_adapter(self, name: str) -> None:
         """Unload an adapter; sequences kept of its calls are freed.
@@ -599,11 +602,11 @@ class TextModel:
 
     def _new_sequence(
         self, adapter: str | None, capacity: int, mask: MaskBytes | None = None, rows: int = 1
-    ) -> og.Generator:
+    ) -> Running:
         """A runtime's sequence, or several; ``mask`` is read by each pass, and must outlive it."""
         params = og.GeneratorParams(self.og_model)
         params.set_search_options(max_length=capacity, batch_size=rows, **self._settings)
-        generator = og.Generator(self.og_model, params)
+        generator = Running(self.og_model, params, self.name)
         if adapter is not None:
             self._check_adapter(adapter)
             generator.set_active_adapter(self._adapters, adapter)

@@ -208,10 +208,7 @@ class LiveSequence:
         self.generator = None  # its memory first, or both are there at once
         self.held = self.valid = self.exact = self.last_pass = 0
         self.chosen = None
-        try:
-            self.generator = self.new(capacity, self.mask)
-        except Exception as error:
-            raise ModelError(f"ONNX Runtime GenAI refuses to start a sequence: {error}") from error
+        self.generator = self.new(capacity, self.mask)
         self.ids, self.capacity = ids, capacity
 
 
@@ -268,7 +265,7 @@ class TextSequence:
         """
         live = self._open
         live.run(1)
-        return _last_logits(live.generator, live.width)
+        return last_logits(live.generator, live.width)
 
     def recent_logits(self, n: int) -> Logits:
         """Return the scores after each of the last ``n`` tokens, float32 ``[n, vocabulary.size]``.
@@ -589,10 +586,7 @@ class TextBatch:
             self._allow(allowed, self._masks)
         most = max(min(longest + _SPARE_TOKENS, room, context_length), longest)
         self._left = most - longest
-        try:
-            self._generator: Any = new(most, self._masks, len(rows))
-        except Exception as error:
-            raise ModelError(f"ONNX Runtime GenAI refuses to start a batch: {error}") from error
+        self._generator: Any = new(most, self._masks, len(rows))
         self._generator.append_tokens(padded)
         self._only = np.full((len(rows), width), -np.inf, np.float32)
 
@@ -603,7 +597,7 @@ class TextBatch:
 
     def logits(self) -> Logits:
         """Return the scores of each row's next token, float32 ``[rows, width]``: a copy."""
-        return _last_logits(self._generator, self._width)
+        return last_logits(self._generator, self._width)
 
     def extend(self, token_ids: Sequence[int | None]) -> None:
         """Add a token to each row, whose scores were read, and run the model.
@@ -645,7 +639,12 @@ class TextBatch:
         self._generator = None
 
 
-def _last_logits(generator: Any, width: int) -> Logits:
+def last_logits(generator: Any, width: int) -> Logits:
+    """The scores of the next token of each row, float32 ``[rows, width]``: a copy.
+
+    Raises:
+        ModelError: they are not so wide.
+    """
     logits: Logits = generator.get_logits()[:, -1, :]
     if logits.shape[1] != width:
         raise ModelError(
@@ -665,17 +664,17 @@ def pads_exactly(
         alone: the scores after one row by itself, float32 ``[1, width]``.
     """
     long, short = np.array([5, 6, 7, 8, 9], np.int32), np.array([9, 8, 7], np.int32)
+    six = np.array([6], np.int32)
+    rows = [long, short, np.concatenate([long, six]), np.concatenate([short, six])]
     try:
         batch = start([long, short])
         first = batch.logits()
         batch.extend([6, 6])
         scores = np.concatenate([first, batch.logits()])
         batch.close()
+        expected = np.concatenate([alone(row) for row in rows])
     except Exception:
         return False
-    six = np.array([6], np.int32)
-    rows = [long, short, np.concatenate([long, six]), np.concatenate([short, six])]
-    expected = np.concatenate([alone(row) for row in rows])
     # A pass over one token rounds differently from one over more; a wrong one is off by far more.
     close = np.abs(scores - expected).mean(axis=1) < 0.05 * np.abs(expected).mean()
     return bool(close.all())

@@ -28,7 +28,8 @@ from structgen.models.base import Passes, Perceived
 from structgen.models.listening import RATE, WINDOW, Heard, Samples, Segment, Window
 from structgen.vocabulary import Vocabulary
 
-from .runtime import og
+from .runtime import Running, og
+from .sequences import last_logits
 from .sound import claimed_seconds, decoded, wav
 
 TEMPLATE = (
@@ -88,7 +89,8 @@ class Whisper:
         self.languages = {match[1]: token for match, token in found.items() if match}
         if vocabulary.size == _ENGLISH_ONLY:
             self.languages = {}
-        self._barred = np.zeros(vocabulary.size, bool)
+        self._width = vocabulary.size
+        self._barred = np.zeros(self._width, bool)
         self._barred[self._end + 1 : self._first_stamp] = True
         self._tokens = vocabulary.tokens
 
@@ -111,7 +113,7 @@ class Whisper:
         if language is None and self.languages:
             generator = self._begun(features)
             generator.append_tokens(np.array(self._prompt(None, False), np.int32))
-            language = self._likeliest_language(generator.get_logits()[0, -1])
+            language = self._likeliest_language(last_logits(generator, self._width)[0])
         prompt = self._prompt(language, translate)
         row = np.array([*prompt, self._names["<|notimestamps|>"]], np.int32)
         return Perceived([row], [("", "")], inputs=partial(_tensors, features))
@@ -171,7 +173,7 @@ class Whisper:
         params.set_search_options(
             max_length=CONTEXT, do_sample=False, num_beams=1, num_return_sequences=1
         )
-        generator = og.Generator(self._og_model, params)
+        generator = Running(self._og_model, params, self._name)
         generator.set_inputs(_tensors(features))
         return generator
 
@@ -182,7 +184,7 @@ class Whisper:
         generator = self._begun(features)
         yield
         generator.append_tokens(np.array(prompt, np.int32))
-        logits = generator.get_logits()[0, -1]
+        logits = last_logits(generator, self._width)[0]
         silent = 0.0 if self._silence is None else float(np.exp(_logs(logits)[self._silence]))
         language = window.language
         if language is None and self.languages:
@@ -196,7 +198,7 @@ class Whisper:
         tokens: list[int] = []
         total = 0.0
         while len(tokens) < room:
-            scores = self._ruled(generator.get_logits()[0, -1], tokens)
+            scores = self._ruled(last_logits(generator, self._width)[0], tokens)
             noise = window.temperature * random.gumbel(size=len(scores))
             token = int(np.argmax(scores + noise))
             total += float(scores[token])

@@ -11,7 +11,7 @@ from pydantic import StrictBool, StrictInt, StrictStr, model_validator
 from structgen.models import catalogue
 from structgen.runner import Many, Message, Runner, Strictly
 
-from ..errors import ApiError, first_line, told
+from ..errors import ApiError, public, told
 from ..exchange import answered, sent, settings_of, written
 from ..openapi import answers, body
 from ..shapes import (
@@ -58,7 +58,7 @@ async def model_status(model: str, request: Request) -> dict[str, Any]:
     """What is known of a model: whether it is loaded, what it takes, why loading failed."""
     info = runner_of(request).get_model_info(model)
     info.pop("source")  # a path of this machine, maybe
-    info["error"] = info["error"] and first_line(info["error"])
+    info["error"] = info["error"] and public(info["error"])
     return info
 
 
