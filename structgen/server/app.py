@@ -150,6 +150,8 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
 async def _known_error(request: Request, error: Exception) -> Response:
     api = told(error)
     request.state.log["error"] = api.code or api.status
+    if api.code == "model_unavailable":  # clients are not told of the server's folders
+        request.state.log["why"] = str(error.__cause__ or error)
     return api.response
 
 

@@ -87,6 +87,20 @@ def test_a_padding_token_that_is_none_does_not_end_batches(
     assert {letter for batch in found for text in batch for letter in text} == {"a", "b"}
 
 
+def test_a_token_without_scores_in_a_prompt_is_told(folder: Path, tmp_path: Path) -> None:
+    """As Gemma 3 1B has one for pictures, which it does not see."""
+    place = tmp_path / "model"
+    shutil.copytree(folder, place)
+    tokenizer = json.loads((place / "tokenizer.json").read_text())
+    tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": 266, "content": "<i>"})
+    (place / "tokenizer.json").write_text(json.dumps(tokenizer))
+    generator = structgen.Generator(structgen.load(place))
+    assert isinstance(generator("a picture", max_new_tokens=3), str)
+    for prompt in ("a <i>", [{"role": "user", "content": "a <i>"}]):
+        with pytest.raises(PromptError, match=r"token 266 of .*model has 266 tokens only"):
+            generator(prompt, max_new_tokens=3)
+
+
 def test_it_is_used_and_calls_are_as_it_shows(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "chat.jinja"
     file.write_text(TEMPLATE, encoding="utf-8")

@@ -205,7 +205,7 @@ LLAMA3 = {
         ({"config": {"rope_scaling": ["linear"]}}, "cannot be understood"),
         ({"config": {"eos_token_id": "two"}}, "cannot be understood"),
         ({"config": {"eos_token_id": [[2]]}}, "cannot be understood"),
-        ({"config": {"eos_token_id": 0.5}}, "0.5 is no token id"),
+        ({"config": {"eos_token_id": 0.5}}, "0.5 is not a token id"),
         ({"config": {"max_position_embeddings": 10**9}}, "1,000,000,000 positions"),
         (
             {"config": {"rope_scaling": LLAMA3, "partial_rotary_factor": 1e8}},

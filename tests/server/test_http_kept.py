@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import os
 import re
 import signal
@@ -238,7 +239,10 @@ def test_a_model_that_is_killed_comes_back() -> None:
             assert http.post("/v1/chat/completions", json=short).status_code == 200
 
 
-def test_a_model_that_cannot_be_loaded_is_told_of(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "structgen.server")
     with (
         Runner({"none": str(tmp_path)}) as runner,
         serving(runner, Settings()) as made,
@@ -249,14 +253,16 @@ def test_a_model_that_cannot_be_loaded_is_told_of(tmp_path: Path) -> None:
         assert answer.json()["error"]["code"] == "model_unavailable"
         assert answer.json()["error"]["type"] == "server_error"
         assert int(answer.headers["retry-after"]) >= 1
-        assert "genai_config.json is missing" in answer.text
+        assert "is no model" in answer.text
         status = http.get("/v1/models/none/status").json()
-        assert "genai_config.json is missing" in status["error"]
+        assert "is no model" in status["error"]
         ready = http.get("/health/ready")
         assert (ready.status_code, ready.json()["error"]["code"]) == (503, "not_ready")
         assert http.get("/health/live").status_code == 200
         for said in (answer.text, status["error"], ready.text):
             assert str(tmp_path.parent) not in said
+    entries = [record.entry for record in caplog.records if hasattr(record, "entry")]
+    assert str(tmp_path) in next(entry["why"] for entry in entries if "why" in entry)
 
 
 # -- answers that are followed ----------------------------------------------------------------

@@ -417,5 +417,5 @@ def _read(path: Path, how: Callable[[], T]) -> T:
 def _ids(value: Any) -> list[int]:
     values = value if isinstance(value, list) else [] if value is None else [value]
     if not all(type(token) is int for token in values):
-        raise ValueError(f"{value!r} is no token id")
+        raise ValueError(f"{value!r} is not a token id")
     return values

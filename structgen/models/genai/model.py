@@ -215,8 +215,19 @@ class TextModel:
 
         Nothing is added, not even `start_ids`; special tokens spelt out in the text are
         recognised, as chat templates need.
+
+        Raises:
+            PromptError: the tokenizer finds a token that the model has no scores for.
         """
-        return np.asarray(self.og_tokenizer.encode(text), np.int32)
+        token_ids = np.asarray(self.og_tokenizer.encode(text), np.int32)
+        outside = token_ids[(token_ids < 0) | (token_ids >= self.vocabulary.size)]
+        if len(outside):
+            raise PromptError(
+                f"The prompt has token {outside[0]} of the tokenizer of {self.name}, and the "
+                f"model has {self.vocabulary.size:,} tokens only. It is an added token, such as a "
+                "picture's, whose name is in the text: leave it out."
+            )
+        return token_ids
 
     def decode(self, token_ids: Sequence[int] | TokenIds) -> str:
         """Return the text of ``token_ids``; special tokens have none, bad UTF-8 is U+FFFD."""
