@@ -499,6 +499,7 @@ def test_errors_are_the_servers_with_the_field(page: Browser) -> None:
 
 
 def test_no_answer_stands_beside_a_form_that_it_does_not_have(page: Browser) -> None:
+    page.js("document.querySelector('#types input[value=json_schema]').click()")
     page.type("#schema", '{"enum": ["red", "green"]}')
     page.click("#run")
     assert ended(page) == "valid JSON"
@@ -514,6 +515,7 @@ def test_no_answer_stands_beside_a_form_that_it_does_not_have(page: Browser) -> 
 
 
 def test_an_error_and_an_answer_go_out_of_date_with_the_form(page: Browser) -> None:
+    page.js("document.querySelector('#types input[value=json_schema]').click()")
     page.type("#schema", '{"enum": ["red", "green"]}')
     page.click("#run")
     assert ended(page) == "valid JSON"
