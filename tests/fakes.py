@@ -144,7 +144,6 @@ class FakeModel:
         for sequence, row in zip(batch.rows, rows, strict=True):
             sequence._prompt_length = inside.prompt_length(sequence) or len(row)
             sequence.append(row)
-        batch.began = [len(row) for row in rows]
         self.batches.append(batch)
         return batch
 
@@ -156,7 +155,6 @@ class FakeBatch:
 
     def __init__(self, rows: list[FakeSequence]) -> None:
         self.rows = rows
-        self.began: list[int] = []  # how many tokens the rows had
         self.closed = False
 
     def logits(self) -> Logits:

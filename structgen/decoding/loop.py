@@ -5,19 +5,23 @@ side by side. `generation` edits scores; models compute them. Output types are u
 
 When a batch pays. A step of eight rows takes 3.3 times as long as a step of one (SmolLM2-135M, 2
 cores), so eight outputs take 41% of the time, token by token. But rows of a batch cannot share a
-prefix. And forced tokens cost a step each, because several tokens can only be appended to a batch
-at its beginning; alone, they take 0.3 steps each in one pass. So output types that force much may
-be faster one by one. Counting steps decides: the first output is made alone and shows how many
-tokens are chosen and how many forced (`_pays`).
+prefix. And forced tokens cost a step each, because tokens can only be appended to a batch at its
+beginning; alone, they take 0.3 steps each in one pass. So output types that force much may be
+faster one by one. Counting steps decides: the first output is made alone and shows how many tokens
+are chosen and how many forced (`_pays`).
 
 If nothing is forced, no first output is needed. Rows that share a long prompt, such as samples of
-one prompt, are still faster alone, because the prompt runs once (`shares_much`). The first pass of
-a batch has the beginnings of all prompts, and nothing can interrupt it; so it is short, and what is
-left of the prompts is read step by step, as forced tokens are. But it goes to the last token that
-ends a turn in a chat: in a step, the runtime takes that for a row's end and pads from there on.
+one prompt, are still faster alone, because the prompt runs once (`shares_much`). The prompts of a
+batch run in one pass that cannot be interrupted, so by default they are short.
 
 Finished rows still cost their share of each step. When they have cost as much as starting the
 others again, the batch is restarted without them. So no batch costs more than twice the minimum.
+That, too, is one pass: where it would be a long one, and where a batch has no room any more, its
+rows go on alone, which run again in passes that others have theirs between.
+
+In a step, the runtime takes a token that ends outputs for a row's end, and pads from there on. But
+such tokens end the turns of a chat, too. So prompts are in the first pass as a whole, and a row
+into which another turn is written, as after a draft, goes on alone.
 """
 
 from __future__ import annotations
@@ -161,7 +165,7 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> int:
 # of every token in it: 0.2 MB each at 49k tokens.
 _MOST_SCORES = 512 << 20
 
-# Passes of the longest kind to which the prompts of a batch come, where nobody has asked for one.
+# Passes of the longest kind in that one, where nobody has asked for a batch: 1.3 s with SmolLM2.
 _MOST_PASSES = 8
 
 _USUAL_TOKENS = 128
@@ -199,7 +203,9 @@ def make_all(
         first = waiting.pop(0)
         _make_one(model, runs, first, errors)
         size = size if _pays(runs, first, size, model.pace) else 1
-    most = None if batch_size is not None else _MOST_PASSES * model.pace.longest_pass
+    most = _MOST_SCORES // (4 * model.vocabulary.size)
+    if batch_size is None:
+        most = min(most, _MOST_PASSES * model.pace.longest_pass)
     for group in _groups(runs, waiting, size, most):
         together = [runs[i] for i in group]
         if len(group) == 1 or (batch_size is None and shares_much(together, model.pace)):
@@ -246,9 +252,7 @@ def batch_pays(
     accepted = sum(usage.accepted_tokens for usage in usages) / n
     alone = before + sampled - accepted + pace.token * (forced + guessed + prompts - shared)
     steps = before + sampled + forced
-    at_once = min(prompts, pace.together / rows)
-    steps += prompts - at_once
-    together = steps * (1 + pace.row * (rows - 1)) / rows + pace.token * at_once
+    together = steps * (1 + pace.row * (rows - 1)) / rows + pace.token * prompts
     return together < alone
 
 
@@ -261,7 +265,7 @@ def shares_much(runs: Sequence[Run], pace: Pace) -> bool:
 
 
 def _groups(
-    runs: Sequence[Run], waiting: Sequence[int], size: int, most: int | None
+    runs: Sequence[Run], waiting: Sequence[int], size: int, most: int
 ) -> Iterator[list[int]]:
     """Outputs to make together: of about the same length, since shorter rows are padded; of at most
     ``most`` tokens."""
@@ -271,7 +275,7 @@ def _groups(
         n = 1
         while n < min(size, len(rows)):
             longest = len(runs[rows[n]].prompt_ids)
-            if longest > 1.5 * shortest + 16 or (most is not None and (n + 1) * longest > most):
+            if longest > 1.5 * shortest + 16 or (n + 1) * longest > most:
                 break
             n += 1
         group, rows = rows[:n], rows[n:]
@@ -325,12 +329,14 @@ class Rows:
                 run.start()
                 self._attempt(index, self._advance, index)
             rows = self._live()
-            while len(rows) > 1 and not left:
-                rows, left = yield from self._batch(rows)
+            while len(rows) > 1:
+                rows, alone = yield from self._batch(rows)
+                left += alone
             left += rows
         except Exception as error:
             for index in self._live():
                 self._errors[index] = error
+            left.clear()
             raise
         finally:
             for index in self._runs:
@@ -358,14 +364,7 @@ class Rows:
         rows = self._uninterrupted(rows)
         if len(rows) < 2:
             return [], rows
-        scores = _MOST_SCORES // (4 * self._model.vocabulary.size)
-        most = max(map(self._behind_end, rows))
-        fit = len(rows) if most * len(rows) <= scores else scores // most
-        rows, later = rows[:fit], rows[fit:]
-        if len(rows) < 2:
-            return [], rows + later
-        most = max(1, most, min(self._model.pace.together, scores) // len(rows))
-        token_ids = [self._begin(index, most) for index in rows]
+        token_ids = [self._begin(index) for index in rows]
         # A row is as long as the longest, in steps.
         runs = [self._runs[index] for index in rows]
         left = [
@@ -376,8 +375,9 @@ class Rows:
         adapter = runs[0].adapter
         batch = self._model.start_batch(token_ids, room, adapter=adapter, allowed=allowed)
         if batch is None:
-            return [], rows + later
+            return [], rows
         pace, self._wasted = self._model.pace, 0.0
+        ends, alone = {*self._model.vocabulary.eos_token_ids}, list[int]()
         try:
             live = rows
             while live:
@@ -395,13 +395,17 @@ class Rows:
                     if index not in still:
                         self._end(index)
                 live = [index for index in still if index in live]
+                alone += [index for index in live if not ends.isdisjoint(self._queues[index])]
+                live = [index for index in live if index not in alone]
                 done = len(rows) - len(live)
                 self._wasted += pace.row * done
                 again = sum(self._runs[i].part.tokens.length for i in live)
-                is_costly = done and self._wasted > pace.token * again
+                fits = again <= pace.again
+                pays = fits or len(live) < 1 + pace.row * (len(rows) - 1)
+                is_costly = done and pays and self._wasted > pace.token * again
                 if live and (is_costly or self._refused or batch.is_full):
                     self._refused = False
-                    return live + later, []
+                    return (live, alone) if fits else ([], alone + live)
                 if live:
                     yield
                     live = self._uninterrupted(live)
@@ -409,7 +413,7 @@ class Rows:
                     if chosen is None:
                         batch.extend([self._queues[i].pop(0) if i in live else None for i in rows])
                     allowed = self._allowed(rows, live)
-            return later, []
+            return [], alone
         finally:
             batch.close()
 
@@ -421,19 +425,11 @@ class Rows:
             self._end(index)
         return [index for index in rows if index not in gone]
 
-    def _behind_end(self, index: int) -> int:
-        """How many tokens of a row are in the first pass in any case: to one behind the last that
-        ends turns, which no later step takes, nor may a padded row end so."""
-        token_ids = self._runs[index].part.tokens.row
-        (ends,) = np.isin(token_ids, self._model.vocabulary.eos_token_ids).nonzero()
-        return int(ends[-1]) + 2 if len(ends) else 0
-
-    def _begin(self, index: int, most: int) -> TokenIds:
-        """The tokens with which a row starts; what is left is queued, as forced text is that is to
-        be scored."""
+    def _begin(self, index: int) -> TokenIds:
+        """The tokens with which a row starts; what is left is queued: forced text to be scored."""
         run = self._runs[index]
         token_ids: TokenIds = run.part.tokens.row
-        start = min(len(token_ids) - run.part.n_wanted, most)
+        start = len(token_ids) - run.part.n_wanted
         self._queues[index] = token_ids[start:].tolist()
         return token_ids[:start]
 

@@ -345,14 +345,14 @@ class Pace:
         token: the cost of a further token in a pass; it limits the length of guesses.
         row: the cost of a further row in a step.
         rows: most rows run together unless asked otherwise.
-        together: most tokens, those of all rows, in the first pass of a batch.
+        again: most tokens of a batch that are run again in one pass, which nothing can end.
     """
 
     longest_pass: int
     token: float
     row: float
     rows: int
-    together: int
+    again: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,7 +398,7 @@ class DraftModel:
     close: Callable[[], object] | None = None
 
 
-ON_CPU = Pace(longest_pass=64, token=0.3, row=0.33, rows=8, together=128)
+ON_CPU = Pace(longest_pass=64, token=0.3, row=0.33, rows=8, again=256)
 """SmolLM2-135M in 4 bits on 2 cores: steps of 8.5, 10.7, 16.6 and 27.9 ms for 1, 2, 4 and 8 rows;
 2.6 ms a token in longer passes (with AVX2 alone 0.4 to 0.5 of a pass over one). Passes over more
 than 64 tokens are no faster, and give the same scores to the bit."""
@@ -407,14 +407,14 @@ ON_INT8_CPU = replace(ON_CPU, token=0.2)
 """Processors with VNNI: passes over 2, 4 and 8 tokens cost 1.14, 1.52 and 2.31 of one over one; of
 Qwen2.5-Coder-0.5B 1.05, 1.44 and 2.19."""
 
-ON_GPU = Pace(longest_pass=1024, token=0.01, row=0.02, rows=32, together=1 << 17)
+ON_GPU = Pace(longest_pass=1024, token=0.01, row=0.02, rows=32, again=1 << 17)
 """H200, such a model in 16 bits: steps of 2.3, 3.0 and 3.6 ms for 1, 8 and 32 rows; a pass over 8
 tokens takes 1.07 times as long as one over 1."""
 
-ON_MEDIA = Pace(longest_pass=64, token=1.0, row=1.0, rows=1, together=0)
+ON_MEDIA = Pace(longest_pass=64, token=1.0, row=1.0, rows=1, again=0)
 """Models that read pictures or sounds: the runtime cannot rewind them, so nothing is guessed."""
 
-ON_CUDA_GRAPH = Pace(longest_pass=1024, token=1.0, row=1.0, rows=1, together=0)
+ON_CUDA_GRAPH = Pace(longest_pass=1024, token=1.0, row=1.0, rows=1, again=0)
 """The same as a CUDA graph, which only passes over one token are: 1.0 ms, and 2.3 for one over two.
 So nothing is guessed, which took 1.07 times as long."""
 

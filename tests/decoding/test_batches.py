@@ -248,10 +248,13 @@ def test_samples_of_a_long_prompt_share_it_and_long_prompts_make_no_long_pass():
     assert len(model.batches) == 2
 
 
+@pytest.mark.parametrize(("again", "batches"), [(1_000, 4), (0, 1)])
 @pytest.mark.parametrize("output_type", [Person, None])
-def test_rows_of_a_full_batch_go_on(monkeypatch, output_type):
+def test_rows_of_a_full_batch_go_on(monkeypatch, output_type, again, batches):
+    """In another batch where that begins with a short pass: all others wait for it."""
     monkeypatch.setattr(FakeBatch, "is_full", property(lambda self: self.rows[0].passes > 10))
     model = FakeModel()
+    model.pace = replace(ON_CPU, again=again)
     model.prompt_length = 1
     generator = Generator(model, output_type)
     options = {"max_new_tokens": 40, "temperature": 1.0, "seed": 3}
@@ -259,41 +262,24 @@ def test_rows_of_a_full_batch_go_on(monkeypatch, output_type):
     alone = [strip(generator.result(prompt, **options)) for prompt in ("x", "q")]
     together = generator.result(["x", "q"], batch_size=2, **options)
     assert [strip(result) for result in together] == alone
-    assert len(model.batches) > 2
+    assert len(model.batches) == batches
 
 
-@pytest.mark.parametrize("output_type", [Person, None])
-def test_a_batch_begins_with_a_short_pass(output_type):
-    """Nothing can end a call within it; what is left of the prompts is read step by step."""
+def test_rows_into_which_a_turn_is_written_go_on_alone(monkeypatch):
+    """In a step, the runtime takes what ends it for a row's end."""
     model = FakeModel()
-    model.pace = replace(ON_CPU, together=24)
-    model.prompt_length = 1
-    generator = Generator(model, output_type)
-    options = {"max_new_tokens": 40, "temperature": 1.0, "seed": 3, "logprobs": True}
-    prompts = ["x" * 11, "y" * 16, "z" * 5]
-    alone = [strip(generator.result(prompt, **options)) for prompt in prompts]
-    together = generator.result(prompts, batch_size=3, **options)
-    assert [strip(result) for result in together] == alone
-    assert model.batches[0].began == [5, 8, 8]
-
-
-@pytest.mark.parametrize(("n_scores", "began"), [(999, [[14] * 3]), (30, [[14] * 2])])
-def test_a_batch_begins_behind_the_turns_of_a_chat(monkeypatch, n_scores, began):
-    """In a step, the runtime takes what ends them for a row's end, and pads from there on."""
-    model = FakeModel()
-    monkeypatch.setattr(loop, "_MOST_SCORES", n_scores * 4 * model.vocabulary.size)
     monkeypatch.setattr(
         model, "encode", lambda text: np.array([END if c == "|" else ord(c) for c in text])
     )
-    model.pace = replace(ON_CPU, together=24)
     model.prompt_length = 1
-    generator = Generator(model)
-    options = {"max_new_tokens": 4, "temperature": 1.0, "seed": 3}
-    prompts = ["xxxx|xxxxxxx|xyz", "zzzz|zzz|zzzzzzz", "yyyy|yyyyyy|yxyz"]
+    draft = structgen.Draft(max_tokens=6, text_request="|so|")
+    generator = Generator(model, Regex("[a-z]{9}"), draft=draft)
+    options = {"max_new_tokens": 40, "temperature": 1.0, "seed": 3}
+    prompts = ["x|y", "q|r", "z|z"]
     alone = [strip(generator.result(prompt, **options)) for prompt in prompts]
     together = generator.result(prompts, batch_size=3, **options)
     assert [strip(result) for result in together] == alone
-    assert [batch.began for batch in model.batches] == began
+    assert [len(batch.rows) for batch in model.batches] == [3]
 
 
 def without_end(ids, logits):
@@ -325,11 +311,12 @@ def test_rows_left_over_keep_what_is_to_be_scored():
 
 def test_a_batch_begins_with_no_more_scores_than_fit():
     model = FakeModel("ok")
-    model.prompt_length = 20
+    batch_scores = 4 * model.vocabulary.size
+    generator = Generator(model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_MOST_SCORES", 60 * 4 * model.vocabulary.size)
-        assert Generator(model)(["x" * 20] * 7, batch_size=8) == ["ok"] * 7
-    assert [batch.began for batch in model.batches] == [[8] * 7]
+        patch.setattr(loop, "_MOST_SCORES", 60 * batch_scores)
+        assert generator(["x" * 20] * 7, batch_size=8) == ["ok"] * 7
+    assert [len(rows.rows) for rows in model.batches] == [3, 3]  # and one by itself
 
 
 def test_no_more_rows_than_the_model_takes():
