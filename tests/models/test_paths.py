@@ -34,14 +34,14 @@ def test_a_local_folder_is_itself(model_folder, monkeypatch):
 
 
 def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path, monkeypatch, cache_folder):
-    with pytest.raises(ModelNotFound, match=r"genai_config\.json is missing"):
+    with pytest.raises(ModelNotFound, match=r"has neither genai_config\.json nor"):
         models.path(tmp_path)
     with pytest.raises(ModelNotFound, match="There is no folder"):
         models.path(tmp_path / "nowhere")
     (tmp_path / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     # It could be a repository's id, but there is a folder of that name.
-    with pytest.raises(ModelNotFound, match=r"genai_config\.json is missing"):
+    with pytest.raises(ModelNotFound, match=r"has neither genai_config\.json nor"):
         models.path("org/name")
 
 
