@@ -814,6 +814,7 @@ class Bounded:
     def __init__(self, app: Any) -> None:
         self._app = app
         self._held = 0
+        self._reading: dict[asyncio.Future[bool], bytearray] = {}  # bodies, the oldest first
         self._sessions: dict[bytes, int] = {}  # requests under way; what was asked last is last
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -825,7 +826,7 @@ class Bounded:
         session = next((value for name, value in scope["headers"] if name == _SESSION), None)
         try:
             try:
-                if not await asyncio.wait_for(self._read(receive, body), _BODY_SECONDS):
+                if not await self._arrived(receive, body):
                     return  # The client is gone.
                 check_values(body.decode(errors="replace"), 2 * MAX_VALUES)
                 is_long = len(body) > _MOST_HELLO
@@ -849,8 +850,22 @@ class Bounded:
         finally:
             self._held -= len(body)
 
+    async def _arrived(self, receive: Any, body: bytearray) -> bool:
+        """Wait for a body, or more of it than there may be; whether it is whole."""
+        reading = asyncio.ensure_future(self._read(receive, body))
+        self._reading[reading] = body
+        try:
+            await asyncio.wait([reading], timeout=_BODY_SECONDS)
+            if reading.cancelled():
+                raise BufferError("others needed its room; retry")
+            if not reading.done():
+                raise asyncio.TimeoutError
+            return reading.result()
+        finally:
+            reading.cancel()
+            self._reading.pop(reading, None)
+
     async def _read(self, receive: Any, body: bytearray) -> bool:
-        """Read a body, or more of it than there may be; whether it is whole."""
         more = True
         while more and len(body) <= MAX_BYTES:
             message = await receive()
@@ -859,8 +874,18 @@ class Bounded:
             piece = message.get("body", b"")
             body += piece
             self._held += len(piece)
-            if len(body) > _MOST_HELLO and self._held > _MOST_HELD:
-                raise BufferError(f"{_MOST_HELD:,} bytes of messages are under way; retry")
+            while len(body) > _MOST_HELLO and self._held > _MOST_HELD:
+                oldest, unfinished = next(
+                    (reading, other)
+                    for reading, other in self._reading.items()
+                    if len(other) > _MOST_HELLO and not reading.done()
+                )
+                if unfinished is body:
+                    raise BufferError(f"{_MOST_HELD:,} bytes of messages are under way; retry")
+                oldest.cancel()
+                del self._reading[oldest]
+                self._held -= len(unfinished)
+                unfinished.clear()
             more = message.get("more_body", False)
         return True
 

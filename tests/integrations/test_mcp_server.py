@@ -179,7 +179,8 @@ def test_bodies_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             await ended.wait()
             yield b"{}"
 
-        over = httpx.ASGITransport(app=Bounded(app))
+        bounded = Bounded(app)
+        over = httpx.ASGITransport(app=bounded)
         async with httpx.AsyncClient(transport=over, base_url="http://a") as client:
 
             async def posted(body: bytes) -> tuple[int, str]:
@@ -187,15 +188,20 @@ def test_bodies_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
                 return answer.status_code, answer.text
 
             held = asyncio.create_task(client.post("/mcp", content=slow()))
-            await asyncio.sleep(0)
-            while (await posted(b" " * 40_000))[0] == 200:
-                pass
-            status, said = await posted(b" " * 40_000)
-            assert (status, "100,000 bytes of messages are under way" in said) == (429, True)
+            while bounded._held < 90_000:
+                await asyncio.sleep(0)
             assert await posted(b" " * 9_000) == (200, "9000")  # short ones always have room
+            assert not held.done()
+            assert await posted(b" " * 40_000) == (
+                200,
+                "40000",
+            )  # and what does not arrive has none
+            assert (await held).status_code == 429
+            status, said = await posted(b" " * 110_000)
+            assert (status, "100,000 bytes of messages are under way" in said) == (429, True)
+            assert bounded._held == 0
             ended.set()
-            assert (await held).text == "90002"
-            assert await posted(b" " * 40_000) == (200, "40000")
+            assert (await client.post("/mcp", content=slow())).text == "90002"
 
             ended.clear()
             monkeypatch.setattr("structgen.integrations.mcp._BODY_SECONDS", 0.01)
