@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from structgen.constraint import Constraint
 from structgen.decoding import chat
 from structgen.decoding.chat import Prompt, TokenPrompt
-from structgen.decoding.chat_tokens import encode_chat, encode_text
+from structgen.decoding.chat_tokens import encode_chat, encode_text, too_long
 from structgen.decoding.options import SearchOptions
 from structgen.decoding.tools import told, with_calls, with_tools
 from structgen.errors import OptionError, PromptError
@@ -203,11 +203,7 @@ def check_may_fit(model: Model, text: str) -> None:
     length, context = len(text), model.context_length
     most = most_characters(context, model.vocabulary.trie.max_depth)
     if length >= most:
-        raise PromptError(
-            f"The prompt has {length * context // most:,} tokens at least, but {model.name} holds "
-            f"{context:,}, prompt and output together. Shorten it.",
-            is_too_long=True,
-        )
+        raise too_long(model, length * context // most)
 
 
 def that_may_fit(model: Model, parsed: P, *, cuts: bool) -> P:

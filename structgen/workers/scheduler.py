@@ -62,7 +62,8 @@ PATIENCE = 32
 """Passes after which one more is opened for somebody who waits."""
 
 MOST_BATCH_PASSES = 4
-"""Passes of the longest kind that all prompts of a batch come to at most."""
+"""Passes of the longest kind that all prompts of a batch come to at most, which are one: 0.6 s with
+SmolLM2 on two cores."""
 
 _LEAD = 0.1  # seconds by which an owner is not ahead yet: some passes
 _SLICE = 0.02  # seconds that masks wait for the automata's lock while others are open
