@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import contextvars
 import importlib
+import logging
 import math
 import os
 import threading
@@ -19,6 +21,7 @@ import time
 from collections import Counter, deque
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -28,9 +31,10 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar, cast, final
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
@@ -69,9 +73,24 @@ _TOO_LONG = "an answer of more than {:,} bytes"
 _TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # `mcp` takes 20 us for each, in C
 
 
+_HERE = threading.local()
+
+
+def _is_logged(record: logging.LogRecord) -> bool:
+    """Whether ``mcp`` logs something: a page for an answer that is wrong, of which callers hear."""
+    return record.levelno < logging.WARNING or not hasattr(_HERE, "is_ours")
+
+
+for _name in ("client.stdio", "client.streamable_http", "shared.jsonrpc_dispatcher"):
+    logging.getLogger(f"mcp.{_name}").addFilter(_is_logged)
+logging.getLogger("client").addFilter(_is_logged)  # of ``mcp.client.session``
+
+
 class _Unreadable(Exception):
     """What a server sent is no message."""
 
+
+T = TypeVar("T")
 
 Opening: TypeAlias = "Callable[[contextlib.AsyncExitStack, TextIO], Any]"
 """Makes a transport of the ``mcp`` package, with where a program's errors go."""
@@ -108,6 +127,7 @@ class Connection:
 
     def _run(self) -> None:
         """The thread: from the connection's beginning to its end."""
+        _HERE.is_ours = True
 
         async def live() -> None:
             try:
@@ -144,7 +164,7 @@ class Connection:
                 errors = stack.enter_context(_lines_to(self._last_lines))
                 transport = await self._server._opening(stack, errors)
                 client = await stack.enter_async_context(
-                    mcp.Client(transport, message_handler=hear)
+                    mcp.Client(transport, message_handler=hear, cache=None)
                 )
                 self._client = client
                 client.session.validate_tool_result = _unchecked
@@ -268,6 +288,8 @@ class Connection:
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
         assert self._client is not None
+        exchange = _Exchange(math.inf)
+        _CALL.set(exchange)
         call = asyncio.ensure_future(self._client.call_tool(name, arguments))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
@@ -281,6 +303,8 @@ class Connection:
             raise
         except Exception as error:
             raise self._told(f"failed in a call of {name}", error) from error
+        finally:
+            exchange.end()
         text = _text(result)
         if result.is_error:
             raise ToolFailure(text)
@@ -440,10 +464,10 @@ class _Heard:
             await asyncio.sleep(max(self._read_until - now, 0.0))
             message = item.message
             if not hasattr(message, "method"):
-                too_much = _too_much(getattr(message, "result", {}))
-                if too_much is not None:  # others wait for others
+                wrong = _wrong_with(getattr(message, "result", {}))
+                if wrong is not None:  # others wait for others
                     types = importlib.import_module("mcp_types")
-                    error = types.ErrorData(code=types.INTERNAL_ERROR, message=too_much)
+                    error = types.ErrorData(code=types.INTERNAL_ERROR, message=wrong)
                     item.message = types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
                 return item
             if hasattr(message, "id") and len(str(message.id)) <= _LONGEST_ID:
@@ -453,8 +477,10 @@ class _Heard:
                 return item
 
 
-def _too_much(result: Mapping[str, Any]) -> str | None:
-    """What an answer has too much of."""
+def _wrong_with(result: Mapping[str, Any]) -> str | None:
+    """What is wrong with an answer: too much of something, or that it is a question."""
+    if result.get("resultType", "complete") != "complete":
+        return "it asks for input, which it does not get"
     parts = result.get("content")
     if isinstance(parts, list) and len(parts) > _MOST_PARTS:
         return f"an answer of more than {_MOST_PARTS:,} parts"
@@ -468,83 +494,115 @@ async def _heard(transport: Any) -> AsyncIterator[tuple[Any, Any]]:
         yield _Heard(read), write
 
 
-class _Bounded:
-    """Has answers end with an error after so many bytes, and streams read and resumed slowly.
+class _Exchange:
+    """Requests over HTTP and their answers, which are left when their call ends, or in time.
 
-    ``mcp`` reads an answer as a whole. Of a stream it bounds each event, and goes on with events
-    that nobody waits for. What a server sends unasked has no use here. ``wrong`` is the error that
-    ends one call: by others, ``lost`` among them, ``mcp`` ends the connection, which all callers
-    share.
+    ``mcp`` would go on after that with what has no end: comments of streams, heads of answers.
     """
 
-    def __init__(self, wrong: type[Exception], lost: type[Exception]) -> None:
-        self._wrong, self._lost = wrong, lost
+    def __init__(self, seconds: float) -> None:
+        self._until = asyncio.get_running_loop().time() + seconds
+        self._scope: Any = None
+
+    async def wait(self, awaited: Awaitable[T]) -> T:
+        """Wait for something, no longer than that."""
+        import anyio
+
+        with anyio.CancelScope(deadline=self._until) as self._scope:
+            return await awaited
+        raise _Unreadable("nobody waits for it any more")
+
+    def end(self) -> None:
+        """Leave what is under way, and what begins later."""
+        self._until = -math.inf
+        if self._scope is not None:
+            self._scope.cancel()
+
+
+_CALL: contextvars.ContextVar[_Exchange | None] = contextvars.ContextVar(
+    "structgen_mcp_call", default=None
+)
+"""That of the call that this code runs for."""
+
+
+class _Bounded:
+    """Sends requests over HTTP. Their answers have an end, and streams are read slowly.
+
+    What a server sends unasked has no use here. An error is the answer to a message: by others
+    ``mcp`` ends the connection, which all callers share. ``seconds`` is for what is no call.
+    """
+
+    def __init__(self, client: Any, web: Any, seconds: float) -> None:
+        self._web, self._seconds = web, seconds
+        self._send, client.send = client.send, self.send
         self._resumes_until = self._lines_until = 0.0
 
-    async def _read(self, piece: bytes) -> None:
-        """Wait before a piece of a stream: its lines may be comments, which have no end."""
-        now = time.monotonic()
-        begun = max(self._lines_until, now - _LINES_SECONDS)
-        self._lines_until = begun + (piece.count(b"\n") + piece.count(b"\r")) / _MOST_LINES
-        await asyncio.sleep(self._lines_until - now)
-
-    async def __call__(self, response: Any) -> None:
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise _Unreadable("it is compressed, which was not asked for")
-        whole, most, asked = response.stream, _MOST_BYTES, response.request
-        read, wrong, lost = self._read, self._wrong, self._lost
-        if asked.method == "GET" and "last-event-id" in asked.headers:
-            now = time.monotonic()
-            begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
-            self._resumes_until = begun + _RESUME_SECONDS
-            await asyncio.sleep(self._resumes_until - now)
-        if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            most = _MOST_STREAM
-            if asked.method == "GET" and "last-event-id" not in asked.headers:
-                raise _Unreadable("it was not asked for")
-
-        class Bounded(type(whole)):  # type: ignore[misc]
-            def __init__(self) -> None:
-                pass
-
-            async def __aiter__(self) -> AsyncIterator[bytes]:
-                size, held = 0, bytearray()
-                try:
-                    async for piece in whole:
-                        size += len(piece)
-                        if size > most:
-                            raise wrong(_TOO_LONG.format(most))
-                        if most == _MOST_STREAM:
-                            await read(piece)
-                            yield piece
-                        else:
-                            held += piece
-                except lost as error:
-                    raise wrong(f"{error}") from error
-                if _has_many(held.decode(errors="replace")):
-                    raise wrong(_TOO_MANY)
-                yield bytes(held)
-
-            async def aclose(self) -> None:
-                await whole.aclose()
-
-        response.stream = Bounded()
-
-
-def _kept(send: Any, web: Any) -> Any:
-    """What sends requests, so that an error of one is its answer: see `_Bounded`."""
-
-    async def sent(request: Any, **options: Any) -> Any:
+    async def send(self, request: Any, **options: Any) -> Any:
         try:
-            return await send(request, **options)
-        except (web.TransportError, _Unreadable) as error:
+            return await self._sent(request, options)
+        except (self._web.TransportError, _Unreadable) as error:
             if request.method != "POST":
                 raise
             said = {"code": -32000, "message": str(error) or type(error).__name__}
             answer = {"jsonrpc": "2.0", "id": None, "error": said}
-            return web.Response(502, json=answer, request=request)
+            return self._web.Response(502, json=answer, request=request)
 
-    return sent
+    async def _sent(self, request: Any, options: Mapping[str, Any]) -> Any:
+        exchange = _CALL.get()
+        is_resumed = "last-event-id" in request.headers
+        if exchange is None or not (is_resumed or "id" in from_json(request.content)):
+            exchange = _Exchange(self._seconds)  # also what says that a call is cancelled
+        if request.method == "GET":
+            if not is_resumed:
+                raise _Unreadable("it was not asked for")
+            now = time.monotonic()
+            begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
+            self._resumes_until = begun + _RESUME_SECONDS
+            await asyncio.sleep(self._resumes_until - now)
+        response = await exchange.wait(self._send(request, **options))
+        whole, web = response.stream, self._web
+        try:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise _Unreadable("it is compressed, which was not asked for")
+            if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+                pieces = self._pieces(whole, exchange, _MOST_STREAM)
+
+                class Events(web.AsyncByteStream):  # type: ignore[misc, name-defined]
+                    async def __aiter__(self) -> AsyncIterator[bytes]:
+                        try:
+                            async for piece in pieces:
+                                yield piece
+                        except _Unreadable as error:  # other errors have it resumed
+                            raise web.SSEError(f"{error}") from error
+
+                    async def aclose(self) -> None:
+                        await whole.aclose()
+
+                response.stream = Events()
+                return response
+            held = b"".join([one async for one in self._pieces(whole, exchange, _MOST_BYTES)])
+            if _has_many(held.decode(errors="replace")):
+                raise _Unreadable(_TOO_MANY)
+        except BaseException:
+            await whole.aclose()
+            raise
+        await whole.aclose()
+        response.stream = web.ByteStream(held)
+        return response
+
+    async def _pieces(self, whole: Any, exchange: _Exchange, most: int) -> AsyncIterator[bytes]:
+        """Read an answer, which may be of many lines or pieces."""
+        size, pieces = 0, aiter(whole)
+        while (piece := await exchange.wait(anext(pieces, None))) is not None:
+            size += len(piece)
+            if size > most:
+                raise _Unreadable(_TOO_LONG.format(most))
+            now = time.monotonic()
+            begun = max(self._lines_until, now - _LINES_SECONDS)
+            n_lines = 1 + piece.count(b"\n") + piece.count(b"\r")
+            self._lines_until = begun + n_lines / _MOST_LINES
+            await exchange.wait(asyncio.sleep(self._lines_until - now))
+            yield piece
 
 
 def _text(result: CallToolResult) -> str:
@@ -706,10 +764,10 @@ class McpServer:
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:
             # Compressed, a few bytes may be gigabytes.
             headers_ = {"Accept-Encoding": "identity", **(headers or {})}
-            client = transport.create_mcp_http_client(headers=headers_)
             web = transport.httpx2
-            client.event_hooks = {"response": [_Bounded(web.StreamError, web.TransportError)]}
-            client.send = _kept(client.send, web)
+            seconds = web.Timeout(connect_timeout, read=None)  # a call has its own
+            client = transport.create_mcp_http_client(headers=headers_, timeout=seconds)
+            _Bounded(client, web, connect_timeout)
             await stack.enter_async_context(client)
             return _heard(transport.streamable_http_client(url, http_client=client))
 

@@ -8,6 +8,7 @@ import gc
 import gzip
 import http.server
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import anyio
+import httpx2
 import inside
 import pytest
 from mcp.server.mcpserver import MCPServer
@@ -359,11 +361,14 @@ def test_what_nobody_waits_for_takes_nothing() -> None:
         asks(id=3, method="ping", params={"x": 1}),
         broken,
         JSONRPCResponse(jsonrpc="2.0", id=1, result={"content": []}),
+        JSONRPCResponse(jsonrpc="2.0", id=2, result={"resultType": "input_required"}),
     )
     requests = [(one.message.id, one.message.method, one.message.params) for one in found[:3]]
     assert requests == [(1, "unsupported", None), (2, "unsupported", None), (3, "ping", None)]
     assert found[3] is broken
-    assert [one.message.result for one in found[4:]] == [{"content": []}]
+    assert found[4].message.result == {"content": []}
+    # Of 45,000 questions in an answer, each had a task that refused it.
+    assert found[5].message.error.message == "it asks for input, which it does not get"
 
 
 @pytest.mark.parametrize(
@@ -479,6 +484,7 @@ class Long(http.server.BaseHTTPRequestHandler):
 
     is_compressed = False
     drops: str | None = None  # a call, before or in its answer
+    endless = b""  # what it writes then
     breaks_off: ClassVar[list[float]] = []  # when it did, where it does
     farewell = threading.Event()  # it says it only then
     listed: ClassVar[dict[str, Any]] = {}  # what each tool has beside its name
@@ -544,6 +550,10 @@ class Long(http.server.BaseHTTPRequestHandler):
         if asked["method"] == "tools/call" and self.drops is not None:
             self.close_connection = True
             self.wfile.write(self.drops.encode())
+            with contextlib.suppress(OSError):
+                while self.endless:
+                    self.wfile.write(self.endless)
+            self.streams.append(self.command)
             return
         if asked["method"] == "tools/call" and self.breaks_off:
             self.break_off()
@@ -587,6 +597,9 @@ def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.M
         assert run(server, "say").error is None, "one that is too long ended it for all others"
 
 
+_EVENTS = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     ("begins", "said"),
     [
@@ -594,18 +607,29 @@ def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.M
         ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n{head}", "without sending complete message body"),
         ("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n{head}", "it is compressed"),
         ("nothing\r\n\r\n", "illegal status line"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{head}", "Failed to parse JSON"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nX: {head}", "Unexpected content type"),
+        (_EVENTS + "9\r\ndata: {\n\n\r\n0\r\n\r\n", "Failed to parse SSE"),
     ],
 )
 def test_a_call_that_is_cut_off_ends_no_other(
-    long_answers: str, monkeypatch: pytest.MonkeyPatch, begins: str, said: str
+    long_answers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    begins: str,
+    said: str,
 ) -> None:
-    """A server that is restarted behind a proxy, say, was lost to all callers for good."""
+    """A server that is restarted behind a proxy, say, was lost to all callers for good. Of an
+    answer that cannot be read ``mcp`` logged a page, beside the error that the caller gets."""
     drops = begins.replace("{head}", "Content-Type: application/json\r\n\r\n{")
     with McpServer.http(long_answers) as server:
         with monkeypatch.context() as patch:
             patch.setattr(Long, "drops", drops)
             assert said in str(run(server, "say").error)
         assert run(server, "say").error is None
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    logging.getLogger("mcp.client.streamable_http").warning("of another client")
+    assert caplog.messages[-1] == "of another client"
 
 
 def test_an_answer_of_many_values_is_not_read(
@@ -639,20 +663,47 @@ def test_a_compressed_answer_over_http_is_refused(
         McpServer.http(long_answers).start()
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
+def ended(streams: list[str]) -> bool:
+    until = time.monotonic() + 10
+    while not streams and time.monotonic() < until:
+        time.sleep(0.02)
+    return bool(streams)
+
+
 def test_a_stream_without_an_end_is_left(
-    long_answers: str, monkeypatch: pytest.MonkeyPatch, method: str
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The package goes on reading what nobody waits for, as long as there is a connection."""
-    monkeypatch.setattr(Long, "floods", [method])
+    monkeypatch.setattr(Long, "floods", ["GET", "POST"])
     monkeypatch.setattr(Long, "streams", [])
     monkeypatch.setattr(mcp, "_MOST_STREAM", 1 << 18)
     with McpServer.http(long_answers) as server:
-        assert (run(server, "say", timeout=30).error is None) == (method == "GET")
-        until = time.monotonic() + 10
-        while not Long.streams and time.monotonic() < until:
-            time.sleep(0.02)
-        assert Long.streams[0] == method
+        assert "more than 262,144 bytes" in str(run(server, "say", timeout=30).error)
+        assert ended(Long.streams)
+        time.sleep(0.1)  # in which one that was not asked for would have begun
+    assert Long.streams == ["POST"]
+
+
+@pytest.mark.parametrize(
+    ("begins", "goes_on"),
+    [
+        ("", "HTTP/1.1 103 Early Hints\r\n\r\n"),
+        (_EVENTS, "2\r\n:\n\r\n"),
+        (_EVENTS.replace("text/event-stream", "application/json"), "1\r\n \r\n"),
+    ],
+)
+def test_what_has_no_end_is_left_with_its_call(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch, begins: str, goes_on: str
+) -> None:
+    """It took half of a processor until the connection was closed."""
+    monkeypatch.setattr(Long, "drops", begins)
+    monkeypatch.setattr(Long, "endless", goes_on.encode() * 1_000)
+    monkeypatch.setattr(Long, "streams", [])
+    with McpServer.http(long_answers) as server:
+        assert "ran out of time" in str(run(server, "say", timeout=0.3).error)
+        assert ended(Long.streams)
+        monkeypatch.undo()
+        assert run(server, "say").error is None
 
 
 def test_tools_of_one_name_are_refused_before_they_are_compiled(
@@ -737,19 +788,22 @@ def test_streams_of_many_lines_are_read_slowly(monkeypatch: pytest.MonkeyPatch) 
     async def sleep(seconds: float) -> None:
         waits.append(round(seconds, 6))
 
-    class Stream:
+    class Stream(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            for piece in (b":\n" * 100_000, b"data: x\r\n" * 5_000, b"x" * 1_000_000):
+            for piece in (b":\n" * 99_999, b"data: x\r\n" * 5_000, b"x" * 1_000_000):
                 yield piece
 
     async def read() -> None:
         headers = {"content-type": "Text/Event-Stream; a=b"}
-        asked = SimpleNamespace(method="POST", headers={})
-        response = SimpleNamespace(headers=headers, stream=Stream(), request=asked)
-        await mcp._Bounded(Exception, OSError)(response)
-        assert sum([len(piece) async for piece in response.stream]) == 1_245_000
+        answer = httpx2.Response(200, headers=headers, stream=Stream())
+        async with httpx2.AsyncClient(
+            transport=httpx2.MockTransport(lambda request: answer)
+        ) as client:
+            mcp._Bounded(client, httpx2, 9)
+            async with client.stream("POST", "http://x", json={}) as response:
+                assert sum([len(piece) async for piece in response.aiter_raw()]) == 1_244_998
 
     monkeypatch.setattr(mcp, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    monkeypatch.setattr(mcp, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(mcp.asyncio, "sleep", sleep)
     asyncio.run(read())
-    assert waits == [0.0, 1.0, 1.0]
+    assert waits == [0.0, 1.0001, 1.0002]
