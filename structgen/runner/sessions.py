@@ -23,8 +23,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -271,7 +270,8 @@ class Sessions:
         self._clock = clock
         self._file = Database(None if path is None else Path(path).expanduser().absolute())
         self._lock = fork_safe(threading.Lock())
-        self._lanes: dict[str, deque[Future[None]]] = {}
+        # Who wants a turn, the first first, and the turns within which each asks for it.
+        self._lanes: dict[str, dict[Future[None], frozenset[Future[None]]]] = {}
 
     def ids(self) -> list[str]:
         """The ids of all sessions, those that were used last first."""
@@ -473,28 +473,44 @@ class Sessions:
     def _enter(self, session_id: str) -> Future[None]:
         """A place in the line of those who want a turn."""
         ticket: Future[None] = Future()
+        within = _IN_TURNS.get()
         with self._lock:
-            lane = self._lanes.setdefault(session_id, deque())
-            if not _IN_TURNS.get().isdisjoint(lane):
+            lane = self._lanes.setdefault(session_id, {})
+            if within and not within.isdisjoint(self._needed(lane)):
+                whose = "of its own" if not within.isdisjoint(lane) else "that its own waits for"
                 raise SessionError(
-                    f"The session {session_id!r} is used from within a turn of its own, by a tool "
+                    f"The session {session_id!r} is used from within a turn {whose}, by a tool "
                     "say, which would wait for itself. Use another session there.",
                     session_id=session_id,
                 )
-            lane.append(ticket)
+            lane[ticket] = within
             if len(lane) == 1:
                 ticket.set_result(None)
         return ticket
 
+    def _needed(self, turns: Iterable[Future[None]]) -> set[Future[None]]:
+        """All turns that have to end before these have ended."""
+        found: set[Future[None]] = set()
+        left = [*turns]
+        while left:
+            one = left.pop()
+            if one not in found:
+                found.add(one)
+                for lane in self._lanes.values():
+                    line = [*lane]
+                    left += line[: line.index(one)] if one in lane else ()
+                    left += [other for other in line if one in lane[other]]
+        return found
+
     def _leave(self, session_id: str, ticket: Future[None]) -> None:
         with self._lock:
             lane = self._lanes[session_id]
-            lane.remove(ticket)
+            del lane[ticket]
             if not lane:
                 del self._lanes[session_id]
-            elif not lane[0].done():
+            elif not (first := next(iter(lane))).done():
                 try:
-                    lane[0].set_result(None)
+                    first.set_result(None)
                 except InvalidStateError:  # cancelled just now: it leaves, and goes on from there
                     return
 
@@ -518,8 +534,8 @@ class Turn:
         """Wait for turns of this session that are under way, and begin.
 
         Raises:
-            SessionError: it is asked for from within a turn of the same session, which would wait
-                for itself; or the file cannot be read.
+            SessionError: it is asked for from within a turn of the same session, or one that this
+                waits for, which would wait for itself; or the file cannot be read.
         """
         sessions = self._sessions
         ticket = self._ticket = sessions._enter(self.session_id)

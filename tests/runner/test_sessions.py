@@ -281,6 +281,41 @@ def test_a_turn_within_a_turn_of_the_same_session_is_refused() -> None:
     asyncio.run(nested())
 
 
+@pytest.mark.parametrize("n", [2, 3])
+def test_turns_that_would_wait_for_each_other_are_refused(n: int) -> None:
+    """Agents whose tools ask each other, each in its own session, waited until tools timed out."""
+    sessions = Sessions()
+    told: list[str] = []
+
+    async def begun(barrier: asyncio.Event, own: int) -> None:
+        async with sessions.turn(str(own)) as turn:
+            ready.append(own)
+            if len(ready) == n:
+                barrier.set()
+            await barrier.wait()
+
+            async def tool() -> None:
+                async with sessions.turn(str((own + 1) % n)) as other:
+                    await other.end(other.with_history([{"role": "user", "content": f"{own}"}]))
+
+            try:
+                await asyncio.create_task(tool())
+            except SessionError as error:
+                told.append(str(error))
+            await turn.end(turn.with_history([{"role": "user", "content": f"{own}"}]))
+
+    async def all_at_once() -> None:
+        barrier = asyncio.Event()
+        await asyncio.wait_for(asyncio.gather(*[begun(barrier, own) for own in range(n)]), 30)
+
+    ready: list[int] = []
+    asyncio.run(all_at_once())
+    (only,) = told
+    assert "is used from within a turn that its own waits for" in only
+    assert sum(len(sessions.messages(one)) for one in sessions.ids()) == 2 * n - 1
+    assert not sessions._lanes
+
+
 def test_two_processes_that_go_on_at_once_are_told(tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     here, there = Sessions(file), Sessions(file)  # two connections, as of two processes
