@@ -55,6 +55,8 @@ _POLL_SECONDS = 0.05
 """How often it is looked whether a call is cancelled, while nothing comes."""
 
 _MOST_BYTES = 16 << 20  # of a body, or of an event of a stream
+_MOST_IN_ALL = 1 << 30  # of a stream: comments may have no end
+_SLICE = 4 << 10  # of events, which the client takes 50 us for, and which may have 10 bytes
 _MOST_VALUES, _MOST_SCORED = 100_000, 1_000_000  # in it, and with logprobs: each takes some 10 us
 
 _OURS = frozenset(
@@ -269,6 +271,7 @@ class _Bound:
         self._is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         self._what = "an event of a stream" if self._is_stream else "an answer"
         self._held = bytearray()
+        self._left = _MOST_IN_ALL
 
     def take(self, piece: bytes) -> bytes:
         """A piece has come; returns what is whole.
@@ -279,6 +282,9 @@ class _Bound:
         """
         begin = max(len(self._held) - 3, 0)
         self._held += piece
+        self._left -= len(piece)
+        if self._left < 0:
+            raise RemoteError(f"The server sent a stream of more than {_MOST_IN_ALL:,} bytes.")
         if len(self._held) > _MOST_BYTES:
             raise RemoteError(f"The server sent {self._what} of more than {_MOST_BYTES:,} bytes.")
         if self._exchange.is_interrupted:
@@ -319,7 +325,11 @@ def _watch(response: Any) -> None:
 
     async def aiter_bytes(chunk_size: int | None = None) -> AsyncIterator[bytes]:
         async for piece in whole_async(chunk_size):
-            yield bound.take(piece)
+            data = bound.take(piece)
+            for begin in range(0, len(data), _SLICE):
+                if begin:
+                    await asyncio.sleep(0)  # which the client does not, however many events it has
+                yield data[begin : begin + _SLICE]
         yield bound.rest()
 
     response.iter_bytes, response.aiter_bytes = iter_bytes, aiter_bytes

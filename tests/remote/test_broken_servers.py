@@ -319,6 +319,44 @@ def test_pieces_without_text_have_an_end(remote: Any, monkeypatch: pytest.Monkey
         )
 
 
+def test_many_pieces_do_not_hold_up_an_event_loop(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client takes all that a read has brought at once: a second for 64 kB of such events."""
+    server.say = [Reply(raw=b"{}\n\ndata: " * 2_000 + b"{}")]
+    taken = most = 0
+    take = exchange.Exchange.take_piece
+
+    def noted(self: exchange.Exchange, piece: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        return take(self, piece)
+
+    async def other() -> None:
+        nonlocal taken, most
+        while True:
+            most, taken = max(most, taken), 0
+            await asyncio.sleep(0)
+
+    async def asked() -> None:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            waiting = asyncio.create_task(other())
+            with pytest.raises(RemoteError, match="without saying why"):
+                async for _ in Generator(structgen.from_openai(client, "m")).stream("?"):
+                    pass
+            waiting.cancel()
+
+    monkeypatch.setattr(exchange.Exchange, "take_piece", noted)
+    asyncio.run(asked())
+    assert 0 < most <= 420
+
+
+def test_comments_have_an_end(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generator, "_MOST_IN_ALL", 100)
+    with pytest.raises(RemoteError, match="a stream of more than 100 bytes"):
+        list(Generator(remote(Reply(drip=0.001))).stream("?"))
+
+
 def test_many_calls_are_not_written_out(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million of them fit, and held an event loop for seconds."""
     monkeypatch.setattr(exchange, "_MOST_CALLS", 10)
