@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import signal
@@ -378,6 +379,7 @@ TOKENS, TYPES, EMBEDDING = b"tokenizer.ggml.tokens", b"token_type", b"token_embd
         (lying(EMBEDDING, 24, 2**62), "it ends before its tensors do"),
         (lying(b"eos_token_id", 4, 2**31, "<I"), "damaged"),
         (lying(b"bos_token_id", 4, 2**31, "<I"), "damaged"),
+        (lying(b"bos_token_id", 0, 2**64 - 2**32 + 5, "<Q"), "bos_token_id = -1 is none of"),
         (lying(b"llama.context_length", 4, 2**31, "<I"), "at most 2,097,152"),
         (lambda data: data.replace(b"<|im_start|>", b"\xff" * 12), "not UTF-8"),
         (lambda data: data.replace(b"output_norm", b"token_embd.", 1), "lacks 1 tensors|twice"),
@@ -388,6 +390,26 @@ def test_a_lying_file(change, says, tmp_path):
     file = tiny_gguf.write(tmp_path / "tiny.gguf")
     file.write_bytes(change(file.read_bytes()))
     assert re.search(says, refused(file, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "says"),
+    [
+        ({"add_bos_token": "no"}, "add_bos_token = 'no' is neither true nor false"),
+        ({"chat_template": 7}, "tokenizer.chat_template = 7 is no text"),
+    ],
+)
+def test_a_setting_of_another_kind(tokenizer, says, tmp_path):
+    given = tiny_gguf.byte_level_tokenizer() | tokenizer
+    file = tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=given)
+    assert says in refused(file, tmp_path)
+
+
+def test_a_header_of_many_values_is_not_read(tmp_path, monkeypatch):
+    """5 million keys took 12 s."""
+    monkeypatch.setattr(gguf, "_MOST_PARTS", 1_000)
+    file = tiny_gguf.write(tmp_path / "tiny.gguf")
+    assert "1,000 values" in refused(file, tmp_path)
 
 
 def test_a_context_of_one_token_is_too_short(tmp_path):
@@ -519,6 +541,19 @@ def test_a_truncated_file(share, tmp_path):
             "sliding-window",
         ),
         ({"architecture": "phi3", "extra": {"rope_freqs": (16,)}}, "'rope_freqs.weight'"),
+        ({"metadata": {"residual_scale": 0.22}}, "the setting llama.residual_scale = 0.2"),
+        ({"metadata": {"rope.scale_linear": 4.0}}, "the setting llama.rope.scale_linear = 4.0"),
+        ({"metadata": {"rope.scaling.attn_factor": 2.0}}, "llama.rope.scaling.attn_factor = 2.0"),
+        ({"metadata": {"attention.causal": False}}, "attention to what comes later"),
+        ({"metadata": {"attention.layer_norm_rms_epsilon": math.nan}}, "nan is out of range"),
+        ({"metadata": {"attention.layer_norm_rms_epsilon": -1.0}}, "epsilon of its norms"),
+        ({"metadata": {"rope.freq_base": 0.0}}, "out of range for RoPE"),
+        ({"metadata": {"rope.freq_base": math.inf}}, "inf is out of range for RoPE"),
+        ({"metadata": {"attention.scale": -1.0}}, "out of range for scale of attention"),
+        (
+            {"architecture": "gemma2", "metadata": {"attn_logit_softcapping": -50.0}},
+            "-50.0 is out of range for caps",
+        ),
     ],
 )
 def test_what_a_plain_llama_does_not_have(options, message, tmp_path):

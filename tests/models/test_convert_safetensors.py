@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import struct
 
@@ -108,6 +109,11 @@ def test_gemma_3s_two_kinds_of_positions_as_transformers_5_writes_them(tmp_path)
     out = models.convert(folder, tmp_path / "out", silent)
     (expected,) = Reference(gguf).logits([IDS])
     assert cosines(all_logits(og.Model(str(out)), IDS), expected).min() > 0.99
+    said = json.loads((folder / "config.json").read_text())
+    said["rope_parameters"]["sliding_attention"]["rope_type"] = "linear"
+    (folder / "config.json").write_text(json.dumps(said))
+    with pytest.raises(ConversionError, match="RoPE scaling of type 'linear' in windows"):
+        models.convert(folder, tmp_path / "other", silent)
 
 
 @pytest.mark.parametrize("context", [None, 128])
@@ -207,6 +213,12 @@ LLAMA3 = {
         ({"config": {"eos_token_id": [[2]]}}, "cannot be understood"),
         ({"config": {"eos_token_id": 0.5}}, "0.5 is not a token id"),
         ({"config": {"max_position_embeddings": 10**9}}, "1,000,000,000 positions"),
+        ({"config": {"num_hidden_layers": True}}, "num_hidden_layers = True"),
+        ({"config": {"rms_norm_eps": math.nan}}, "nan is out of range for epsilon"),
+        ({"config": {"rope_theta": -1.0}}, "-1.0 is out of range for RoPE"),
+        ({"config": {"rope_scaling": LLAMA3 | {"factor": 1e-300}}}, "out of range for RoPE"),
+        ({"config": {"layer_types": ["full_attention", "linear"]}}, "layers of type 'linear'"),
+        ({"config": {"use_bidirectional_attention": True}}, "attention to what comes later"),
         (
             {"config": {"rope_scaling": LLAMA3, "partial_rotary_factor": 1e8}},
             "RoPE over 3200000000 of 32 dimensions",

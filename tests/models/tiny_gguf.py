@@ -159,16 +159,17 @@ def write(
     }
     for key, value in settings.items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+        add[bool] = writer.add_bool
         add[type(value)](f"{architecture}.{key}", value)
     for key, value in tokenizer.items():
-        name = f"tokenizer.ggml.{key}"
+        name = f"tokenizer.{key}" if key == "chat_template" else f"tokenizer.ggml.{key}"
         if isinstance(value, list):
             writer.add_array(name, value)
         elif isinstance(value, bool):
             writer.add_bool(name, value)
         else:
             (writer.add_string if isinstance(value, str) else writer.add_uint32)(name, value)
-    if tokenizer["model"] == "gpt2":
+    if tokenizer["model"] == "gpt2" and "chat_template" not in tokenizer:
         writer.add_chat_template(CHATML)
 
     vocabulary = len(tokenizer["tokens"])

@@ -311,6 +311,7 @@ class Names:
 MOST_DIMENSIONS = 8  # of a tensor; the product of a million would take hours
 _LARGEST_HEAD = 1 << 14
 _SHOWN = 300  # characters of an error, which may quote what it is about
+_LARGEST = 1e12  # of the numbers that a graph computes with; bases of RoPE reach 1e8
 _MOST_POSITIONS = 1 << 21  # each takes a row in tables of cosines and sines,
 _LARGEST_TABLE = 1 << 28  # which have half as many numbers as this
 
@@ -483,6 +484,24 @@ class Checkpoint(ABC):
     def _check_shape(self) -> None:
         """Refuse sizes that the graph or the runtime's kernels cannot express."""
         shape, refuse = self.shape, self._refuse
+        least = 1 / _LARGEST  # of what zero would make infinite
+        for name, number, low in (
+            ("epsilon of its norms", shape.rms_epsilon, 0),
+            ("caps", shape.attention_cap, 0),
+            ("caps", shape.logit_cap, 0),
+            *(("windows", attention.window, 0) for attention in shape.layers),
+            ("scale of attention", shape.attention_scale, least),
+            *(
+                ("RoPE", number, least)
+                for rope in shape.ropes
+                for number in (rope.base, rope.scale, rope.magnitude, *rope.divisors)
+            ),
+        ):
+            if not low <= number <= _LARGEST:
+                raise ConversionError(
+                    f"{self.path} is damaged: {number!r} is out of range for {name}. "
+                    "Fetch it again."
+                )
         if shape.n_heads % shape.n_kv_heads:
             raise ConversionError(
                 f"{self.path} is damaged: {shape.n_heads} query heads cannot share "
@@ -493,6 +512,8 @@ class Checkpoint(ABC):
         for rope in shape.ropes:
             if rope.size % 16 or not 0 < rope.size <= shape.head_size:
                 raise refuse(f"RoPE over {rope.size} of {shape.head_size} dimensions")
+            if len(rope.divisors) not in (0, rope.size // 2):
+                raise refuse(f"{len(rope.divisors)} factors of RoPE for {rope.size // 2} pairs")
             if shape.context_length * rope.size > _LARGEST_TABLE:
                 raise ConversionError(
                     f"{self.path} says that it has {shape.context_length:,} positions, with RoPE "

@@ -50,8 +50,17 @@ _NUMBERS = {
 }
 _STRING, _ARRAY = 8, 9
 _LONGEST_HEADER = 100 << 20  # twelve times Llama 3's
+_MOST_PARTS = 4_000_000  # of a header: lengths, texts, numbers; Phi-4-mini's has 1.3 million
 _MOST_CUTS = 500_000_000  # characters of tokens cut in two at each place; Gemma's have 11 million
 _ALIGNMENT = 32  # of tensors, where a file does not say
+_MEANS_NOTHING = frozenset(
+    {
+        *("vocab_size", "tensor_data_layout", "expert_used_count", "pooling_type"),
+        *("rope.scaling.original_context_length", "rope.scaling.finetuned"),
+        "attention.layer_norm_epsilon",
+    }
+)
+"""Keys of an architecture that tell something known, or something about parts that it lacks."""
 
 
 class _Header:
@@ -60,12 +69,16 @@ class _Header:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.size = os.fstat(file.fileno()).st_size
-        self.at = 0
+        self.at = self._n_parts = 0
 
     def take(self, n_bytes: int) -> bytes:
         self.at += n_bytes
-        if self.at > _LONGEST_HEADER:
-            raise ValueError(f"its header would have more than {_LONGEST_HEADER:,} bytes")
+        self._n_parts += 1
+        if self.at > _LONGEST_HEADER or self._n_parts > _MOST_PARTS:
+            raise ValueError(
+                f"its header would have more than {_LONGEST_HEADER:,} bytes, or "
+                f"{_MOST_PARTS:,} values"
+            )
         data = self._file.read(n_bytes)
         if len(data) != n_bytes:
             raise ValueError("it ends too early")
@@ -130,6 +143,7 @@ class GgufFile(Tensors[_Stored]):
     def __init__(self, path: str | Path) -> None:
         super().__init__(Path(path))
         self._values: dict[str, Any] = {}
+        self._asked: set[str] = set()
         try:
             with self.path.open("rb") as file:
                 magic = file.read(4)
@@ -184,6 +198,7 @@ class GgufFile(Tensors[_Stored]):
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a metadata key as plain Python (str, int, float, bool or list)."""
         value = self._values.get(key, default)
+        self._asked.add(key)
         try:
             if isinstance(value, bytes):
                 return value.decode()
@@ -192,6 +207,11 @@ class GgufFile(Tensors[_Stored]):
             return value.tolist() if isinstance(value, np.ndarray) else value
         except UnicodeDecodeError as error:
             raise ConversionError(f"{self.path} is damaged: its {key!r} is not UTF-8.") from error
+
+    def unread(self, prefix: str) -> list[str]:
+        """Keys that begin so, that nobody has asked for, and that turn something on."""
+        rest = [key for key in self._values if key.startswith(prefix) and key not in self._asked]
+        return [key for key in rest if self.get(key) and key[len(prefix) :] not in _MEANS_NOTHING]
 
     def require(self, key: str) -> Any:
         """Like :meth:`get`, for keys that must be there.
@@ -276,8 +296,8 @@ def end_token_ids(file: GgufFile) -> list[int]:
     because a model meets both the end of a turn and the end of a document in training.
     Others do not: Gemma's ``</s>`` is a tag of HTML.
     """
-    named = ("eos_token_id", "eot_token_id", "eom_token_id")
-    ids = [int(i) for key in named if (i := file.get(f"tokenizer.ggml.{key}")) is not None]
+    named = (_token_id(file, name) for name in ("eos", "eot", "eom"))
+    ids = [token for token in named if token is not None]
     if not ids:
         raise ConversionError(
             f"{file.path} has no metadata key 'tokenizer.ggml.eos_token_id', which is needed: "
@@ -291,13 +311,21 @@ def end_token_ids(file: GgufFile) -> list[int]:
 
 def start_token_id(file: GgufFile) -> int | None:
     """Id of the token that starts a text, if the file names one."""
-    value = file.get("tokenizer.ggml.bos_token_id")
-    return None if value is None else int(value)
+    return _token_id(file, "bos")
 
 
 def padding_token_id(file: GgufFile) -> int:
     """Id of the token that fills batches: the file's own choice, else the end of text."""
-    return int(file.get("tokenizer.ggml.padding_token_id", end_token_ids(file)[0]))
+    token = _token_id(file, "padding")
+    return end_token_ids(file)[0] if token is None else token
+
+
+def _token_id(file: GgufFile, name: str) -> int | None:
+    key = f"tokenizer.ggml.{name}_token_id"
+    value, n_tokens = file.get(key), len(_tokens(file))
+    if value is not None and not (type(value) is int and 0 <= value < n_tokens):
+        raise ValueError(f"{key} = {value!r} is none of its {n_tokens:,} tokens")
+    return value
 
 
 def tokenizer_json(file: GgufFile) -> Json:
@@ -333,7 +361,7 @@ def tokenizer_json(file: GgufFile) -> Json:
         if token_kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
     ]
     post_processor = None
-    if start is not None and file.get("tokenizer.ggml.add_bos_token", kind == "llama"):
+    if start is not None and _is_on(file, "add_bos_token", kind == "llama"):
         name = tokens[start]
         one, other = (
             [
@@ -372,14 +400,23 @@ def tokenizer_config(file: GgufFile, context_length: int) -> Json:
     }
     if start is not None:
         config["bos_token"] = tokens[start]
-        config["add_bos_token"] = bool(file.get("tokenizer.ggml.add_bos_token", not is_byte_level))
-    unknown = file.get("tokenizer.ggml.unknown_token_id")
+        config["add_bos_token"] = _is_on(file, "add_bos_token", not is_byte_level)
+    unknown = _token_id(file, "unknown")
     if unknown is not None:
-        config["unk_token"] = tokens[int(unknown)]
+        config["unk_token"] = tokens[unknown]
     template = file.get("tokenizer.chat_template")
+    if not isinstance(template, (str, type(None))):
+        raise ValueError(f"tokenizer.chat_template = {template!r} is no text")
     if template is not None:
         config["chat_template"] = template
     return config
+
+
+def _is_on(file: GgufFile, name: str, default: bool) -> bool:
+    value = file.get(f"tokenizer.ggml.{name}", default)
+    if not isinstance(value, bool):
+        raise ValueError(f"tokenizer.ggml.{name} = {value!r} is neither true nor false")
+    return value
 
 
 def _tokens(file: GgufFile) -> list[str]:
@@ -421,7 +458,7 @@ def _byte_level(file: GgufFile) -> Json:
 
 
 def _sentencepiece(file: GgufFile) -> Json:
-    prefix = bool(file.get("tokenizer.ggml.add_space_prefix", True))
+    prefix = _is_on(file, "add_space_prefix", True)
     normalizers: list[Json] = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
     normalizers.append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
     decoders: list[Json] = [
@@ -438,7 +475,7 @@ def _sentencepiece(file: GgufFile) -> Json:
         "model": _bpe(
             file,
             _merges_from_scores(_tokens(file), file.require("tokenizer.ggml.scores")),
-            unk_token=_tokens(file)[int(file.get("tokenizer.ggml.unknown_token_id", 0))],
+            unk_token=_tokens(file)[_token_id(file, "unknown") or 0],
             fuse_unk=True,
             byte_fallback=True,
         ),
@@ -523,6 +560,8 @@ class GgufCheckpoint(Checkpoint):
         self._file = GgufFile(path)
         self._architecture = str(self._file.require("general.architecture"))
         super().__init__(path, FAMILIES[self._architecture], self._file, context_length)
+        if unread := self._file.unread(f"{self._architecture}."):
+            raise self._refuse(f"the setting {unread[0]} = {self._file.get(unread[0])!r:.40}")
 
     def special_tokens(self) -> SpecialTokens:
         """As `Checkpoint.special_tokens`."""
@@ -604,6 +643,8 @@ class GgufCheckpoint(Checkpoint):
             raise refuse(f"RoPE scaling of type {scaling!r}")
         if scaling == "none" and float(self._get("rope.scaling.factor", 1.0)) != 1.0:
             raise refuse("a RoPE scaling factor without a type")
+        if not self._get("attention.causal", True):
+            raise refuse("attention to what comes later")
         value_size = int(self._get("attention.value_length", head_size))
         if value_size != head_size:
             raise refuse(f"value heads of {value_size} beside key heads of {head_size}")

@@ -218,21 +218,27 @@ class HuggingFaceCheckpoint(Checkpoint):
         settings = read_json(self.path / "tokenizer_config.json", default={})
         own = settings.get("eos_token")
         own = own.get("content") if isinstance(own, dict) else own
-        ends = [
-            *_ids(generation.get("eos_token_id")),
-            *_ids(self._config.get("eos_token_id")),
-            *([added[own]] if own in added else []),
+        ends = self._ids(
+            *(generation.get("eos_token_id"), self._config.get("eos_token_id"), added.get(own)),
             *(added[text] for text in added if text in END_TEXTS),
-        ]
-        ends = [token for token in dict.fromkeys(ends) if 0 <= token < self.shape.vocab_size]
+        )
         if not ends:
             raise ConversionError(
                 f"{self.path} names no eos_token_id, which is needed: without it no text would "
                 "ever end. Put it into its config.json."
             )
-        padding = _ids(self._config.get("pad_token_id")) or _ids(generation.get("pad_token_id"))
-        start = _ids(self._config.get("bos_token_id"))
-        return SpecialTokens(ends, start[0] if start else None, padding[0] if padding else ends[0])
+        padding = self._ids(self._config.get("pad_token_id"), generation.get("pad_token_id"))
+        start = self._ids(self._config.get("bos_token_id"))
+        return SpecialTokens(ends, [*start, None][0], [*padding, ends[0]][0])
+
+    def _ids(self, *settings: Any) -> list[int]:
+        """Ids of tokens in settings, but for those, such as -1, that are rows of no embedding."""
+        found = []
+        for value in settings:
+            found += value if isinstance(value, list) else [] if value is None else [value]
+        if wrong := [token for token in found if type(token) is not int]:
+            raise ValueError(f"{wrong[0]!r} is not a token id")
+        return [token for token in dict.fromkeys(found) if 0 <= token < self.shape.vocab_size]
 
     def write_tokenizer(self, folder: Path) -> None:
         """As `Checkpoint.write_tokenizer`: the folder's own files, the chat template put inside."""
@@ -247,7 +253,7 @@ class HuggingFaceCheckpoint(Checkpoint):
 
     def _number(self, key: str, default: int | None = None) -> int:
         value = self._config.get(key, default)
-        if not isinstance(value, int):
+        if type(value) is not int:
             raise ConversionError(
                 f"{self.path / 'config.json'} has {key} = {value!r}; a number is needed."
             )
@@ -269,6 +275,8 @@ class HuggingFaceCheckpoint(Checkpoint):
                 raise self._refuse(f"a mixture of {config[key]} experts")
         if "quantization_config" in config:
             raise self._refuse("quantised weights")
+        if config.get("use_bidirectional_attention"):
+            raise self._refuse("attention to what comes later")
         context, layers = self._layers(head_size, trained, context_length)
         # What a key is when it is missing is transformers' default, which may be another than null.
         query = config.get("query_pre_attn_scalar", 256) if family.has_post_norms else head_size
@@ -301,7 +309,10 @@ class HuggingFaceCheckpoint(Checkpoint):
         base = float(scaling.get("rope_theta") or config.get("rope_theta") or base)
         local = config.get("rope_local_base_freq") or family.window_rope_base
         if "full_attention" in scaling:  # of each kind of layer its own, as transformers 5 has it
-            local = scaling.get("sliding_attention", {}).get("rope_theta", local)
+            sliding = scaling.get("sliding_attention", {})
+            if sliding.get("rope_type", "default") != "default":
+                raise self._refuse(f"RoPE scaling of type {sliding['rope_type']!r} in windows")
+            local = sliding.get("rope_theta", local)
             scaling = scaling["full_attention"]
             base = float(scaling.get("rope_theta", base))
         share = scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
@@ -311,7 +322,9 @@ class HuggingFaceCheckpoint(Checkpoint):
         context, usual = self._rope(base, size, scaling, trained, wanted)
         near = usual if local is None else Rope(float(local), size)
         window = self._window()
-        types = config.get("layer_types")
+        types = config.get("layer_types") or []
+        if unknown := set(types) - {"sliding_attention", "full_attention"}:
+            raise self._refuse(f"layers of type {sorted(unknown)[0]!r}")
         period = int(config.get("sliding_window_pattern") or family.full_period)
         first = int(config.get("max_window_layers") or 0) if family.full_period == 1 else 0
         nope = config.get("no_rope_layers")
@@ -412,10 +425,3 @@ def _read(path: Path, how: Callable[[], T]) -> T:
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConversionError(f"{path} cannot be understood: {error}.") from error
-
-
-def _ids(value: Any) -> list[int]:
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(type(token) is int for token in values):
-        raise ValueError(f"{value!r} is not a token id")
-    return values
