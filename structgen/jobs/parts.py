@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from structgen.errors import OptionError
 from structgen.storage import written_whole
+from structgen.storage.user_folder import document, inside
 
 from .columns import Columns
 from .rows import Row, as_json, pyarrow, stamp
@@ -158,9 +159,12 @@ class Parts(AbstractContextManager["Parts"]):
             self._write_job()
             return
         try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-            schema = known.pop("schema", None)
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+            # Not a link: what it leads to would be written over.
+            known = document(inside(self.folder, path.name))
+            if (schema := known.pop("schema", None)) is not None:
+                arrow = pyarrow()
+                schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(schema)))
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
             raise OptionError(
                 f"{path} cannot be read ({error}), so it is not known of which job the parts are. "
                 "Choose a new folder for the results."
@@ -178,10 +182,7 @@ class Parts(AbstractContextManager["Parts"]):
                 f"{self.folder} holds the results of another job: {'; '.join(differ)}. Choose a "
                 "new folder, or give the same command again to continue."
             )
-        self._stamp = stamp(path)
-        if schema is not None:
-            arrow = pyarrow()
-            self._schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(schema)))
+        self._stamp, self._schema = stamp(path), schema
 
     def _write_job(self) -> None:
         job = dict(self._job)

@@ -121,10 +121,23 @@ def test_a_job_that_came_to_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
         parts.write([row(1)], 1)
     with pytest.raises(OptionError, match="another job: input"):
         Parts(tmp_path, "jsonl", {"prompt": "Hi"})
-    for damaged in ("[]", "7", '{"schema": 7}'):
+    said = {**JOB, "format": "jsonl"}
+    schemas = [json.dumps({**said, "schema": schema}) for schema in (7, "é", "AAAA")]
+    for damaged in ("[]", "7", '{"schema": 7}', "[" * 100_000, *schemas):
         (tmp_path / "job.json").write_text(damaged)
-        with pytest.raises(OptionError):
+        with pytest.raises(OptionError, match=r"job\.json cannot be read"):
             Parts(tmp_path, "jsonl", JOB)
+
+
+def test_a_description_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
+    """A folder of somebody else's could have a file of yours replaced."""
+    mine = tmp_path / "settings.json"
+    mine.write_text('{"precious": true}')
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "job.json").symlink_to(mine)
+    with pytest.raises(OptionError, match="a link that leads out of the folder"):
+        Parts(tmp_path / "out", "jsonl", JOB)
+    assert mine.read_text() == '{"precious": true}'
 
 
 def test_an_output_that_does_not_fit_its_column_is_a_row_with_an_error() -> None:

@@ -406,7 +406,7 @@ def tokenizer_config(file: GgufFile, context_length: int) -> Json:
         config["unk_token"] = tokens[unknown]
     template = file.get("tokenizer.chat_template")
     if not isinstance(template, (str, type(None))):
-        raise ValueError(f"tokenizer.chat_template = {template!r} is no text")
+        raise ValueError(f"tokenizer.chat_template = {template!r} must be text")
     if template is not None:
         config["chat_template"] = template
     return config
