@@ -44,7 +44,10 @@ NAME = "execute_python"
 
 _CONFINED = Path(__file__).with_name("confined.py")
 _MOST_CODE = 100_000  # characters
-_HIDES = re.compile(r"[\0-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+_HIDES = re.compile(  # emoji have \u200d, and Persian \u200c
+    r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+    r"|[\U000e0000-\U000e007f]|\r(?!\n)"
+)
 _MOST_TEXT = 20_000  # characters of output that are kept
 _MOST_OUTPUT = 1 << 20  # bytes of output, after which it is killed
 _MOST_FILES = 32  # that one call hands out
@@ -209,7 +212,7 @@ class CodeSession:
     async def _called(self, code: str) -> str:
         if _HIDES.search(code):  # who approved it in a terminal may have seen other code
             raise ToolFailure(
-                "The code has control characters or changes of direction, which can hide code. "
+                "The code has control or invisible characters, which can hide code. "
                 r"Write them as escapes, such as \x1b."
             )
         run = _Run(self._owner.config, self._folder)

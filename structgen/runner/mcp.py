@@ -54,6 +54,7 @@ _MOST_BYTES = 16 << 20  # of one answer
 _MOST_STREAM = 4 << 20  # of one that is a stream, whose events have 1 MiB at most
 _ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
 _MOST_PAGES = 100  # of a server's list of tools
+_MOST_TOOLS = 500  # that are offered: a request with 3,000 took 30 s, and 1 GB
 _LONGEST_TOOL = 100_000  # characters of one's name, description and schema: they are in each prompt
 _LONGEST_SAID = 2_000  # characters of foreign text that a message has
 _LONGEST_ID = 100  # characters of that of a request
@@ -222,6 +223,12 @@ class Connection:
                     f"{name[:_LONGEST_SAID]!r}.",
                     server=server.name,
                 )
+        if len(wanted) > _MOST_TOOLS:
+            raise ToolServerError(
+                f"The MCP server {server.name} lists {len(wanted):,} tools; {_MOST_TOOLS:,} may "
+                "be offered: all are in each prompt. Name those to offer with only=[...].",
+                server=server.name,
+            )
         offered = []
         for tool in wanted.values():
             if self._ready.done():

@@ -77,7 +77,7 @@ def test_what_it_prints_and_how_it_ends(here: CodeSession) -> None:
     assert told(here, "import sys; sys.exit(7)") == "It ended with the code 7."
 
 
-@pytest.mark.parametrize("hides", ["\x1b[2K", "\r", "\x9b2K", "\b", "\u202e", "\u2066"])
+@pytest.mark.parametrize("hides", [*"\r\b\x9b\u202e\u2066\u200f\u2028\u200b\U000e0041", "\x1b[2K"])
 def test_code_that_hides_from_who_approves_it_does_not_run(here: CodeSession, hides: str) -> None:
     """A terminal showed ``print(1)`` alone."""
     with pytest.raises(ToolFailure, match="can hide code"):

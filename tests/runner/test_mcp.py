@@ -719,6 +719,17 @@ def test_tools_of_one_name_are_refused_before_they_are_compiled(
         assert len(server.tools) == 1
 
 
+def test_a_server_of_thousands_of_tools_is_refused(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Long, "names", [f"tool{number}" for number in range(501)])
+    monkeypatch.setattr(mcp, "compile_constraint", lambda *_: None)
+    with pytest.raises(ToolServerError, match=r"lists 501 tools; 500 may be offered.*only="):
+        McpServer.http(long_answers).start()
+    with McpServer.http(long_answers, only=["tool500"]) as server:
+        assert [tool.name for tool in server.tools] == ["tool500"]
+
+
 def test_patterns_of_a_server_are_not_matched_with_what_its_tools_return(
     long_answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
