@@ -145,8 +145,8 @@ class Sections:
             if isinstance(error, OptionError) and error.option not in limits:
                 raise
             error.args = (
-                f"{error} Of the tokens before the answer, {self._reserved:,} are kept for think= "
-                "and draft=.",
+                f"{error} Of the tokens before the answer, {self._reserved:,} are kept for "
+                "thoughts and drafts.",
             )
             raise
 

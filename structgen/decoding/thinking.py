@@ -156,8 +156,9 @@ class Thoughts:
         least = len(self._opening) + self.most_closing + 1
         if think.max_tokens < least:
             raise OptionError(
-                f"think={think.max_tokens} leaves no room to think: with {model.name} the tags "
-                f"{self._begin} and {self.end} and one token between take {least}.",
+                f"There is no room to think: think= allows {think.max_tokens:,} tokens, and with "
+                f"{model.name} the tags {self._begin} and {self.end} and one token between take "
+                f"{least}.",
                 option="think",
                 value=think.max_tokens,
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections import Counter, OrderedDict, deque
 from typing import Any, ClassVar, final
 
@@ -196,6 +197,16 @@ class Connection(H11Protocol):
             excess = next((one for one in theirs if not one._has_turn), theirs[-1])
             del self.idle[excess]
             excess.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, in the shape of all other errors."""
+        error = {"message": msg, "type": "invalid_request_error", "param": None, "code": None}
+        body = json.dumps({"error": error}).encode()
+        headers = [("Content-Type", "application/json"), ("Connection", "close")]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body)):
+            self.transport.write(self.conn.send(event))
+        self.transport.write(self.conn.send(h11.EndOfMessage()))
+        self.transport.close()
 
     def pause_reading(self) -> None:
         """Read nothing: an answer is to be made first, or part of a body taken."""

@@ -18,6 +18,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import time
 from collections import Counter, OrderedDict
 from collections.abc import (
     AsyncGenerator,
@@ -520,7 +521,7 @@ class EmbeddingHost:
         """Take an embedder over; ``graphs`` has its own, if that runs in a process."""
         self.embedder = embedder
         self._graphs = graphs
-        self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_WAITING)
+        self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_WAITING, clock=time.perf_counter)
         self._aside = Aside(_THREADS, _MOST_WAITING, "structgen-texts")
 
     @classmethod

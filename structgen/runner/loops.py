@@ -403,14 +403,19 @@ def is_async(function: Any) -> bool:
     return any(map(inspect.iscoroutinefunction, (function, function.__call__)))
 
 
+_LATELY = 10.0
+"""Seconds of all owners' work after which what was before counts half."""
+
+
 @final
 class Places:
     """Places for work, of which there are so many, shared fairly. For one event loop.
 
-    A free place goes to whichever waiting owner holds the fewest; owners that hold equally many
-    take turns. Of several places one is always left for another owner, so that its work never waits
-    for the first owner's to end; but for what has no owner, which is the program's own. Where too
-    many wait, it is the last of the owner who has most that is refused.
+    A free place goes to whichever waiting owner holds the fewest. Of several it is, where there is
+    a clock, the one that has had the least time lately; else they take turns. Of several places one
+    is always left for another owner, so that its work never waits for the first owner's to end; but
+    for what has no owner, which is the program's own. Where too many wait, it is the last of the
+    owner who has most that is refused.
     """
 
     def __init__(
@@ -420,6 +425,7 @@ class Places:
         refused: Callable[[], Exception] | None = None,
         *,
         beyond: bool = False,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         """Make places.
 
@@ -429,13 +435,17 @@ class Places:
             refused: what is raised where there are more.
             beyond: of several, whether an owner that holds none gets one of as many more, where
                 none is free: else it waits where two others hold all.
+            clock: seconds, by which the time of owners is counted.
         """
         self._number = self._free = number
         self._least = -number if beyond and number > 1 else 0  # free ones, for such an owner
         self._most_waiting = most_waiting
         self._refused = refused or self._overloaded
+        self._clock = clock or (lambda: 0.0)
         self._held: Counter[Hashable] = Counter()
-        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+        self._used: dict[Hashable, float] = {}  # seconds lately
+        self._counted = 0.0  # seconds since those before count half
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[float]]] = OrderedDict()
 
     @property
     def active(self) -> int:
@@ -458,7 +468,7 @@ class Places:
         Raises:
             Overloaded: too many wait; or what ``refused`` makes.
         """
-        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        given: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(given)
         self._give()
         if self.waiting > self._most_waiting:
@@ -466,9 +476,10 @@ class Places:
 
         async def again() -> None:
             nonlocal given
+            began = given.result()
             given = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(owner, deque()).appendleft(given)
-            self._give_back(owner)
+            self._give_back(owner, began)
             await given
 
         try:
@@ -476,7 +487,7 @@ class Places:
             yield again
         finally:
             if given.done() and not given.cancelled() and given.exception() is None:
-                self._give_back(owner)
+                self._give_back(owner, given.result())
             else:
                 self._left(owner, given)
 
@@ -518,8 +529,14 @@ class Places:
             if not is_at_work:
                 task.cancel()
 
-    def _give_back(self, owner: Hashable) -> None:
+    def _give_back(self, owner: Hashable, began: float) -> None:
         """Take a place from an owner, who goes behind the others that wait."""
+        if seconds := self._clock() - began:
+            self._used[owner] = self._used.get(owner, 0.0) + seconds
+            self._counted += seconds
+            if self._counted > _LATELY:
+                self._counted = 0.0
+                self._used = {o: s / 2 for o, s in self._used.items() if s > _LATELY / 1000}
         self._free += 1
         self._held[owner] -= 1
         if not self._held[owner]:
@@ -531,7 +548,7 @@ class Places:
     def _give(self) -> None:
         """Give places that are free to those who wait."""
         while self._waiting:
-            owner = min(self._waiting, key=self._held.__getitem__)  # the first of equals
+            owner = min(self._waiting, key=lambda o: (self._held[o], self._used.get(o, 0.0)))
             if self._free <= 0:
                 with_none = (one for one in self._waiting if not (one is None or self._held[one]))
                 owner = next(with_none, None)
@@ -544,7 +561,7 @@ class Places:
             if not given.done():  # else it was cancelled a moment ago
                 self._free -= 1
                 self._held[owner] += 1
-                given.set_result(None)
+                given.set_result(self._clock())
 
     def _refuse(self, latest: Hashable) -> None:
         """Refuse the last of the owner who has most that wait; of equals, the latest."""
@@ -562,7 +579,7 @@ class Places:
             retry_after=1.0,
         )
 
-    def _left(self, owner: Hashable, given: asyncio.Future[None]) -> None:
+    def _left(self, owner: Hashable, given: asyncio.Future[float]) -> None:
         """Take one who waits off its line, which goes behind those of the others."""
         line = self._waiting.get(owner, deque())
         if given in line:

@@ -202,8 +202,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     except OutputTypeError as error:
         raise await host.aside(partial(refusal, error, asked)) from error
     except OptionError as error:
-        field = _thinking_field(request) if error.option in _SECTIONS else error.option
-        raise RequestError(str(error), param=field) from error
+        raise _in_words(error, _thinking_field(request), error.option) from error
     options |= limit
     n = request.n or 1
     samples = settings_of(options, host.search_defaults).get("do_sample")
@@ -301,12 +300,15 @@ def told(error: Exception, work: Work) -> Exception:
         return placed(error, work.asked.param)  # by a mask
     if not isinstance(error, OptionError):
         return error
-    if work.thinking is not None and error.option in _SECTIONS:
-        is_budget = work.thinking == "thinking_budget"
-        text = error.said_of("thinking_budget") if is_budget else str(error)
-        return RequestError(text, param=work.thinking)
     # Requests have one limit, on what is written.
     param = "max_tokens" if error.option == "max_length" else field_of(error.option)
+    return _in_words(error, work.thinking, param)
+
+
+def _in_words(error: OptionError, thinking: str | None, param: str | None) -> RequestError:
+    """An error that names the fields: ``thinking`` asks for thoughts, and else it is ``param``."""
+    if error.option in _SECTIONS:
+        param = thinking
     return RequestError(error.said_of(param) if param else str(error), param=param)
 
 

@@ -16,19 +16,12 @@ from fastapi.responses import JSONResponse
 from structgen import errors as known
 
 TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
-    404: "invalid_request_error",
-    405: "invalid_request_error",
     408: "timeout_error",
-    413: "invalid_request_error",
-    422: "invalid_request_error",
     429: "rate_limit_error",
-    500: "server_error",
-    503: "server_error",
 }
-"""The type of errors by status."""
+"""The type of errors by status, where it is not that of all below 500, or above."""
 
 
 _LONGEST = 4_000
@@ -67,10 +60,11 @@ class ApiError(Exception):
     @property
     def body(self) -> dict[str, Any]:
         """As JSON."""
+        usual = "server_error" if self.status >= 500 else "invalid_request_error"
         return {
             "error": {
                 "message": self.message,
-                "type": TYPES.get(self.status, "server_error"),
+                "type": TYPES.get(self.status, usual),
                 "param": self.param,
                 "code": self.code,
             }

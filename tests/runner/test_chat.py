@@ -530,9 +530,11 @@ def test_thoughts_stand_beside_the_answer(runner: Runner) -> None:
             thought += choice.delta.reasoning_content or ""
             text += choice.delta.content or ""
     assert (thought.strip(), text) == (message.reasoning_content, message.content)
-    with pytest.raises(RequestError) as caught:
-        runner.chat({**asked, "thinking_budget": 2})
-    assert caught.value.param == "thinking_budget"
+    few: dict[str, Any] = {"enable_thinking": True, "max_tokens": 3}
+    for fields, name in (({"thinking_budget": 2}, "thinking_budget"), (few, "enable_thinking")):
+        with pytest.raises(RequestError, match=f"to think: {name}= allows 2 tokens") as caught:
+            runner.chat({**asked, "thinking_budget": None, **fields})
+        assert caught.value.param == name
     short = runner.chat({**asked, "thinking_budget": None, "enable_thinking": False})
     assert short.choices[0].message.reasoning_content is None
 

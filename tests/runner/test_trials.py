@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -72,6 +72,38 @@ def test_no_owner_fills_all_places() -> None:
         assert order.count("slow") == 5
         async with places.of("slow"), places.of("slow"), places.of("other"):
             pass  # all places are free again
+
+    asyncio.run(main())
+
+
+def test_a_place_goes_to_who_has_had_the_least_time() -> None:
+    """Who embeds thousands of texts, a long pass each turn, holds up nobody with one text."""
+
+    async def main() -> None:
+        now, order = 0.0, []
+        places = Places(2, 99, clock=lambda: now)
+
+        async def work(owner: str, passes: int, seconds: float) -> None:
+            async def run(pause: Callable[[], Awaitable[None]]) -> None:
+                nonlocal now
+                for at in range(passes):
+                    if at:
+                        await pause()
+                    order.append(owner)
+                    now += seconds
+                    await asyncio.sleep(0)
+
+            await places.hold(owner, run)
+
+        heavy = [asyncio.ensure_future(work(owner, 40, 1.0)) for owner in "abcdef"]
+        while len(order) < 60:
+            await asyncio.sleep(0)
+        for _ in range(3):  # one text each time, and the next one later
+            begun = len(order)
+            await work("one", 1, 0.1)
+            assert "one" in order[begun : begun + 3]  # behind those that have places
+        await asyncio.gather(*heavy)
+        assert [order[:60].count(owner) for owner in "abcdef"] == [10] * 6
 
     asyncio.run(main())
 

@@ -75,6 +75,7 @@ class FakeTransport:
         self.closes = False
         self.reads = True
         self.answers = 0
+        self.written = b""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return (self.address, 1) if self.address and name == "peername" else default
@@ -99,6 +100,7 @@ class FakeTransport:
 
     def write(self, data: bytes) -> None:
         self.answers += data.count(b"HTTP/1.1 200")
+        self.written += data
 
 
 @pytest.fixture
@@ -277,6 +279,11 @@ def test_a_head_has_a_bound(connected: tuple[Any, FakeLoop, FakeTransport], n: i
         loop.round()
     assert transport.answers == (n == 500)
     assert transport.closes is (n != 500)
+    if n != 500:  # in the shape of all errors
+        head, _, body = transport.written.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400")
+        assert b"application/json" in head
+        assert json.loads(body)["error"]["type"] == "invalid_request_error"
 
 
 def test_requests_sent_before_the_answer_wait_with_the_client(

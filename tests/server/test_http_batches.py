@@ -103,6 +103,22 @@ def test_a_batch_is_answered_line_by_line(kept: Served) -> None:
             asks.files.content(file)
 
 
+def test_a_range_of_a_file(kept: Served) -> None:
+    with client(kept) as asks:
+        file = uploaded(asks, line("1"))
+        content = asks.files.content(file)
+        part = asks.files.content(file, extra_headers={"Range": "bytes=2-5"})
+        assert part.content == content.content[2:6]
+        for asked in ("bytes=99999-", "bytes=5-1", "lines=1-2"):
+            with pytest.raises(openai.APIStatusError, match="no such bytes") as caught:
+                asks.files.content(file, extra_headers={"Range": asked})
+            assert caught.value.status_code == 416
+            assert (caught.value.type, caught.value.code) == (
+                "invalid_request_error",
+                "invalid_range",
+            )
+
+
 def test_lines_of_one_custom_id(kept: Served) -> None:
     with client(kept) as asks:
         file = uploaded(asks, line("a"), b"", line("b"), b"no JSON", line("a"), line("b"))
@@ -166,7 +182,7 @@ def test_a_batch_goes_on_with_the_next_server(runner: Runner, tmp_path: Path) ->
         assert batch.request_counts.completed == 60
         made = rows(asks, batch.output_file_id)
         assert [one["custom_id"] for one in made] == [str(i) for i in range(60)]
-        assert not list(folder.glob("*/*.parts"))
+    assert not list(folder.glob("*/*.parts"))  # after the end: they go when the batch has ended
 
 
 def test_what_is_refused(kept: Served, served: Served) -> None:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import Field, StrictStr
-from starlette.types import Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
 
 from ..batches import ENDPOINTS, Batches, Files, listed, none
 from ..errors import ApiError
@@ -104,12 +105,25 @@ async def file(file_id: str, request: Request) -> dict[str, Any]:
 
 
 class _Content(FileResponse):
-    """A file's content. It may be deleted before it is opened."""
+    """A file's content, or a range of it. It may be deleted before it is opened."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
+
+        async def sending(message: Message) -> None:
+            if message.get("status", 200) >= 400:
+                raise ApiError(
+                    416,
+                    "The file has no such bytes. The header is Range: bytes=FIRST-LAST, from 0 on.",
+                    code="invalid_range",
+                    headers={
+                        k: v for k, v in Headers(raw=message["headers"]).items() if "range" in k
+                    },
+                )
+            await send(message)
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, sending)
         except (RuntimeError, OSError):
             if Path(self.path).exists():
                 raise
