@@ -565,7 +565,7 @@ class _Bounded:
             now = time.monotonic()
             begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
             self._resumes_until = begun + _RESUME_SECONDS
-            await asyncio.sleep(self._resumes_until - now)
+            await exchange.wait(asyncio.sleep(self._resumes_until - now))
         response = await exchange.wait(self._send(request, **options))
         whole, web = response.stream, self._web
         try:

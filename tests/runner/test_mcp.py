@@ -790,6 +790,18 @@ def test_streams_that_break_off_again_and_again_are_resumed_slowly(
     with McpServer.http(long_answers) as server:
         assert "ran out of time" in str(run(server, "say", timeout=0.7).error)
     assert 3 <= len(breaks) <= 20
+    monkeypatch.setattr(mcp, "_MOST_RESUMED", 0)
+    monkeypatch.setattr(mcp, "_RESUME_SECONDS", 600.0)
+    with McpServer.http(long_answers) as server:
+        connection = server._connection
+        assert connection is not None
+        own = len(asyncio.all_tasks(connection._loop))
+        for _ in range(3):
+            assert "ran out of time" in str(run(server, "say", timeout=0.1).error)
+        until = time.monotonic() + 10
+        while len(asyncio.all_tasks(connection._loop)) > own and time.monotonic() < until:
+            time.sleep(0.02)
+        assert len(asyncio.all_tasks(connection._loop)) <= own, "each call left a task that waits"
 
 
 def test_streams_of_many_lines_are_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
