@@ -163,7 +163,11 @@ def test_llama_3s_divisors():
 def test_ends_templates_and_the_command(tmp_path, capsys):
     folder, _ = folder_of(tmp_path)
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    del settings["chat_template"]
+    settings["chat_template"] = [{"name": "default", "template": "Default"}]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    models.convert(folder, tmp_path / "first", silent)
+    written = json.loads((tmp_path / "first" / "tokenizer_config.json").read_text("utf-8"))
+    assert written["chat_template"] == "Default"
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (tmp_path / "secret").write_text("password")
     (folder / "chat_template.jinja").symlink_to(tmp_path / "secret")
@@ -202,6 +206,14 @@ LLAMA3 = {
         ({"config": {"num_hidden_layers": 3}}, "lacks 9 tensors of a Llama model"),
         ({"config": {"tie_word_embeddings": False}}, "'lm_head.weight'"),
         ({"without": ["model.norm.weight"]}, "'model.norm.weight'"),
+        (
+            {"extra": {"model.norm.weight": np.full(64, np.nan)}},
+            "'model.norm.weight' has numbers that are NaN",
+        ),
+        (
+            {"extra": {"model.layers.1.mlp.up_proj.weight": np.full((96, 64), np.inf)}},
+            "'model.layers.1.mlp.up_proj.weight' has numbers that are NaN or infinite",
+        ),
         ({"extra": {"model.layers.0.mlp.gate_proj.bias": np.ones(96)}}, "gate_proj.bias"),
         ({"config": {"vocab_size": 7}}, "has shape"),
         ({"config": {"num_hidden_layers": 10**12}}, "1,000,000,000,000 layers"),

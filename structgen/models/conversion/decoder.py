@@ -279,11 +279,18 @@ class Tensors(ABC, Generic[StoredT]):
         """A tensor's values as float32.
 
         Raises:
-            ConversionError: no such tensor, or a storage type that is not read.
+            ConversionError: no such tensor, a storage type that is not read, or NaN and infinity.
         """
         if name not in self._tensors:
             raise ConversionError(f"{self.path} has no tensor {name!r}, which is needed.")
-        return self._values_of(name, self._tensors[name])
+        values = self._values_of(name, self._tensors[name])
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(values.sum()):
+                return values
+        raise ConversionError(
+            f"{self.path} is damaged: tensor {name!r} has numbers that are NaN or infinite. "
+            "Fetch it again."
+        )
 
     @abstractmethod
     def _values_of(self, name: str, stored: StoredT) -> FloatArray: ...

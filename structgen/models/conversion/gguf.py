@@ -687,7 +687,7 @@ class GgufCheckpoint(Checkpoint):
         period: Any = self._get("attention.sliding_window_pattern", family.full_period)
         layers = []
         for layer in range(n_layers):
-            is_near = window > 0 and (
+            is_near = window != 0 and (
                 bool(period[layer])
                 if isinstance(period, list)
                 else period <= 1 or (layer + 1) % int(period) != 0

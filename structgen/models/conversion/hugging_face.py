@@ -245,7 +245,10 @@ class HuggingFaceCheckpoint(Checkpoint):
         (folder / "tokenizer.json").write_bytes(read_file(self.path / "tokenizer.json"))
         settings = read_json(self.path / "tokenizer_config.json", default={})
         template = self.path / "chat_template.jinja"
-        if "chat_template" not in settings and template.is_file():
+        if isinstance(settings.get("chat_template"), list):  # several, by their names
+            several = {one["name"]: one["template"] for one in settings["chat_template"]}
+            settings["chat_template"] = several["default"]
+        if template.is_file():  # which comes first with transformers, too
             template = inside(self.path, template.name)
             settings["chat_template"] = read_file(template).decode()
         text = json.dumps(settings, ensure_ascii=False, indent=1)
@@ -335,7 +338,7 @@ class HuggingFaceCheckpoint(Checkpoint):
                 is_near = types[layer] == "sliding_attention"
             else:
                 is_near = layer >= first and (period == 1 or (layer + 1) % period != 0)
-            is_near &= window > 0
+            is_near &= window != 0
             has_rope = not family.rope_period or (
                 bool(nope[layer]) if nope else (layer + 1) % every != 0
             )
