@@ -174,6 +174,15 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
     with pytest.raises(ConversionError, match="a link that leads out of the folder"):
         models.convert(folder, tmp_path / "out")
     (folder / "chat_template.jinja").unlink()
+    (tmp_path / "secret").write_text('{"password": 1}')
+    for name in ("tokenizer_config.json", "generation_config.json", "tokenizer.json"):
+        kept = (folder / name).read_bytes() if (folder / name).exists() else b"{}"
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(tmp_path / "secret")
+        with pytest.raises(ConversionError, match=rf"{name}.* a link that leads out"):
+            models.convert(folder, tmp_path / "out")
+        (folder / name).unlink()
+        (folder / name).write_bytes(kept)
     (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}!")
     (folder / "generation_config.json").write_text('{"eos_token_id": [5, 2], "pad_token_id": 7}')
     out = tmp_path / "out"

@@ -249,7 +249,6 @@ class HuggingFaceCheckpoint(Checkpoint):
             several = {one["name"]: one["template"] for one in settings["chat_template"]}
             settings["chat_template"] = several["default"]
         if template.is_file():  # which comes first with transformers, too
-            template = inside(self.path, template.name)
             settings["chat_template"] = read_file(template).decode()
         text = json.dumps(settings, ensure_ascii=False, indent=1)
         (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
@@ -421,6 +420,7 @@ def read_file(path: Path) -> bytes:
 
 def _read(path: Path, how: Callable[[], T]) -> T:
     try:
+        inside(path.parent, path.name)  # what it says goes into the converted model
         return how()
     except FileNotFoundError as error:
         raise ConversionError(
