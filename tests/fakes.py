@@ -43,10 +43,32 @@ def vocabulary() -> Vocabulary:
     return Vocabulary.from_tokens(TOKENS, [END, END_TOO], size=SIZE, special_token_ids=[PAD])
 
 
+def chat(text: str) -> list[dict[str, str]]:
+    """A chat of one message."""
+    return [{"role": "user", "content": text}]
+
+
+PROMPTS = [
+    "x",
+    chat("x"),
+    "xyxy",
+    "hello hello",
+    chat("hello"),
+    "bb",
+    "xx",
+    "z" * 30,
+    "q",
+    chat("12"),
+]
+"""Prompts of a batch, chats among texts: a chat's turns have ends in them."""
+
+TURN_END = "\x03"
+
+
 def encode(text: str) -> list[int]:
     """Greedy longest match, which is all a fake tokenizer needs."""
     data = text.encode()
-    by_bytes = {token: i for i, token in enumerate(TOKENS) if token}
+    by_bytes = {token: i for i, token in enumerate(TOKENS) if token} | {TURN_END.encode(): END}
     ids = []
     while data:
         length = next(n for n in range(min(8, len(data)), 0, -1) if data[:n] in by_bytes)
@@ -109,7 +131,7 @@ class FakeModel:
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
         json.dumps(list(messages))
-        turns = "".join(f"[{m['role']}]{m['content']}\n" for m in messages)
+        turns = "".join(f"[{m['role']}]{m['content']}{TURN_END}\n" for m in messages)
         return f"{turns}[assistant]"
 
     def perceive(self, media: Sequence[Media]) -> Perceived:

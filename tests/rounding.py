@@ -75,7 +75,10 @@ def gap(model: TextModel, prompt: Any, one: Any, other: Any, adapter: str | None
     if at is None:
         assert one.token_ids == other.token_ids
         return 0.0
-    ids = model.encode(prompt) if isinstance(prompt, str) else prompt
+    ids = prompt
+    if isinstance(prompt, (str, list)):
+        text = prompt if isinstance(prompt, str) else model.apply_chat_template(prompt)
+        ids = model.encode(text)
     gaps = []
     for passes in ([one.token_ids[:at]], [[token] for token in one.token_ids[:at]]):
         sequence = model.start(len(ids) + at + 1, adapter=adapter)

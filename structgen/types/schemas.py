@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 from structgen.errors import SchemaError, failure
-from structgen.grammar.json_schema import child_path, is_keyword
+from structgen.grammar.json_schema import TYPE_BITS, child_path, is_keyword, type_hint
 
 from .sums import Combining, Typed
 
@@ -191,21 +191,22 @@ def _document(source: str | os.PathLike[str]) -> Any:
     return from_yaml(text, name)
 
 
-_TYPES = frozenset(("object", "array", "string", "number", "integer", "boolean", "null"))
 _OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
 _OF_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
 def is_plainly_schema(value: Mapping[Any, Any]) -> bool:
     """Whether a dict can only be meant as a JSON Schema: it has nothing but keywords, one of which
-    says so (such as ``"type": "object"``, or ``properties`` that are schemas)."""
+    says so (such as ``"type": "object"``, also misspelt, or ``properties`` that are schemas)."""
     if not all(isinstance(key, str) and is_keyword(key) for key in value):
         return False
     kinds = value.get("type")
     if isinstance(kinds, str):
         kinds = [kinds]
     if isinstance(kinds, list) and kinds:
-        return all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
+        return all(
+            isinstance(kind, str) and (kind in TYPE_BITS or type_hint(kind)) for kind in kinds
+        )
     if any(isinstance(value.get(key), str) for key in ("$schema", "$ref")):
         return True
     if isinstance(value.get("enum"), list):

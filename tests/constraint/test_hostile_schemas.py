@@ -18,6 +18,7 @@ from forking import Forks, serve
 
 import structgen
 from structgen import Cfg, JsonSchema, Vocabulary
+from structgen.automaton.schema.array_spec import ArraySpec
 from structgen.automaton.schema.branches import Partial
 from structgen.automaton.schema.rule_reader import RuleReader
 from structgen.automaton.work import Work
@@ -315,6 +316,12 @@ COUNTED: dict[str, Make] = {
         "const": dict.fromkeys(P, 1),
         "allOf": [{"properties": {p: True}} for p in P],
     },
+    "constants in each other": lambda: {
+        "anyOf": [
+            *({"const": json.loads('{"a":' * k + "1" + "}" * k)} for k in range(100, 140)),
+            {"type": "object", "properties": {"b": True}, "minProperties": 2},
+        ]
+    },
 }
 
 
@@ -338,6 +345,31 @@ def test_ways_to_fail_are_counted_before_they_are_copied(monkeypatch: pytest.Mon
     with pytest.raises(CompileLimitExceeded):
         structgen.compile(JsonSchema(schema), VOCABULARY, max_work=10_000)
     assert copied < 2_500
+
+
+def test_values_of_few_are_counted_while_others_are_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = 0
+    with_value = ArraySpec.with_value
+
+    def count(self: ArraySpec, *given: Any) -> Any:
+        nonlocal told
+        told += 1
+        return with_value(self, *given)
+
+    monkeypatch.setattr(ArraySpec, "with_value", count)
+    keys = [{"type": "object", "properties": {f"k{i}": {"minimum": i}}} for i in range(10)]
+    part = {"anyOf": [*keys, {"$ref": "#"}]}
+    few = [{"enum": [i, f"x{i}"]} for i in range(200)]
+    items = {"type": "array", "uniqueItems": True, "minItems": 80, "items": part}
+    with pytest.raises(CompileLimitExceeded):
+        structgen.compile(
+            JsonSchema({**items, "prefixItems": [part, part, part, *few]}),
+            VOCABULARY,
+            max_work=40_000,
+        )
+    assert told < 40_000
 
 
 def test_alternatives_of_which_each_may_meet_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

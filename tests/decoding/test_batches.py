@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from fakes import END, FakeBatch, FakeModel, Person, encode
+from fakes import END, PROMPTS, FakeBatch, FakeModel, Person, chat, encode
 from rounding import TIE, cold, gap, near
 
 import structgen
@@ -17,8 +17,6 @@ from structgen.decoding import loop
 from structgen.decoding.tasks import _what_failed
 from structgen.models.base import ON_CPU
 from structgen.models.genai.sequences import pads_exactly
-
-PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]
 
 
 def strip(result):
@@ -79,11 +77,11 @@ def test_rows_that_are_done_are_left_out_when_they_have_cost_enough():
 def test_chats_and_texts_lists_and_samples():
     model = FakeModel("ok")
     generator = Generator(model)
-    chat = [{"role": "user", "content": "hi"}]
+    hi = chat("hi")
     assert generator(["a", "b"]) == ["ok", "ok"]
-    assert generator([chat, chat]) == ["ok", "ok"]
-    assert generator([chat, "text"]) == ["ok", "ok"]
-    assert generator(chat) == "ok"
+    assert generator([hi, hi]) == ["ok", "ok"]
+    assert generator([hi, "text"]) == ["ok", "ok"]
+    assert generator(hi) == "ok"
     assert generator(["one"]) == ["ok"]
     samples = Generator(FakeModel(), Person).parse("x", n=3, temperature=1.0, seed=1)
     assert all(isinstance(person, Person) for person in samples)
@@ -389,7 +387,7 @@ def test_rows_that_cannot_be_padded_are_not_batched(model):
     )
 
 
-PEOPLE = ["A person: ", "Someone I met in Paris last summer: ", "The king:"]
+PEOPLE = ["A person: ", chat("Someone I met in Paris last summer"), "The king:"]
 
 
 @pytest.mark.parametrize("options", [{"forced": False, "batch_size": 8}, {"batch_size": 8}, {}])
@@ -404,15 +402,11 @@ def test_outputs_are_those_of_single_calls_but_for_near_ties(model, options):
 
 
 def test_chats_are_answered_as_by_single_calls_but_for_near_ties(model):
-    chats = [
-        [{"role": "user", "content": f"{'Red apples fall. ' * n}Write one sentence."}]
-        for n in (1, 8, 9)
-    ]
+    chats = [chat(f"{'Red apples fall. ' * n}Write one sentence.") for n in (1, 8, 9)]
     generator = Generator(model)
     together = generator.result(chats, max_new_tokens=3, batch_size=3)
-    for chat, result in zip(chats, together, strict=True):
-        prompt = model.apply_chat_template(chat)
-        assert gap(model, prompt, result, generator.result(chat, max_new_tokens=3)) < TIE
+    for one, result in zip(chats, together, strict=True):
+        assert gap(model, one, result, generator.result(one, max_new_tokens=3)) < TIE
 
 
 def test_with_a_seed_outputs_are_those_of_single_calls(model):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 import pytest
-from fakes import FakeModel, Person
+from fakes import FakeModel, Person, chat
 from models.tiny_gguf import write
 
 import structgen
@@ -36,7 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "guessed": {"speculate": True},
     "stopped": {"stop": ["e"]},
 }
-PROMPTS = ["a", "the b", "STOP true", "c"]
+PROMPTS = ["a", chat("the b"), "STOP true", chat("c")]
 
 
 def written(has_mask: bool, kind: Any, options: dict[str, Any], batch_size: int) -> list[Any]:

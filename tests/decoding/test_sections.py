@@ -11,7 +11,7 @@ from typing import Any, Literal
 import fakes
 import numpy as np
 import pytest
-from fakes import PAD, SIZE, TOKENS, FakeModel, encode
+from fakes import PAD, SIZE, TOKENS, FakeModel, chat, encode
 from pydantic import BaseModel
 from tool_templates import Templated
 
@@ -215,9 +215,9 @@ def test_an_output_that_is_cut_in_its_thought_says_so() -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_batches_and_samples_are_those_of_single_calls(batch_size: int) -> None:
-    model = FakeModel(context_length=300)
+    model = FakeModel(context_length=400)
     generator = Generator(model, Cup, think=40, draft=Draft(max_tokens=8))
-    prompts = ["Tea?", "Coffee?", "Milk?"]
+    prompts = ["Tea?", chat("Coffee?"), "Milk?"]
     asked: dict[str, Any] = {"max_new_tokens": 30, "temperature": 1.0, "seed": 3}
     singles = [generator.result(one, **asked, speculate=False) for one in prompts]
     together = generator.result(prompts, **asked, batch_size=batch_size, logprobs=True)
@@ -311,7 +311,7 @@ def test_a_thought_that_the_template_opens_is_gone_on_with() -> None:
     assert (result.reasoning, result.text) == ("Hot.", "tea")
     start = "[user]Tea?\n[assistant]<think>\n"
     assert written(model).startswith(f"{start}Hot.</think>\n\n")
-    assert result.usage.prompt_tokens == len(encode(start))
+    assert result.usage.prompt_tokens == len(encode(start)) + 1  # the end of the turn
     assert result.usage.reasoning_tokens == len(encode("Hot.</think>\n\n"))
 
 

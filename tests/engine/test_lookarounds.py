@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
 
 import pytest
 import regex_oracle
@@ -11,6 +12,7 @@ import regex_oracle
 from engine.walks import seeds
 from structgen import UnsupportedFeature
 from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.regex.lookarounds import Lookarounds
 from structgen.errors import CompileLimitExceeded, PatternError
 from structgen.grammar import ir
 from structgen.grammar.regex.read import parse_ecma, parse_python
@@ -115,3 +117,18 @@ def test_a_long_pattern_is_quick() -> None:
     automaton = RegexAutomaton(parse_python("x" * 3000 + r"(?:\b \b)?y(?!z)"))
     assert automaton.accepts("x" * 3000 + " y")
     assert not automaton.accepts("x" * 2999 + " y")
+
+
+def test_lookbehinds_in_each_other_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    empty = Lookarounds._empty
+
+    def count(self: Lookarounds, node: int) -> Any:
+        nonlocal asked
+        asked += 1
+        return empty(self, node)
+
+    monkeypatch.setattr(Lookarounds, "_empty", count)
+    automaton = RegexAutomaton(parse_ecma("(?<=" * 40 + "a" + ")b" * 40))
+    assert not automaton.is_empty()
+    assert asked < 10_000

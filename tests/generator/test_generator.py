@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, FakeSequence, Person, encode
+from fakes import END, END_TOO, SIZE, TOKENS, TURN_END, FakeModel, FakeSequence, Person, encode
 
 import structgen
 from structgen import Choice, Generator, Regex
@@ -97,7 +97,8 @@ def test_chat_messages_go_through_the_template():
         content = "yes"
 
     Generator(model)([{"role": "system", "content": "be"}, Message(), *MESSAGES])
-    expected = "[system]be\n[assistant]yes\n[user]hi\n[assistant]"
+    turns = (f"[system]be{TURN_END}", f"[assistant]yes{TURN_END}", f"[user]hi{TURN_END}")
+    expected = "\n".join([*turns, "[assistant]"])
     assert list(model.started[0].token_ids[0][: len(encode(expected))]) == encode(expected)
 
 

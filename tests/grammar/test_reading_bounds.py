@@ -14,6 +14,7 @@ from structgen import Cfg, Regex, Vocabulary
 from structgen.constraint.check_grammar import problems
 from structgen.errors import CompileLimitExceeded, GrammarError
 from structgen.grammar import reading
+from structgen.grammar.cfg import notation
 from structgen.types import lower
 
 BYTES = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])
@@ -99,6 +100,26 @@ def test_many_rules_are_read_in_a_row() -> None:
     text = "root ::= " + " | ".join(f"r{i}" for i in range(n)) + "\n"
     text += "\n".join(f'r{i} ::= "a{i}" root "b" ""' for i in range(n))
     assert len(lower(Cfg(text)).grammar.rules) == 2 * n  # type: ignore[union-attr]
+
+
+def nested(head: str, n: int) -> str:
+    return f"{head} {'(' * n}" + '"a"' + ' "b" | "c")?' * n + ' "d"\n'
+
+
+def test_what_is_in_many_brackets_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    repeat = notation.tree.repeat
+    monkeypatch.setattr(
+        notation.tree, "repeat", lambda *given: made.append(given) or repeat(*given)
+    )
+    lower(Cfg(nested("root ::=", 60), dialect="gbnf"))
+    assert len(made) < 2 * 60
+
+
+@pytest.mark.parametrize("head", ["start:", "%llguidance {}\nstart:"])
+def test_brackets_that_are_too_deep_for_rules_are_told(head: str) -> None:
+    with pytest.raises(GrammarError, match=r"Brackets are (nested too deeply|more than 100 deep)"):
+        lower(Cfg(nested(head, 150)))
 
 
 def test_a_schema_in_a_grammar_is_not_nested_without_end() -> None:

@@ -54,6 +54,19 @@ def test_any_other_dict_is_refused(value: dict[Any, Any]) -> None:
         lower(value)
 
 
+@pytest.mark.parametrize(
+    ("schema", "got"),
+    [
+        ({"type": "objekt"}, r"at \$\.type; got .objekt.\. Did you mean .object.\?$"),
+        ({"type": "Object", "properties": {}}, r"got .Object.\. Did you mean .object.\?$"),
+        ({"type": ["str", "null"]}, r"at \$\.type\[0\]; got .str.\. Did you mean .string.\?$"),
+    ],
+)
+def test_a_misspelt_type_is_told(schema: dict[str, Any], got: str) -> None:
+    with pytest.raises(SchemaError, match=f"^'type' must be one of .*{got}"):
+        structgen.compile(schema, BYTES)
+
+
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "schema.json"
     path.write_text('\ufeff{"type":"integer","maximum":7}', encoding="utf-8")

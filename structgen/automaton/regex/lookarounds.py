@@ -76,6 +76,7 @@ class Lookarounds:
         self._work = 0
         self._plain: dict[int, Moves] = {}
         self._consumed: dict[tuple[int, int, bool], Moves] = {}
+        self._emptied: dict[int, Conditions] = {}
         self._steps: dict[int, Moves] = {}
         self._shifted: dict[tuple[int, int], int] = {}
         self._behinds: dict[int, frozenset[int]] = {}
@@ -265,6 +266,8 @@ class Lookarounds:
         flags = expressions.flags[node]
         if not flags & 0b1000:
             return _ALWAYS if flags & 1 else _NEVER
+        if node in self._emptied:
+            return self._emptied[node]
         kind, *args = expressions.nodes[node]
         found = _NEVER
         if kind == _AHEAD:
@@ -289,8 +292,9 @@ class Lookarounds:
         elif kind == REP:
             found = _ALWAYS if args[1] == 0 else self._empty(args[0])
         if frozenset() in found:
-            return _ALWAYS
+            found = _ALWAYS
         check_limit(len(found), MAX_CONDITIONS, "a pattern has too many lookarounds at one place")
+        self._emptied[node] = found
         return found
 
     # -- lookbehinds ------------------------------------------------------------------------

@@ -131,6 +131,8 @@ class ArraySpec:
         self.count_to = max(self.prefix, self.min, self.max or 0, starts)
         self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
         self._ruled_out: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+        # What `rare` has found of each item, also while others are searched; None: enough.
+        self._few: dict[int, tuple[int, ...] | None] = {}
 
     # What most arrays have nothing of.
 
@@ -360,15 +362,21 @@ class ArraySpec:
         if found is None:
             language, found = self._language, {}
             for index in range(min(self.prefix + 1, self.min)):
-                if language.values.size_at_least(self.item(index), self.min):
+                values = self._few.get(index, ())
+                if values is None:
                     continue
-                values: tuple[int, ...] = ()
+                if language.values.size_at_least(self.item(index), self.min):
+                    self._few[index] = None
+                    continue
                 while len(values) < self.min:
                     text = language.values.shortest(self.item(index, values))
                     if text is None:
                         found[index] = values
                         break
-                    values = self.with_value(values, text)
+                    values = self._few[index] = self.with_value(values, text)
+                else:
+                    self._few[index] = None
+            WORK.spend(len(found) >> 1)
             if not language.values.is_solving:
                 self._rarities = found
         return found

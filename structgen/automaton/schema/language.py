@@ -180,7 +180,7 @@ class Schema:
         found = self._constants.get(key)
         if found is not None:
             return found
-        WORK.spend(4)
+        WORK.spend(4 + (len(key[1]) >> 5))
         if isinstance(value, dict):
             node = Node(
                 "$",

@@ -116,6 +116,7 @@ _FEW = 4
 """Up to so many bodies in a row are written out."""
 
 Expression: TypeAlias = "Regular | Reference | Sequence | Alternatives | Repeated | Placed | Made"
+_Found: TypeAlias = IdentityMap[Expression, "ir.Regex | None"]
 
 
 def build(
@@ -137,13 +138,17 @@ def build(
         captures: the names of captures by rule; such rules are no part of a terminal.
 
     Raises:
-        GrammarError: a difference of parts that are not regular.
+        GrammarError: a difference of parts that are not regular; or brackets are too deep in each
+            other.
     """
     names = captures or {}
     builder = _Builder(rules, text, names)
     for one in terminals:
         builder.place(one.terminal)
-    grammar = builder.build(start, ignore)
+    try:
+        grammar = builder.build(start, ignore)
+    except RecursionError:
+        raise GrammarError("Brackets are nested too deeply. Use rules.") from None
     found = [
         ir.Capture(number, names[rule], ())
         for number, rule in enumerate(grammar.nonterminals)
@@ -168,8 +173,9 @@ class _Builder:
         # Other terminals may hold schemas, which have no hash.
         self._placed: IdentityMap[ir.AnyTerminal, int] = IdentityMap()
         self._todo: list[str] = []
-        # What each rule comes to as a regular expression: by itself, and for terminals.
+        # What rules and expressions come to as regular ones: by themselves, and for terminals.
         self._known: tuple[dict[str, ir.Regex | None], ...] = ({}, {})
+        self._found: tuple[_Found, ...] = (IdentityMap(), IdentityMap())
 
     def build(self, start: str, ignore: Iterable[Placed]) -> ir.ContextFree:
         """See `build`."""
@@ -229,19 +235,21 @@ class _Builder:
         if isinstance(expression, Reference):
             is_apart = expression.is_apart and for_terminal
             return None if is_apart else self._known[for_terminal][expression.name]
-        if isinstance(expression, Repeated):
-            body = self._regex(expression.body, for_terminal)
-            if body is None:
-                return None
-            found = tree.repeat(body, expression.least, expression.most)
-        else:
-            inner = [self._regex(part, for_terminal) for part in expression.parts]
+        known = self._found[for_terminal]
+        if expression not in known:
+            inner = [self._regex(part, for_terminal) for part in _parts(expression)]
             parts = [part for part in inner if part is not None]
-            if len(parts) < len(inner):
-                return None
-            join = tree.concat if isinstance(expression, Sequence) else tree.alternate
-            found = join(parts)
-        return None if for_terminal and len(_written(found)) > MAX_LENGTH else found
+            whole: ir.Regex | None = None
+            if len(parts) == len(inner):
+                if isinstance(expression, Repeated):
+                    whole = tree.repeat(parts[0], expression.least, expression.most)
+                else:
+                    join = tree.concat if isinstance(expression, Sequence) else tree.alternate
+                    whole = join(parts)
+                if for_terminal and len(_written(whole)) > MAX_LENGTH:
+                    whole = None
+            known[expression] = whole
+        return known.get(expression)
 
     # -- what is made of regular parts ------------------------------------------------------------
 
@@ -450,6 +458,13 @@ def _count(expression: Expression) -> int:
     return 1
 
 
+def _parts(expression: Expression) -> tuple[Expression, ...]:
+    """What ``expression`` is made of."""
+    if isinstance(expression, Repeated):
+        return (expression.body,)
+    return expression.parts if isinstance(expression, (Sequence, Alternatives, Made)) else ()
+
+
 def _references(expression: Expression) -> Iterator[str]:
     """The rules that ``expression`` refers to."""
     todo = [expression]
@@ -457,12 +472,7 @@ def _references(expression: Expression) -> Iterator[str]:
         part = todo.pop()
         if isinstance(part, Reference):
             yield part.name
-        elif isinstance(part, (Sequence, Alternatives)):
-            todo.extend(reversed(part.parts))
-        elif isinstance(part, Repeated):
-            todo.append(part.body)
-        elif isinstance(part, Made):
-            todo += part.parts
+        todo += reversed(_parts(part))
 
 
 _OF_OTHERS = re.compile(

@@ -7,7 +7,7 @@ entry, the walk, and each keyword). Knows no text of a value and no automaton.
 
 from __future__ import annotations
 
-from .checks import show
+from .checks import show, type_hint
 from .dialects import (
     DIALECTS,
     GUIDANCE,
@@ -97,4 +97,5 @@ __all__ = [
     "show",
     "subschemas",
     "to_decimal",
+    "type_hint",
 ]

@@ -121,7 +121,7 @@ def types(keyword: str, value: Any, place: HasPath) -> int:
             where = place.at(keyword, i) if isinstance(value, list) else place.at(keyword)
             raise SchemaError(
                 f"{keyword!r} must be one of {', '.join(TYPE_BITS)}, at {where}; "
-                f"got {show(name)}.{_type_hint(name)}",
+                f"got {show(name)}.{type_hint(name)}",
                 path=where,
                 keyword=keyword,
             )
@@ -137,7 +137,8 @@ def types(keyword: str, value: Any, place: HasPath) -> int:
     return bits
 
 
-def _type_hint(name: Any) -> str:
+def type_hint(name: Any) -> str:
+    """What somebody meant by a ``type`` that there is not, after a blank; or nothing."""
     if name == "any":
         return " Leave 'type' out to allow every type."
     meant = _TYPE_NAMES.get(name.lower()) if isinstance(name, str) else None
