@@ -33,10 +33,19 @@ _HOLDS = {
 _MOST_FIELDS = 2_000_000  # of a graph; large models have some 100,000
 _LONGEST_REFERENCE = 10_000  # bytes
 
-_PATH = re.compile(r"(file|filename|path|folder|dir|directory)$", re.IGNORECASE)
+_PATH = re.compile(r"(file|file_?name|path|folder|dir|directory|root)$", re.IGNORECASE)
 """How settings end that name a file."""
 
-_YOURS = re.compile(r"librar|(^|_)libs?(_|$)|^backend_path$|^enable_profiling$", re.IGNORECASE)
+_OPTIONS = {"session_options", "provider_options", "run_options"}
+"""What ONNX Runtime is told. Files that it is to write are written where you work, with what the
+folder wants in them: no folder needs to name any."""
+
+_YOURS = re.compile(
+    "librar|(^|_)libs?(_|$)|profiling|optimized_model|resource_cuda"
+    # Addresses in memory, of what is called or read.
+    "|_external_(alloc|free|empty)|compute_stream|bytestream|dawnproc|webgpu(instance|device)",
+    re.IGNORECASE,
+)
 """Settings with which a folder would run code of its own, or write files where you work."""
 
 _MOST_THREADS = 1_024  # of an operator; a million would take the memory before one of them starts
@@ -102,15 +111,16 @@ def _of_language_model(folder: Path) -> list[Lack]:
     for place, value in settings:
         name = place[-1]
         many = name.endswith("num_threads") and not (type(value) is int and value <= _MOST_THREADS)
-        if many or _YOURS.search(name):
+        names_file = _PATH.search(name) is not None
+        if many or _YOURS.search(name) or (names_file and _OPTIONS.intersection(place)):
             found.append(_not_its_own(path, name, value))
-        elif isinstance(value, str) and _PATH.search(name) and value:
+        elif names_file and isinstance(value, str) and value:
             try:
                 file = inside(folder, value)
             except ValueError as error:
                 found.append(_elsewhere(path, f"{'.'.join(place)} is wrong: {error}"))
                 continue
-            if name == "filename" and not {"inputs", "outputs", "session_options"} & set(place):
+            if name == "filename" and not {"inputs", "outputs"} & set(place):
                 graphs.add(file)
             elif name == "config_filename":
                 steps.add(file)
@@ -200,6 +210,8 @@ def of_graph(graph: Path) -> list[Lack]:
     found = []
     for location, size in needed.items():
         try:
+            if location.startswith("*"):  # up to its version 1.22 or so, the runtime follows it
+                raise ValueError(f"{location!r} means a place in memory, not a file")
             file = inside(graph.parent, location)
         except ValueError as error:
             found.append(_elsewhere(graph, str(error)))
@@ -273,8 +285,12 @@ def _references(path: Path) -> Iterator[tuple[str, int]]:
                 elif inner is not None:
                     waiting.append((inner, start, end))
             if b"location" in entries:
-                end = int(entries.get(b"offset", 0)) + int(entries.get(b"length", 0))
-                yield entries[b"location"].decode(), end
+                begin, length = (entries.get(name, b"0") for name in (b"offset", b"length"))
+                if not (begin + length).isdigit():
+                    raise ValueError(f"a reference has {begin + length!r} for numbers")
+                yield entries[b"location"].decode(), int(begin) + int(length)
+            elif entries:  # the rest may be elsewhere: the runtime puts both together
+                raise ValueError("a reference names no file")
 
 
 def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
