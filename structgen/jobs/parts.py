@@ -29,9 +29,10 @@ from structgen.storage import written_whole
 from structgen.storage.user_folder import document, inside
 
 from .columns import Columns
-from .rows import Row, as_json, pyarrow, stamp
+from .rows import BadRow, Row, as_json, pyarrow, rows_in, stamp
 
 FORMATS = ("jsonl", "parquet")
+_LONGEST = 1 << 40  # of a row: it is what was written
 _NAME = re.compile(r"part-(\d{12})-(\d{12})-([0-9a-f]{16})\.(jsonl|parquet)")
 
 
@@ -127,12 +128,16 @@ class Parts(AbstractContextManager["Parts"]):
         return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
 
     def rows(self) -> Iterator[Row]:
-        """The rows that are done, in order."""
-        if self._form == "jsonl":
-            yield from map(json.loads, self.lines())
-            return
+        """The rows that are done, in order.
+
+        Raises:
+            OptionError: a part is damaged, though its digest is right.
+        """
         for path in self.files():
-            yield from pyarrow().parquet.read_table(path).to_pylist()
+            for row in rows_in(path, _LONGEST):
+                if isinstance(row, BadRow):
+                    raise OptionError(f"{path} is damaged: {row.error} Delete it, and run again.")
+                yield row
 
     def lines(self) -> Iterator[bytes]:
         """The rows that are done, in order, as the JSON lines that they are written as."""

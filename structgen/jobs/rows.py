@@ -214,7 +214,7 @@ class Source:
 
         def rows() -> Iterator[Row | BadRow]:
             for path in files:
-                yield from _rows_in(path)
+                yield from rows_in(path)
                 check()
 
         return cls(rows, identity, _count(files), schema=_schema(files), check=check)
@@ -296,8 +296,8 @@ def _count(files: Sequence[Path], known: str | None = None) -> int | None:
     return total
 
 
-def _rows_in(path: Path) -> Iterator[Row | BadRow]:
-    """The rows of a file, in order."""
+def rows_in(path: Path, longest: int = LONGEST_LINE) -> Iterator[Row | BadRow]:
+    """The rows of a file, in order; ``longest``: most bytes of a line of JSON or text."""
     kind = _KINDS[path.suffix.lower()]
     if kind == "parquet":
         with _told(path):
@@ -316,7 +316,7 @@ def _rows_in(path: Path) -> Iterator[Row | BadRow]:
     else:
         with path.open("rb") as file:
             read = _json_lines if kind == "jsonl" else _texts
-            yield from read(file, path.name, LONGEST_LINE)
+            yield from read(file, path.name, longest)
 
 
 def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:

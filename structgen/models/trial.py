@@ -5,9 +5,13 @@ template that calls itself ends the process, and a loop holds the interpreter lo
 first run in another process, on chats of the usual shapes. A success is cached, under all that it
 depends on, and not tried again. Problems that depend on a message's content are not found.
 
+The runtime's tokenizer passes over much that a ``tokenizer.json`` may say: all normalizers but
+SentencePiece's, most kinds of pre-tokenizers. So its tokens are compared with those of
+``tokenizers``, and a model whose prompts would be other ones than in its training is told.
+
 The file is also the script of that process, which imports the runtime or ``tokenizers`` alone::
 
-    python -I trial.py '{"paths": …}'     writes _BEGUN, and _DONE where all went well
+    python -I trial.py '{"paths": …}'     writes _BEGUN, perhaps _READS, and _DONE if it has lived
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import signal
 import string
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,13 +34,14 @@ CPU_SECONDS = 30
 
 _SECONDS = 120  # by the clock, where a system counts no processor's time
 _BYTES = 4 << 30
-_BEGUN, _DONE = "begun\n", "done\n"
+_BEGUN, _READS, _DONE = "begun\n", "reads otherwise\n", "done\n"
 
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
 _TEXT = "What is it?" * 100 + string.printable[:95]
 _TEMPLATE = "chat_template.jinja"
 _USER = {"role": "user", "content": _TEXT}
+_PROSE = "The Quick brown Fox isn't 42?\n\nNo;  it's 3.14", "Naïve café: Straße, Привет, 日本 ½"
 _CHATS = (
     [_USER],
     [{"role": "system", "content": "Be brief."}, _USER],
@@ -48,7 +54,7 @@ _CHATS = (
 
 
 def check(folder: Path, template: str | None) -> None:
-    """See that a folder's tokenizer and chat template can be used.
+    """See that a folder's tokenizer and chat template can be used, and warn of wrong tokens.
 
     Args:
         folder: of a model.
@@ -67,7 +73,7 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.models import cache, damage
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"1 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"2 {og.__version__} {template}".encode(errors="replace"))
     try:
         user_folder.inside(folder, _TEMPLATE)
     except ValueError as error:
@@ -80,7 +86,15 @@ def check(folder: Path, template: str | None) -> None:
             with contextlib.suppress(OSError):  # the runtime cannot read it either
                 digest.update(user_folder.contents(path))
     ended = _ended(digest.hexdigest(), {"folder": str(folder.absolute()), "template": template})
-    if ended:
+    if ended == _READS:
+        warnings.warn(
+            f"ONNX Runtime GenAI reads prompts otherwise than {folder / 'tokenizer.json'} says, "
+            "whose normalizer or pre-tokenizer it does not know. The model gets tokens that it was "
+            "not trained with, and its answers may be poor.",
+            UserWarning,
+            stacklevel=4,
+        )
+    elif ended:
         raise ModelError(
             f"The tokenizer or the chat template of {folder} {ended}. It would do the same to "
             "your program. Pass chat_template= to use another template, or choose another model."
@@ -108,19 +122,22 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
 
 def _ended(key: str, asked: Mapping[str, Any]) -> str | None:
-    """As `_tried`, once for each key where nothing is wrong."""
+    """As `_tried`, once for each key where the process lived."""
+    import numpy as np
+
     from structgen.storage import array_cache
 
-    if array_cache.load("templates", key, key) is not None:
-        return ""
+    if (known := array_cache.load("templates", key, key)) is not None:
+        return _READS if "reads" in known else ""
     ended = _tried(asked)
-    if ended == "":
-        array_cache.store("templates", key, key, {})
+    if ended in ("", _READS):
+        array_cache.store("templates", key, key, {"reads": np.zeros(1, np.uint8)} if ended else {})
     return ended
 
 
 def _tried(asked: Mapping[str, Any]) -> str | None:
-    """What is wrong, a verb and what follows; ``""``: nothing; None: it could not be tried."""
+    """What is wrong, a verb and what follows, or `_READS`; ``""``: nothing; None: it could not be
+    tried."""
     if getattr(sys, "frozen", False) or not sys.executable:
         return None  # there is no interpreter to start
     given = {**asked, "paths": sys.path, "seconds": CPU_SECONDS}
@@ -143,7 +160,7 @@ def _tried(asked: Mapping[str, Any]) -> str | None:
     if not process.stdout.startswith(_BEGUN):
         return None
     if process.stdout.endswith(_DONE):
-        return ""
+        return _READS if _READS in process.stdout else ""
     code = process.returncode
     if -code == getattr(signal, "SIGXCPU", None):
         return f"takes more than {CPU_SECONDS} s for a short text"
@@ -156,9 +173,9 @@ def _main() -> None:
     given = json.load(sys.stdin)
     sys.path[:] = given["paths"]
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    if "file" in given:
-        from tokenizers import Tokenizer
-    else:
+    from tokenizers import Tokenizer
+
+    if "file" not in given:
         import onnxruntime_genai as og
 
     try:
@@ -194,6 +211,13 @@ def _main() -> None:
                         chat, add_generation_prompt=True, **use, **tools
                     )
                     tokenizer.encode(written)
+        with contextlib.suppress(BaseException):  # what it cannot read says nothing of the runtime
+            own = Tokenizer.from_file(f"{given['folder']}/tokenizer.json")
+            own.no_truncation()
+            own.no_padding()
+            for text in _PROSE:
+                if list(tokenizer.encode(text)) != own.encode(text, add_special_tokens=False).ids:
+                    sys.stdout.write(_READS)
     sys.stdout.write(_DONE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import random
@@ -99,6 +100,24 @@ def test_json_lines_have_no_values_that_json_has_not(tmp_path: Path) -> None:
     with Parts(tmp_path, "jsonl", JOB) as parts:
         parts.write([{"a": float("nan"), "b": [{"c": (float("inf"), 1.5, b"x")}]}], 1)
         assert list(parts.rows()) == [{"a": None, "b": [{"c": [None, 1.5, "x"]}]}]
+
+
+@pytest.mark.parametrize(
+    ("form", "data"),
+    [("jsonl", b"x\n"), ("jsonl", b"[" * 10**5), ("jsonl", b"[1]\n"), ("parquet", b"PAR1")],
+)
+def test_a_part_that_is_none_but_for_its_digest_is_told(
+    form: str, data: bytes, tmp_path: Path
+) -> None:
+    """It was a bare error of json or pyarrow, or a row that is none."""
+    fill(tmp_path, 1, form=form)
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    (tmp_path / f"part-{1:012}-{2:012}-{digest}.{form}").write_bytes(data)
+    with (
+        Parts(tmp_path, form, JOB) as parts,
+        pytest.raises(OptionError, match=rf"{digest}.{form} (is damaged|cannot be read)"),
+    ):
+        list(parts.rows())
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -178,6 +178,33 @@ def test_it_is_tried_as_a_model_is_loaded_and_not_again_where_all_went_well(
     assert tried == [TEMPLATE + "!"] * 2
 
 
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        {"type": "Lowercase"},
+        {"type": "NFKC"},
+        {"type": "Replace", "pattern": {"String": "e"}, "content": "a"},
+    ],
+)
+def test_a_tokenizer_that_the_runtime_does_not_follow_is_told(
+    folder: Path, tmp_path: Path, normalizer: dict[str, Any]
+) -> None:
+    """Its prompts had other tokens than in training, and nobody knew why the answers were poor."""
+    place = Path(shutil.copytree(folder, tmp_path / "tiny"))
+    document = json.loads((place / "tokenizer.json").read_text())
+    document["truncation"] = {
+        **{"max_length": 2, "strategy": "LongestFirst"},
+        **{"stride": 0, "direction": "Right"},
+    }
+    (place / "tokenizer.json").write_text(json.dumps(document))
+    trial.check(place, None)  # transformers has its own idea of how long a prompt may be
+    document["normalizer"] = normalizer
+    (place / "tokenizer.json").write_text(json.dumps(document))
+    for _ in range(2):  # the second time, the process is not needed
+        with pytest.warns(UserWarning, match="reads prompts otherwise than .*tokenizer.json says"):
+            trial.check(place, None)
+
+
 def test_a_link_to_another_file_is_no_template(folder: Path, tmp_path: Path) -> None:
     """Any file of the user's was the prompt of each chat, for everybody to ask about."""
     place = Path(shutil.copytree(folder, tmp_path / "tiny"))

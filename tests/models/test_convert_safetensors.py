@@ -309,6 +309,18 @@ def test_damage(file, data, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_tensor_is_in_one_file_only(tmp_path):
+    """The one in the file whose name comes last was taken."""
+    folder, _ = folder_of(tmp_path, shards=2)
+    twice = {"model.norm.weight": np.ones(64)}
+    tiny_safetensors.save(folder / "more.safetensors", twice)
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    index["weight_map"]["more"] = "more.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ConversionError, match=r"'model.norm.weight' is in another file, too"):
+        models.convert(folder, tmp_path / "out", silent)
+
+
 def test_a_tokenizer_of_more_tokens_than_weights(tmp_path):
     folder, _ = folder_of(tmp_path)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())

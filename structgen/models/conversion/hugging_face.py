@@ -111,6 +111,8 @@ class SafetensorsFolder(Tensors[_Place]):
             header: dict[str, Any] = json.loads(text)
             left = size - 8 - length
             for name, about in header.items():
+                if name in self._tensors:
+                    raise ValueError(f"tensor {name!r} is in another file, too")
                 if name != "__metadata__":
                     self._tensors[name] = place = _place(file, about, 8 + length, size)
                     left -= _WIDTHS.get(place.kind, 0) * math.prod(place.shape)
