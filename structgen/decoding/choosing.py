@@ -18,6 +18,7 @@ from structgen.sampling import (
     Logits,
     LogitsProcessor,
     Sampler,
+    TokenIds,
     checked,
     logit_bias,
     min_length,
@@ -227,6 +228,10 @@ class Chooser:
         assert self._mask is not None
         self._mask.lift_budget()
         return self._sample(self._weighed(self._edited(scores)[0]))
+
+    def drafted(self, row: TokenIds, scores: Logits) -> int:
+        """What the call would take of a draft model's scores after ``row``, int32 ``[n]``."""
+        return self._sampler(row, scores, len(row) - self._n_before)
 
     def _sample(self, scores: Logits) -> int:
         tokens, trial = self._progress.tokens, self._progress.trial

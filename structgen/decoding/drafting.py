@@ -1,9 +1,10 @@
 """A draft model's guesses: what a small model with the same vocabulary would write next.
 
-If the text itself suggests nothing (`speculation`), the small model writes a few most likely tokens
-under the mask of the output type, plus what the type forces after them. The large model scores them
-in one pass and chooses along them as along any guess. So guesses change no choice, and sampling
-keeps its distribution.
+If the text itself suggests nothing (`speculation`), the small model writes a few tokens under the
+mask of the output type, plus what the type forces after them. The large model scores them in one
+pass and chooses along them as along any guess. So guesses change no choice, and sampling keeps its
+distribution. A call that samples has the small model sample, too, with the same random numbers:
+then two models that like the same tokens choose the same ones.
 
 `Drafter` owns the small model's sequence and keeps it in step with the output. It starts at the
 first guess that is worth reading the prompt, reads what has come since, and rewinds where the
@@ -45,12 +46,15 @@ class Drafter:
         speculation: Speculation,
         clock: Clock,
         room: int,
+        choose: Callable[[TokenIds, Logits], int],
     ) -> None:
         """Begin with no sequence.
 
-        ``vocabulary`` is the large model's, ``room`` the most tokens of prompt and output; the rest
-        is as for `Speculation`, and the output's.
+        ``vocabulary`` is the large model's, ``room`` the most tokens of prompt and output,
+        ``choose`` what the call would take of scores after a row of tokens; the rest is as for
+        `Speculation`, and the output's.
         """
+        self._choose = choose
         self._draft = draft
         self._cursor = cursor
         self._mask: TokenMask | None = None
@@ -105,7 +109,7 @@ class Drafter:
                         return []
                     self._sequence.append(piece)
                 n_seen = len(row)
-                token, probability = self._likeliest(self._sequence.logits()[0])
+                token, probability = self._choice(row, self._sequence.logits()[0])
                 if probability == 0 or token in self._eos:
                     break
                 found.append(token)
@@ -142,12 +146,14 @@ class Drafter:
             self._room = 0
         return False
 
-    def _likeliest(self, scores: Logits) -> tuple[int, float]:
-        """The likeliest token that may come, and its probability among those; 0: there is none."""
+    def _choice(self, row: TokenIds, scores: Logits) -> tuple[int, float]:
+        """A token that may come after ``row``, and its probability among those; 0: none may."""
         scores = scores[: self._size]
         if self._mask is not None:
             bits = np.unpackbits(self._mask.words.view(np.uint8), bitorder="little")
             scores = np.where(bits[: len(scores)] == 1, scores, -np.inf)
         best = scores.max()
-        share = 0.0 if best == -np.inf else float(1 / np.exp(scores - best).sum())
-        return int(scores.argmax()), share
+        if best == -np.inf:
+            return 0, 0.0
+        token = self._choose(row, scores)
+        return token, float(np.exp(scores[token] - best) / np.exp(scores - best).sum())

@@ -81,7 +81,7 @@ class Generation:
             search: of `structgen.decoding.options.parse`.
             index: which output of a call for several this is.
             position: how many tokens of the output stand in the prompt already: those of sections
-                before this one. A seed gives each token of an output a random number of its own.
+                before this one. A seed gives each place of an output random numbers of its own.
             checks: of the output type, made while it is written if ``retries`` says so.
             media: the pictures and sounds of the prompt.
 
@@ -144,9 +144,9 @@ class Generation:
             guesses = Speculation(vocabulary.tokens, cursor, speller, model.pace, n_prompt, cost)
             self._speculation = guesses
             if small is not None:
-                room = n_prompt + self.max_tokens
+                room, drafted = n_prompt + self.max_tokens, self._chooser.drafted
                 self._drafter = Drafter(
-                    small, cursor, vocabulary, speller, guesses, self._clock, room
+                    small, cursor, vocabulary, speller, guesses, self._clock, room, drafted
                 )
         self._open = partial(opening, model, prompt_ids, search.adapter, media)
         self._reused_tokens = 0

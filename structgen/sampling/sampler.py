@@ -6,8 +6,16 @@ minus infinity means a token may not be chosen, whoever wrote it there.
 
 The runtime could sample too, but its random numbers and penalties belong to a sequence: a sequence
 could not be used again by a call with other settings, and the same seed would give other tokens in
-a batch than alone. Here the number is a function of the seed, of which output of the call it is,
-and of the token's position in that output: neither batches nor rewinds nor forced tokens shift it.
+a batch than alone. Here a token's number is a function of the seed, of which output of the call it
+is, of the position in that output, and of the token: neither batches nor rewinds nor forced tokens
+shift it.
+
+Each token has a time drawn at random, shorter the likelier the token, and the first one wins: an
+exponential race, which gives every token its probability. A running sum over the probabilities does
+so with one number for all tokens, but moves each token's range when the scores of others round
+differently. With SmolLM2 a pass over two tokens in place of one then chose another token in 34 of
+100 places; a race does in 4, hardly more than it must. And a mask changes nothing where the winner
+of all tokens is one that it allows.
 
 The order is the runtime's: repetition penalty, top-k, temperature, top-p. What it does not have
 stands where vLLM has it: penalties for frequency and presence after that for repetition, min-p
@@ -18,6 +26,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from math import inf, log1p
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,16 +39,9 @@ _Weights: TypeAlias = npt.NDArray[np.floating[Any]]
 
 _BLOCK = 64
 _FIRST_TOP = 256
+_PART = 8192
 _WORD = 2**64 - 1
 _GAMMA = 0x9E3779B97F4A7C15
-
-
-def uniform(stream: int, position: int) -> float:
-    """A random number in [0, 1) that depends on nothing but its arguments.
-
-    SplitMix64 (Steele, Lea and Flood, 2014), begun at ``stream`` and read at ``position``.
-    """
-    return (_mix((stream + (position + 1) * _GAMMA) & _WORD) >> 11) / 2**53
 
 
 def _mix(word: int) -> int:
@@ -91,33 +93,51 @@ class Sampler:
             logits: float32 ``[vocab]``, at least one above minus infinity; not changed.
             position: how many tokens the output has so far.
 
-        Cost: 4 µs for the likeliest, 0.1 ms with top-k, 0.2 ms without, at 49k tokens.
+        Cost: 4 µs for the likeliest, 0.1 ms with top-k, 0.3 ms without, at 49k tokens.
         """
         if self._is_penal:
             logits = self._penalised(logits, token_ids)
-        if self._is_greedy:
-            return int(logits.argmax())
+        likeliest = int(logits.argmax())
+        if self._is_greedy or np.isnan(logits[likeliest]):
+            return likeliest
         if self._top_n_sigma:
             logits = near_the_greatest(logits, self._top_n_sigma)
         if self._top_k:
             tokens = top(logits, self._top_k)
-            if not len(tokens):  # scores that are NaN
-                return int(logits.argmax())
-            scores = logits[tokens].astype(np.float64)
+            weights = self._weights(logits[tokens].astype(np.float64))
             if self._top_p < 1:
-                weights = self._weights(scores)
-                tokens, weights = self._nucleus(tokens, weights, float(weights.sum()))
-            else:
-                tokens.sort()
-                weights = self._weights(logits[tokens].astype(np.float64))
+                n = self._n_of_nucleus(weights, weights.sum())
+                tokens, weights = tokens[:n], weights[:n]
         else:
             weights = self._weights(logits)
+            tokens = None
             if self._top_p < 1:
-                tokens, weights = self._likeliest(logits, weights)
-            else:
-                tokens = None
-        at = _draw(weights, uniform(self._stream, position))
-        return at if tokens is None else int(tokens[at])
+                tokens = self._nucleus(logits, weights)
+                weights = weights[tokens]
+        return self._first(tokens, weights, position)
+
+    def _first(self, tokens: _Indices | None, weights: _Weights, position: int) -> int:
+        """The token that wins, of ``tokens`` or of all. A weight is the rate of its time."""
+        key = _mix((self._stream + (position + 1) * _GAMMA) & _WORD)
+        winner, soonest = -1, inf
+        # In parts, because memory of more than 128 kB comes from the system page by page, which
+        # takes longer than all else here.
+        for begin in range(0, len(weights), _PART):
+            rates = weights[begin : begin + _PART]
+            ids = np.flatnonzero(rates > 0)
+            if not len(ids):
+                continue
+            rates = rates[ids]
+            ids = ids + begin if tokens is None else tokens[ids + begin]
+            words = _words(key, ids)
+            least = words.astype(np.float32) / rates  # no time is less: few need a logarithm
+            at = least.argmin()
+            most = np.float32(min(soonest, _time(words[at], rates[at])) * (1 + 1e-6))
+            for at in np.flatnonzero(least <= most):
+                time = _time(words[at], rates[at])
+                if time < soonest:
+                    winner, soonest = int(ids[at]), time
+        return winner
 
     def _penalised(self, logits: Logits, token_ids: TokenIds) -> Logits:
         """A copy in which tokens that came up are less likely."""
@@ -138,40 +158,47 @@ class Sampler:
             weights[weights < self._min_p] = 0
         return weights
 
-    def _likeliest(self, logits: Logits, weights: _Weights) -> tuple[_Indices, _Weights]:
-        """The nucleus among all tokens. Nearly always it is small, so few are sorted first."""
-        total = float(weights.sum(dtype=np.float64))
+    def _nucleus(self, logits: Logits, weights: _Weights) -> _Indices:
+        """Of all tokens the likeliest, as few as have the probability top-p."""
+        total = weights.sum(dtype=np.float64)
         tokens = top(logits, _FIRST_TOP)
-        if float(weights[tokens].sum(dtype=np.float64)) < self._top_p * total:
-            tokens = np.argsort(-logits, kind="stable")
-        return self._nucleus(tokens, weights[tokens], total)
+        n = self._n_of_nucleus(weights[tokens], total)
+        if n <= len(tokens):
+            return tokens[:n]
+        scores = np.sort(logits)[::-1]  # five times as fast as the order of the tokens
+        n = min(self._n_of_nucleus(self._weights(scores), total), len(scores))
+        above = np.flatnonzero(logits > scores[n - 1])
+        ties = np.flatnonzero(logits == scores[n - 1])
+        return np.concatenate([above, ties[: n - len(above)]])
 
-    def _nucleus(
-        self, tokens: _Indices, weights: _Weights, total: float
-    ) -> tuple[_Indices, _Weights]:
-        """Of tokens from the likeliest down, as few as have the probability top-p, by id."""
+    def _n_of_nucleus(self, weights: _Weights, total: float) -> int:
+        """How many of ``weights``, the greatest first, have the probability top-p; one more than
+        there are where all have less."""
         sums = np.cumsum(weights, dtype=np.float64)
-        n = min(int(np.searchsorted(sums, self._top_p * total)) + 1, len(tokens))
-        order = np.argsort(tokens[:n])
-        return tokens[:n][order], weights[:n][order]
+        return int(np.searchsorted(sums, self._top_p * total)) + 1
 
 
-def _draw(weights: _Weights, number: float) -> int:
-    """The index at which the running sum of ``weights`` passes ``number`` times their total.
+def _words(key: int, tokens: _Indices) -> npt.NDArray[np.uint32]:
+    """A random odd number of 32 bits for each token, which depends on it and on ``key`` alone.
 
-    Sums of blocks first: a running sum over a whole vocabulary takes 0.4 ms.
+    Two rounds of a hash that NumPy computes four times as fast as one of 64 bits (Chris Wellons,
+    2018).
     """
-    blocks = np.cumsum(np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK)), dtype=float)
-    target = number * blocks[-1]
-    block = min(int(np.searchsorted(blocks, target, side="right")), len(blocks) - 1)
-    if block:
-        target -= blocks[block - 1]
-    inside = weights[block * _BLOCK : (block + 1) * _BLOCK]
-    at = int(np.searchsorted(np.cumsum(inside, dtype=float), target, side="right"))
-    if at < len(inside):
-        return block * _BLOCK + at
-    # Rounding took the target past the block's sum.
-    return int(np.flatnonzero(weights[: (block + 1) * _BLOCK])[-1])
+    words: npt.NDArray[np.uint32] = tokens.astype(np.uint32)
+    for half in (key & 0xFFFFFFFF, key >> 32):
+        words += np.uint32(half)
+        words ^= words >> 16
+        words *= np.uint32(0x21F0AAAD)
+        words ^= words >> 15
+        words *= np.uint32(0xD35A2D97)
+        words ^= words >> 15
+    words |= np.uint32(1)
+    return words
+
+
+def _time(word: np.uint32, rate: np.floating[Any]) -> float:
+    """An exponential time, in a unit in which it is at least ``word / rate``."""
+    return -log1p(int(word) / -(2.0**32)) * 2**32 / float(rate)
 
 
 def top(scores: Logits, n: int) -> _Indices:

@@ -88,6 +88,16 @@ def test_right_guesses_save_passes_and_the_sequence_is_kept_in_step() -> None:
     assert sequence.passes <= results[1].usage.sampled_tokens
 
 
+@pytest.mark.parametrize("asked", [{"temperature": 1.0}, {"temperature": 3.0, "top_p": 0.99}])
+@pytest.mark.parametrize("output_type", [None, Regex("[A-Za-z ]{80}")])
+def test_where_tokens_are_drawn_a_model_that_is_right_draws_the_same(
+    output_type: Any, asked: dict[str, float]
+) -> None:
+    model, _ = pair(None, None)
+    result = Generator(model, output_type).result(PROMPT, max_new_tokens=90, seed=2, **asked)
+    assert result.usage.accepted_tokens == result.usage.guessed_tokens > 40
+
+
 def test_wrong_guesses_cost_at_most_a_twentieth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of the draft model, its reading of the prompt and longer passes counted."""
     lengths: dict[int, list[int]] = {}

@@ -308,10 +308,12 @@ def _watched(into: list[Watched], args: Any, options: Any) -> Watched:
 def test_samples_with_guesses_have_the_distribution_of_the_model(n: int, prompt: str) -> None:
     """Chi-square over all outputs, against their probabilities by the model's scores and mask."""
     model, temperature = FakeModel(), 4.0
-    if n < DRAWS:  # nothing to copy: it is its own draft model
-        model.draft, model.pace = DraftModel(FakeModel(), cost=0.01), _pace(0.02)
-    generator = Generator(model, Regex("[ab]{4}"))
     ids = model.encode(prompt)
+    if n < DRAWS:  # nothing to copy: its draft model would write a text of its own
+        small = FakeModel("abba")
+        small.prompt_length = len(ids)
+        model.draft, model.pace = DraftModel(small, cost=0.01), _pace(0.02)
+    generator = Generator(model, Regex("[ab]{4}"))
     a, b = model.encode("ab").tolist()
     expected = {}
     for letters in product("ab", repeat=4):

@@ -6,7 +6,6 @@ import math
 import random
 from collections import Counter
 
-import inside
 import numpy as np
 import pytest
 from fakes import FakeModel
@@ -18,7 +17,7 @@ from structgen.remote.dialects import dialect_of
 from structgen.remote.task import arguments_of
 from structgen.runner.requests import ChatRequest
 from structgen.runner.work import search_of
-from structgen.sampling.sampler import Sampler, top, uniform
+from structgen.sampling.sampler import Sampler, top
 
 SIZE = 40
 NONE = np.empty(0, np.int32)
@@ -84,13 +83,70 @@ def test_a_token_depends_on_its_position_and_on_nothing_that_was_chosen_before()
     assert forward == backward[::-1]
 
 
-def test_random_numbers_are_uniform_over_seeds_and_positions():
-    numbers = np.array([[uniform(seed, i) for i in range(200)] for seed in range(200)])
-    counts = np.histogram(numbers, 100, (0, 1))[0]
-    # 40,000 numbers in 100 bins: chi-square with 99 degrees of freedom, far into both tails.
-    assert 50 < ((counts - 400) ** 2 / 400).sum() < 160
-    shifted = np.corrcoef(numbers[:-1].ravel(), numbers[1:].ravel())[0, 1]
-    assert abs(shifted) < 0.03
+def numbers(sampler: Sampler, size: int, position: int) -> np.ndarray:
+    """The random number of each token: tokens that are equally likely race by these alone."""
+    left, ranks = np.zeros(size, np.float32), np.zeros(size)
+    for rank in range(size):
+        ranks[first := sampler(NONE, left, position)] = rank
+        left[first] = -np.inf
+    return ranks
+
+
+def test_random_numbers_are_independent_over_seeds_positions_and_tokens():
+    """Which of eight equals wins says nothing of the next seed, output, position or token."""
+    for size, offset in ((8, 0), (8, 20_000), (3, 150_000)):
+        logits = np.full(offset + size, -np.inf, np.float32)
+        logits[offset:] = 0
+        won = np.array(
+            [
+                [sampler(NONE, logits, at) - offset for at in range(100)]
+                for sampler in (Sampler({"do_sample": True, "random_seed": i}) for i in range(100))
+            ]
+        )
+        pairs = [won.ravel()]
+        pairs += [won[:-1].ravel() * size + won[1:].ravel()]
+        pairs += [won[:, :-1].ravel() * size + won[:, 1:].ravel()]
+        for found, kinds in zip(pairs, (size, size**2, size**2), strict=True):
+            counts = np.bincount(found, minlength=kinds)
+            even = len(found) / kinds
+            # Five standard deviations of chi-square, whose degrees of freedom are `kinds - 1`.
+            off = ((counts - even) ** 2 / even).sum() - (kinds - 1)
+            assert abs(off) < 5 * (2 * (kinds - 1)) ** 0.5
+    ranks = np.array(
+        [numbers(Sampler({"do_sample": True, "random_seed": i}), 6, 3) for i in range(500)]
+    )
+    assert (abs(np.corrcoef(ranks.T) + 0.2 - 1.2 * np.eye(6)) < 0.2).all()
+
+
+@pytest.mark.parametrize("size", [40, 700, 20_000])
+def test_a_mask_changes_no_choice_that_it_allows(size):
+    random = np.random.default_rng(size)
+    logits = (random.normal(size=size) * 2).astype(np.float32)
+    sampler = Sampler({"do_sample": True, "random_seed": 9, "temperature": 0.8})
+    kept = 0
+    for position in range(100):
+        masked = np.where(random.random(size) < 0.3, -np.inf, logits).astype(np.float32)
+        free, under = sampler(NONE, logits, position), sampler(NONE, masked, position)
+        assert masked[under] > -np.inf
+        if masked[free] > -np.inf:
+            assert under == free
+            kept += 1
+    assert kept > 50
+
+
+def test_scores_that_round_differently_seldom_change_a_choice():
+    """Noise as between passes of one and of two tokens changes about as few choices as it must."""
+    random = np.random.default_rng(4)
+    sampler = Sampler({"do_sample": True, "random_seed": 1})
+    changed, least, n = 0, 0.0, 2000
+    for position in range(n):
+        logits = (random.normal(size=500) * 3).astype(np.float32)
+        other = logits + (random.normal(size=500) * 0.1).astype(np.float32)
+        shares = [np.exp(each.astype(float)) for each in (logits, other)]
+        # No way to choose changes fewer: half of what the probabilities differ by.
+        least += abs(shares[0] / shares[0].sum() - shares[1] / shares[1].sum()).sum() / 2 / n
+        changed += sampler(NONE, logits, position) != sampler(NONE, other, position)
+    assert 0.02 < least < changed / n < 2 * least
 
 
 @pytest.mark.parametrize("size", [1, 5, 63, 64, 65, 1000, 5000])
@@ -104,27 +160,31 @@ def test_the_top_is_what_sorting_gives_ties_and_minus_infinity_included(size, n)
         assert top(values, n).tolist() == [i for i in expected if values[i] > -np.inf]
 
 
-@pytest.mark.parametrize("size", [40, 64, 700, 6400])
-@pytest.mark.parametrize("settings", [{}, {"top_p": 0.9}, {"top_p": 0.999}])
+@pytest.mark.parametrize("size", [40, 64, 700, 20_000])
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.9}, {"top_p": 0.999}, {"top_p": 1 - 1e-12}])
 def test_wide_vocabularies_are_drawn_from_by_the_definition(size, settings):
+    """Of the nucleus the token wins that wins among these alone; of equals the first are in it."""
     random = np.random.default_rng(size)
-    logits = (random.normal(size=size) * 3).astype(np.float32)
+    logits = random.integers(-9, 9, size).astype(np.float32) / 3
     logits[random.integers(0, size, size // 3)] = -np.inf
-    sampler = Sampler({"do_sample": True, "random_seed": 1, **settings})
     order = np.argsort(-logits, kind="stable")
-    weights = np.exp(logits.astype(float) - logits.max())
-    mass = np.cumsum(weights[order]) / weights.sum()
-    nucleus = order[: int(np.searchsorted(mass, settings.get("top_p", 1.0))) + 1]
-    drawn = np.zeros(size)
-    drawn[nucleus] = weights[nucleus]
-    edges = np.cumsum(drawn) / drawn.sum()
-    for position in range(200):
-        token = sampler(NONE, logits, position)
-        number = uniform(inside.stream(sampler), position)
-        assert drawn[token] > 0
-        # Running sums in other orders and precisions agree to rounding.
-        assert edges[token] - drawn[token] / drawn.sum() <= number + 1e-5
-        assert number <= edges[token] + 1e-5
+    mass = np.cumsum(np.exp(logits[order].astype(float)))
+    nucleus = order[: int(np.searchsorted(mass, settings.get("top_p", 1.0) * mass[-1])) + 1]
+    alone = np.full(size, -np.inf, np.float32)
+    alone[nucleus] = logits[nucleus]
+    seen = set()
+    for position in range(100):
+        token = Sampler({"do_sample": True, "random_seed": 1, **settings})(NONE, logits, position)
+        assert token == Sampler({"do_sample": True, "random_seed": 1})(NONE, alone, position)
+        seen.add(token)
+    assert len(seen) > 9
+
+
+def test_scores_that_are_no_numbers_give_a_token():
+    logits = scores()
+    logits[7] = np.nan
+    for settings in ({}, {"top_k": 5}, {"top_p": 0.5}, {"temperature": 2.0}):
+        assert Sampler({"do_sample": True, **settings})(NONE, logits, 0) == 7
 
 
 def test_the_repetition_penalty_lowers_what_came_up_and_nothing_else():
@@ -200,14 +260,14 @@ def test_all_options_together_are_what_they_are_defined_to_be(seed):
             settings[name] = r.choice(values)
     sampler = Sampler(settings, n_prompt=len(prompt))
     expected = reference(logits, prompt, output, settings)
-    edges = np.cumsum(expected)
     ids = np.array([*prompt, *output], np.int32)
     for position in range(30):
         token = sampler(ids, logits, position)
         assert expected[token] > 0
-        if settings.get("do_sample") and settings.get("top_k") != 1:
-            number = uniform(inside.stream(sampler), position)
-            assert edges[token] - expected[token] - 1e-5 <= number <= edges[token] + 1e-5
+        if settings.get("do_sample"):  # the winner of a race by the probabilities alone
+            alone = np.log(expected, out=np.full(size, -np.inf), where=expected > 0)
+            race = Sampler({"do_sample": True, "random_seed": seed})
+            assert token == race(NONE, alone.astype(np.float32), position)
     assert (logits == before).all()
 
 
