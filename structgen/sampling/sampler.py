@@ -98,7 +98,7 @@ class Sampler:
         if self._is_penal:
             logits = self._penalised(logits, token_ids)
         likeliest = int(logits.argmax())
-        if self._is_greedy or np.isnan(logits[likeliest]):
+        if self._is_greedy or not np.isfinite(logits[likeliest]):
             return likeliest
         if self._top_n_sigma:
             logits = near_the_greatest(logits, self._top_n_sigma)

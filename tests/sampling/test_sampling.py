@@ -180,11 +180,13 @@ def test_wide_vocabularies_are_drawn_from_by_the_definition(size, settings):
     assert len(seen) > 9
 
 
-def test_scores_that_are_no_numbers_give_a_token():
-    logits = scores()
-    logits[7] = np.nan
+@pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf])
+def test_scores_that_are_no_numbers_give_a_token(score):
+    logits = scores() if score != -np.inf else np.full(SIZE, score, np.float32)
+    logits[7] = score
     for settings in ({}, {"top_k": 5}, {"top_p": 0.5}, {"temperature": 2.0}):
-        assert Sampler({"do_sample": True, **settings})(NONE, logits, 0) == 7
+        token = Sampler({"do_sample": True, **settings})(NONE, logits, 0)
+        assert token == logits.argmax()
 
 
 def test_the_repetition_penalty_lowers_what_came_up_and_nothing_else():
