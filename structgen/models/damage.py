@@ -114,16 +114,23 @@ def _of_language_model(folder: Path) -> list[Lack]:
         names_file = _PATH.search(name) is not None
         if many or _YOURS.search(name) or (names_file and _OPTIONS.intersection(place)):
             found.append(_not_its_own(path, name, value))
+        elif name == "tokenizer_dir":  # which the runtime would read, and nobody has looked at
+            says = f"{path} has {name}. The tokenizer must be beside it, where structgen reads it."
+            found.append(Lack(path, says, "Put it there, and delete the setting."))
         elif names_file and isinstance(value, str) and value:
             try:
                 file = inside(folder, value)
             except ValueError as error:
                 found.append(_elsewhere(path, f"{'.'.join(place)} is wrong: {error}"))
                 continue
-            if name == "filename" and not {"inputs", "outputs"} & set(place):
-                graphs.add(file)
-            elif name == "config_filename":
+            if name == "config_filename":
                 steps.add(file)
+            elif (
+                name.endswith("filename")
+                and name != "adapter_filename"
+                and not {"inputs", "outputs"} & set(place)
+            ):
+                graphs.add(file)
     slides = {(place[-1], value) for place, value in settings if place[-1].startswith("slide_")}
     inputs = {value for name, value in slides if name == "slide_inputs"}
     if ("slide_key_value_cache", False) in slides and inputs != {False}:

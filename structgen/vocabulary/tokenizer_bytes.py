@@ -45,7 +45,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import VocabularyError
+from structgen.errors import VocabularyError, printable
 from structgen.storage.user_folder import MOST_OF_TOKENIZER, contents
 
 MAX_SIZE = 1 << 21
@@ -481,4 +481,5 @@ def _read_json(file: Path) -> dict[str, Any]:
 def _fail(file: Path, problem: str, fix: str) -> NoReturn:
     if len(problem) > 2 * _SHOWN:  # it may quote all of the file
         problem = f"{problem[:_SHOWN]}…{problem[-_SHOWN:]}"
-    raise VocabularyError(f"Cannot read the tokenizer file {file}: {problem}. {fix}") from None
+    says = printable(problem)  # without half surrogate pairs, too
+    raise VocabularyError(f"Cannot read the tokenizer file {file}: {says}. {fix}") from None

@@ -93,6 +93,8 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
         ('"decoder": {"filename": "link.onnx"}', "is a link that leads out"),
         ('"pipeline": [{"a": {"config_filename": "x/../../a.json"}}]', "not a path inside"),
         ('"decoder": null', "cannot be understood"),
+        ('"tokenizer_dir": "other"', "tokenizer must be beside it"),
+        ('"x": {"encoder_filename": "none.onnx"}', r"none\.onnx is missing"),
         ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
         ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
         ('"session_options": {"intra_op_num_threads": 1000000}', "intra_op_num_threads"),

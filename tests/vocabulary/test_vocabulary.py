@@ -643,6 +643,7 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
         (document(model={"type": "BPE", "vocab": {"a": "1"}}), "token 'a' has the id '1'"),
         (document(model={"type": "BPE", "vocab": {"a": 1 << 40}}), "token 'a' has the id"),
         (document(model={"type": "BPE", "vocab": {"\ud800": 0}}), "half a surrogate pair"),
+        (document(decoder={"type": "\ud800"}), r"\\ud800.* that does not give each token"),
         (document(added_tokens=[{"id": 4}]), "lacks an id or content"),
         (document(added_tokens=[{"id": 1 << 21, "content": "x"}]), "lacks an id or content"),
         (document(added_tokens=[{"id": "x" * 5_000}]), "added token .*x{400}…x{400}x*'} lacks"),
