@@ -187,7 +187,8 @@ def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
 
 def _documents(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise wrong(name, type(value), "is no mapping from names to texts.")
+        what = "is not a mapping from names to texts, such as {'source': text}."
+        raise wrong(name, type(value), what)
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise wrong(f"{name}[{key!r}]", type(text), "is not a name with its text, a str.")

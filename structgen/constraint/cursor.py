@@ -234,7 +234,7 @@ def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
         raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
     if out.shape != (n_words,):
         raise ValueError(
-            f"a mask for {size:,} tokens is uint32 [{n_words}], got "
+            f"a mask for {size:,} tokens is uint32 [{n_words}], one bit a token; got "
             f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
             "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
         )

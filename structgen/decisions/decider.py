@@ -256,7 +256,9 @@ def states_of(states: Any) -> list[str]:
     return [state_text(state) for state in states]
 
 
-def examples_of(question: Question, examples: Iterable[Any]) -> tuple[list[str], list[int]]:
+def examples_of(
+    question: Question, examples: Iterable[Any], fewest: int = FEWEST
+) -> tuple[list[str], list[int]]:
     """The texts of the states of labelled examples, and which label is right for each.
 
     Raises:
@@ -273,8 +275,8 @@ def examples_of(question: Question, examples: Iterable[Any]) -> tuple[list[str],
             )
         texts.append(state_text(example[0]))
         right.append(_index_of(question, example[1], i))
-    if len(texts) < FEWEST:
-        raise OptionError(f"There are {len(texts)} examples. Pass at least {FEWEST}.")
+    if len(texts) < fewest:
+        raise OptionError(f"There are {len(texts)} examples. Pass at least {fewest}.")
     return texts, right
 
 
@@ -284,7 +286,8 @@ def _questions(given: Any) -> tuple[dict[str, Question], Any]:
         return questions_in(given), given
     if not isinstance(given, Mapping):
         raise OptionError(
-            f"The questions are {given!r}. Pass a mapping of name to question, or a Pydantic class."
+            f"The questions are of type {type(given).__name__}. Pass a mapping of name to "
+            "question, or a Pydantic class."
         )
     if not given:
         raise OptionError("There are no questions. Pass at least one.")
@@ -503,7 +506,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """What `fit` learns from. Raises as that."""
         if self.embedder is None:
             raise OptionError("fit learns from vectors: Decider(model, embedder=…).")
-        texts, right = examples_of(question, examples)
+        texts, right = examples_of(question, examples, fewest=0)
         for i, label in enumerate(question.labels):
             if right.count(i) < FEWEST_A_LABEL:
                 raise OptionError(

@@ -175,17 +175,18 @@ def opening(
     return sequence, room
 
 
-def check_fits(model: Model, prompt_tokens: int) -> None:
-    """Raise when a prompt leaves no room for an output.
+def check_fits(model: Model, prompt_tokens: int, wanted: int | None = None) -> None:
+    """Raise when a prompt leaves no room for an output, of up to ``wanted`` tokens.
 
     Raises:
         PromptError: so it is.
     """
     context = model.context_length
     if prompt_tokens >= context:
+        excess = prompt_tokens - context + (wanted if wanted and wanted < context else 1)
         raise PromptError(
             f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
-            f"and output together. Shorten it by at least {prompt_tokens - context + 1:,} tokens.",
+            f"and output together. Shorten it by at least {excess:,} tokens.",
             is_too_long=True,
         )
 
@@ -294,7 +295,7 @@ def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
         OptionError: ``max_length`` is more than the context, or less than the prompt; or
             ``max_new_tokens`` is more than the prompt leaves of the context.
     """
-    check_fits(model, prompt_tokens)
+    check_fits(model, prompt_tokens, search.max_new_tokens)
     context = model.context_length
     if search.max_length is not None and search.max_length > context:
         raise OptionError(

@@ -26,6 +26,9 @@ _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]{1,9})\]")
 
 _CONTAINERS = frozenset(["object", "array"])
 
+_FEW = frozenset(["enum", "const", "maximum", "exclusiveMaximum"])
+"""Keywords of the values that are suggested."""
+
 
 def suggestion(constraint: Constraint, path: str) -> str | None:
     """Suggest other paths if no output can have a choice among few at this one.
@@ -152,7 +155,7 @@ def _has_id(schema: Mapping[str, Any]) -> bool:
 
 
 def _paths(root: Any) -> Iterator[str]:
-    """Paths of values other than objects and arrays, as far as a few steps lead to them."""
+    """Paths of values that may well have few texts, as far as a few steps lead to them."""
     begun: list[tuple[str, Any, int]] = [("$", root, 0)]
     n_seen = 0
     while begun and n_seen < _MAX_LISTED:
@@ -174,5 +177,6 @@ def _paths(root: Any) -> Iterator[str]:
         if "array" in (schema.get("type") or ()):
             below.append((child_path(path, 0), schema.get("items")))
         begun += [(to, value, depth + 1) for to, value in below]
-        if not below and _Judge(root).may_be(schema, []):
+        has_few = schema.keys() & _FEW or "boolean" in (schema.get("type") or ())
+        if not below and has_few and _Judge(root).may_be(schema, []):
             yield path

@@ -694,9 +694,11 @@ def _fields(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         field = name if name not in OPTIONS else OPTIONS[name].field
         if field is None or field in taken or field not in kind.model_fields:  # type: ignore[attr-defined]
-            known = sorted(set(kind.model_fields) - taken)  # type: ignore[attr-defined]
-            hint = did_you_mean(name, [*(batch.__kwdefaults__ or ()), *OPTIONS, *known])
-            hint = hint or f" There are: {', '.join(known)}."
+            known = [*(batch.__kwdefaults__ or ()), *OPTIONS]
+            hint = did_you_mean(name, [*known, *kind.model_fields])  # type: ignore[attr-defined]
+            hint = hint or (
+                f" The output type is the second argument. Options are: {', '.join(known)}."
+            )
             raise OptionError(f"There is no option {name!r} here.{hint}", option=name)
         fields[field] = value
     return fields

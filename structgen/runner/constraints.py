@@ -292,7 +292,9 @@ def _format(given: Any) -> Wanted | None:
         return Wanted(given, _key(given), "response_format")
     if not isinstance(given, Mapping):
         raise RequestError(
-            "response_format is an object with a type, or a class.", param="response_format"
+            f"response_format: {shown(given)} is not supported. Pass a class, or an object with a "
+            "type, such as {'type': 'json_schema', 'json_schema': …}.",
+            param="response_format",
         )
     kind = given.get("type")
     if kind not in _FORMATS:

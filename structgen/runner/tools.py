@@ -321,7 +321,7 @@ def as_text(value: Any) -> str:
         return str.__str__(value)  # without the code of a class of its own
     if isinstance(value, Iterator):
         raise ToolFailure(
-            f"The tool returned a {_kind(value)}, which may never end. It has to return a value: "
+            f"The tool returned an iterator ({_kind(value)}), which may never end. Return a value: "
             "a list, say."
         )
     try:
@@ -332,7 +332,8 @@ def as_text(value: Any) -> str:
         except (Exception, asyncio.CancelledError):
             why = ""
         raise ToolFailure(
-            f"The tool returned a {_kind(value)} that cannot be written as JSON: {why}"
+            f"The tool returned a value of type {_kind(value)} that cannot be written as JSON: "
+            f"{why}"
         ) from error
     return text
 

@@ -694,13 +694,14 @@ class ExactSchema(GenerateJsonSchema):
 
     def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:  # noqa: D102
         day = dt.timedelta(days=1)
+        limits = _limits(schema)
         try:
-            after = schema["gt"] + day if schema.get("gt") else dt.date.min
-            before = schema["lt"] - day if schema.get("lt") else dt.date.max
+            after = limits["gt"] + day if "gt" in limits else dt.date.min
+            before = limits["lt"] - day if "lt" in limits else dt.date.max
         except OverflowError:
             return {"not": {}}
-        first = max(after, schema.get("ge") or after)
-        last = min(before, schema.get("le") or before)
+        first = max(after, limits.get("ge", after))
+        last = min(before, limits.get("le", before))
         return checked(text_of(date_pattern(first, last)), schema) if first <= last else {"not": {}}
 
     def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:  # noqa: D102
@@ -923,12 +924,19 @@ def _zone(schema: Mapping[str, Any]) -> Zone:
     return "forbidden" if constraint == "naive" else "optional"
 
 
+def _limits(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The bounds of a date or a date-time, which may be written as text."""
+    read = SchemaValidator({"type": schema["type"]}).validate_python
+    limits = {key: schema.get(key) for key in ("ge", "gt", "le", "lt")}
+    return {key: read(limit) for key, limit in limits.items() if limit is not None}
+
+
 def _days(schema: Mapping[str, Any]) -> tuple[dt.date, dt.date]:
     """The first and the last day that a date-time within the bounds may have, in any time zone.
 
     Parsing checks the bounds themselves. An offset moves a text, and a bound, by a day at most.
     """
-    limits = {key: schema[key].date() for key in ("ge", "gt", "le", "lt") if schema.get(key)}
+    limits = {key: limit.date() for key, limit in _limits(schema).items()}
     first = max((limits[key] for key in ("ge", "gt") if key in limits), default=dt.date.min)
     last = min((limits[key] for key in ("le", "lt") if key in limits), default=dt.date.max)
     margin = dt.timedelta(days=2)

@@ -167,6 +167,8 @@ def test_a_question_is_learned_of_examples(embedder, learned):
 def test_too_little_to_learn_from(embedder):
     with pytest.raises(OptionError, match=r"There are 7 examples of 'No'. Fitting takes 8 of each"):
         Decider(embedder).fit(CAT, EXAMPLES[:-1])
+    with pytest.raises(OptionError, match=r"There are 2 examples of 'Yes'. Fitting takes 8 of"):
+        Decider(embedder).fit(CAT, EXAMPLES[:4])
     with pytest.raises(OptionError, match=r"fit learns from vectors: Decider\(model, embedder=…\)"):
         Decider(FakeModel()).fit(CAT, EXAMPLES)
 

@@ -89,6 +89,12 @@ def test_a_text_keeps_the_tokens_that_every_prompt_begins_with() -> None:
     assert ids[1:32] == encode(long)[-31:]
 
 
+def test_a_prompt_without_room_is_told_how_much_shorter_it_has_to_be() -> None:
+    for wanted, too_many in ((None, 45), (100, 144), (999, 45)):  # of 256 tokens
+        with pytest.raises(PromptError, match=rf"Shorten it by at least {too_many} tokens"):
+            Generator(FakeModel())("a" * 300, max_new_tokens=wanted)
+
+
 def test_what_cannot_fit_is_refused_before_it_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     model = FakeModel()
     longest = 100 * model.context_length

@@ -330,6 +330,8 @@ def test_fill_mask_writes_into_any_array_of_the_right_size() -> None:
     for other in ([0] * n, bytearray(4 * n), None):
         with pytest.raises(ValueError, match=rf"NumPy array of uint32 \[{n}\], got "):
             cursor.fill_mask(other)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one bit a token"):
+        cursor.fill_mask(np.zeros(TINY.size, bool))  # type: ignore[arg-type]
     for wrong in (np.zeros(n - 1, np.uint32), np.zeros(n + 1, np.uint32), table):
         with pytest.raises(ValueError, match=rf"uint32 \[{n}\].*size="):
             cursor.fill_mask(wrong)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from fakes import FakeModel
+from pydantic import Field
 
 import structgen
 from structgen import Generator, JsonSchema
@@ -22,6 +23,7 @@ class Item:
 @dataclass
 class Order:
     size: Literal["s", "m"]
+    site: Annotated[str, Field(max_length=9)]
     items: list[Item]
     flags: dict[str, bool]
     pair: tuple[bool, Literal[1, 2]]
@@ -68,7 +70,7 @@ def test_no_path_that_an_output_has_is_refused(output_type: Any):
 @pytest.mark.parametrize(
     ("output_type", "path", "said"),
     [
-        (Order, "$.sise", "Did you mean '$.size'?"),
+        (Order, "$.sise", "Did you mean '$.size'?"),  # not site, which has many texts
         (Order, "$.items[3].knd", "Did you mean '$.items[0].kind'"),
         (Order, "$.items", "Did you mean"),
         (Order, "$.items.kind", "Did you mean '$.items[0].kind'"),

@@ -335,7 +335,7 @@ def test_parquet_has_the_types_of_the_output(runner: Runner, tmp_path: Path) -> 
 
 def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None:
     for options, said in (
-        ({"nope": 1}, "There is no option 'nope' here. There are: "),
+        ({"nope": 1}, "The output type is the second argument. Options are: prompt, "),
         ({"outptu": "x"}, "Did you mean 'output'?"),
         ({"max_new_token": 9}, "Did you mean 'max_new_tokens'?"),
         ({"n": 2}, "There is no option 'n'"),

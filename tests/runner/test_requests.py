@@ -164,6 +164,8 @@ def test_a_message_that_names_its_field_is_not_told_with_its_path() -> None:
     with pytest.raises(RequestError, match=r"^temperature='hot' is not a number") as told:
         ChatRequest(messages=[{"role": "user", "content": "x"}], temperature="hot")
     assert told.value.param == "temperature"
+    told = refused(response_format=3)
+    assert str(told).startswith("response_format: 3 is not supported. Pass a class,")
 
 
 def test_what_other_programs_call_it_is_told() -> None:

@@ -408,7 +408,7 @@ def test_an_exception_of_no_name_is_told() -> None:
         return Nameless("It", (), {})()
 
     assert run(Tool(stop)).error == "The tool raised OfNoName: told"
-    assert "returned a It that" in str(run(Tool(returned)).error)
+    assert "returned a value of type It that" in str(run(Tool(returned)).error)
 
 
 @pytest.mark.parametrize("error", [Slow, SlowFailure])

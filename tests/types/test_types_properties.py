@@ -225,6 +225,15 @@ def test_date_bounds(first: dt.date, last: dt.date, days: list[dt.date]) -> None
         assert bool(matches(day.isoformat())) is (first <= day <= last)
 
 
+def test_bounds_of_days_as_pydantic_reads_them() -> None:
+    day = Annotated[dt.date, Field(ge="2026-01-01", lt="2026-03-01")]
+    moment = Annotated[dt.datetime, Field(ge=dt.date(2026, 1, 1), le="2026-02-28T12:00:00Z")]
+    for bounded, rest in ((day, ""), (moment, "T10:00:00")):
+        mask = lower(bounded).grammar.source
+        for text, is_one in (("2025-12-01", False), ("2026-01-01", True), ("2026-03-03", False)):
+            assert bool(re.fullmatch(mask, text + rest)) is is_one
+
+
 @given(
     st.datetimes(dt.datetime(2019, 12, 25), dt.datetime(2020, 1, 10)),
     st.none() | st.integers(-23 * 60 - 59, 23 * 60 + 59),
