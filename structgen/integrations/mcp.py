@@ -17,6 +17,7 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -79,8 +80,8 @@ _log = logging.getLogger("structgen")
 
 # -- what the tools take ---------------------------------------------------------------------------
 
-MAX_TEXTS = 2_048
-"""Most texts of one call of ``embed``."""
+MAX_TEXTS = 256
+"""Most texts of one call of ``embed``: the vectors of 2,048 are a message of 31 MB."""
 
 MAX_SCHEMA = 512 << 10
 """Most bytes of a JSON Schema, and of another form."""
@@ -703,6 +704,8 @@ PATH = "/mcp"
 _MOST_SESSIONS = 1_000  # that are kept for half an hour, each
 _MOST_HELLO = 32 << 10  # bytes of the message that begins one, which is kept with it
 _MOST_HELD = 64 << 20  # bytes of messages that are read or answered, if they are longer than that
+_PART = 64 << 10  # bytes of an answer that are sent at once
+_PING_SECONDS = 5.0  # that a session may take to answer when it is asked from here
 _BODY_SECONDS = 30.0  # in which a message has to arrive
 _SESSION = b"mcp-session-id"
 _OVER = "structgen.over"  # in a scope: a future that is done when nobody waits for the answer
@@ -808,13 +811,16 @@ class Bounded:
     with a message, which held up everybody for 4 s. Of what begins a session, or begins it again,
     it keeps 8 MB for a message of 4 MB, so that such are short here. It refuses new sessions while
     there are too many, for half an hour. Here one ends that has no request under way, or else that
-    was asked least lately: sessions keep nothing. Calls whose client is gone it would have go on.
+    was asked least lately. ``mcp`` keeps the last message of each and its answer, so that a short
+    one follows a long one. Calls whose client is gone it would have go on. Answers that nobody
+    reads make room for others.
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self._held = 0
         self._reading: dict[asyncio.Future[bool], bytearray] = {}  # bodies, the oldest first
+        self._answers: dict[asyncio.Future[None], int] = {}  # bytes of long ones, the oldest first
         self._sessions: dict[bytes, int] = {}  # requests under way; what was asked last is last
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -902,10 +908,10 @@ class Bounded:
         while is_first and len(self._sessions) >= _MOST_SESSIONS:
             excess = min(self._sessions, key=lambda one: self._sessions[one] > 0)
             del self._sessions[excess]
-            await self._end(scope, excess)
+            await self._asked(scope, "DELETE", excess)
         if session in self._sessions:
             self._sessions[session] = self._sessions.pop(session) + 1
-        over = asyncio.get_running_loop().create_future()
+        over, left = (asyncio.get_running_loop().create_future() for _ in "12")
         ahead = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def received() -> Any:
@@ -918,25 +924,62 @@ class Bounded:
                     self._sessions[made] = 0
                 if scope["method"] == "DELETE":
                     self._sessions.pop(session or b"", None)
-            await send(message)
+            size = len(message.get("body", b""))
+            if size > _MOST_HELLO:
+                self._answers[left] = max(size, self._answers.pop(left, 0))
+                while len(self._answers) > 1 and sum(self._answers.values()) > _MOST_HELD:
+                    oldest = next(iter(self._answers))
+                    oldest.set_result(None)
+                    del self._answers[oldest]
+            sending = asyncio.ensure_future(_in_parts(send, message))
+            try:
+                await asyncio.wait([sending, left], return_when=asyncio.FIRST_COMPLETED)
+                if not left.done():
+                    sending.result()
+            finally:
+                sending.cancel()
 
         try:
             await self._app({**scope, _OVER: over}, received, sent)
         finally:
             over.set_result(None)
+            is_long = len(body) > _MOST_HELLO or left.done() or left in self._answers
+            self._answers.pop(left, None)
             if session in self._sessions:
                 self._sessions[session] -= 1
+                if is_long:
+                    ping = {"jsonrpc": "2.0", "id": secrets.token_hex(8), "method": "ping"}
+                    asked = self._asked(scope, "POST", session, json.dumps(ping).encode())
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(asked, _PING_SECONDS)
 
-    async def _end(self, scope: Any, session: bytes) -> None:
-        """End a session as its client would."""
+    async def _asked(self, scope: Any, method: str, session: bytes, body: bytes = b"") -> None:
+        """Ask something of a session as its client would."""
         # Nothing here is of whoever asks, or their wrong path and host would have it stay.
         headers = [(b"host", f"{HOST}:0".encode()), (_SESSION, session)]
-        asks = {**scope, "method": "DELETE", "path": PATH, "headers": headers}
+        headers += [(b"content-type", b"application/json")]
+        headers += [(b"accept", b"application/json, text/event-stream")]
+        ahead = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def nothing(message: Any = None) -> Any:
-            return {"type": "http.request", "body": b"", "more_body": False}
+        async def received() -> Any:
+            return ahead.pop() if ahead else await asyncio.get_running_loop().create_future()
 
-        await self._app(asks, nothing, nothing)
+        async def nothing(message: Any) -> None:
+            pass
+
+        asks = {**scope, "method": method, "path": PATH, "headers": headers}
+        await self._app(asks, received, nothing)
+
+
+async def _in_parts(send: Any, message: Any) -> None:
+    """Send a message, of which little is sent at once: what is not read can be left then."""
+    body = message.get("body", b"")
+    for begin in range(0, len(body) - _PART, _PART):
+        part = {"body": body[begin : begin + _PART], "more_body": True}
+        await send({"type": "http.response.body", **part})
+    if len(body) > _PART:
+        message = {**message, "body": body[-(len(body) % _PART or _PART) :]}
+    await send(message)
 
 
 def _begins_session(body: bytearray) -> bool:

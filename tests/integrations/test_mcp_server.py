@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import re
 import select
@@ -211,6 +212,46 @@ def test_bodies_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(work())
 
 
+def test_answers_that_nobody_reads_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 answers of `embed` that were read byte by byte took 1.6 GB."""
+    monkeypatch.setattr("structgen.integrations.mcp._MOST_HELD", 500_000)
+    text = "".join(map(str, range(40_000)))  # of 188,890 bytes
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await Response(text)(scope, receive, send)
+
+    bounded, read = Bounded(app), asyncio.Event()
+
+    async def got(reads: bool = True) -> str:
+        parts: list[bytes] = []
+
+        async def send(message: Any) -> None:
+            if "body" in message:
+                assert len(message["body"]) <= 1 << 16
+                parts.append(message["body"])
+                if not reads:
+                    await read.wait()
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": []}
+        await bounded(scope, receive, send)
+        return b"".join(parts).decode()
+
+    async def work() -> None:
+        unread = [asyncio.create_task(got(reads=False)) for _ in range(4)]
+        await asyncio.wait(unread[:2], timeout=60)
+        assert [one.done() for one in unread] == [True, True, False, False]
+        assert await got() == text
+        assert len(await unread[2]) <= 1 << 16  # and no more is sent
+        read.set()
+        assert await unread[3] == text
+        assert not bounded._answers
+
+    asyncio.run(work())
+
+
 def test_a_new_session_ends_the_one_that_was_not_used_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -257,6 +298,26 @@ def test_what_begins_a_session_again_is_short(monkeypatch: pytest.MonkeyPatch) -
         refused = await posted(c, "initialize", session, **{**HELLO, "clientInfo": about})
         assert "initialize has more than 32,768 bytes" in refused.json()["error"]["message"]
         assert (await posted(c, "ping", session, _meta=about)).status_code == 200
+
+    asyncio.run(over_http(cast(Any, None), work))
+
+
+def test_a_session_does_not_keep_its_last_message() -> None:
+    """``mcp`` did, and the answer: 100 sessions of one ping took 1.2 GB for half an hour."""
+
+    def kept(mark: str) -> int:
+        gc.collect()
+        held = [one for one in gc.get_objects() if isinstance(one, dict)]
+        return sum(type(one.get("marked")) is str and one["marked"] == mark for one in held)
+
+    async def work(c: httpx.AsyncClient) -> None:
+        session = (await posted(c, "initialize", **HELLO)).headers[ID]
+        about = {"marked": "short", "a": {"b": "c"}}
+        assert (await posted(c, "ping", session, _meta=about)).status_code == 200
+        assert kept("short") > 1  # beside what is here
+        about |= {"marked": "long", "d": "x" * 40_000}
+        assert (await posted(c, "ping", session, _meta=about)).status_code == 200
+        assert (kept("short"), kept("long")) == (0, 1)
 
     asyncio.run(over_http(cast(Any, None), work))
 
