@@ -155,12 +155,12 @@ def test_a_message_of_far_too_many_values_is_not_looked_at() -> None:
     assert (refused.status_code, len(taken)) == (413, 1)
     assert "more than 200,000 values" in refused.json()["error"]["message"]
 
-    # What begins a session stays with it: 130 messages of 4 MB took 1 GB for half an hour.
+    # What begins a session stays with it: 1,000 of 32 KiB of `{}`, as the next, took 1.4 GB.
     hello = b'{"method":"initi\\u0061lize","params":{"clientInfo":{"name":"%b"}}}'
-    assert asyncio.run(posted(hello % (b"x" * 32_000))).text == "taken"
-    refused = asyncio.run(posted(hello % (b"x" * 33_000)))
+    assert asyncio.run(posted(hello % (b"x" * 8_000))).text == "taken"
+    refused = asyncio.run(posted(hello % (b"x" * 9_000)))
     assert (refused.status_code, len(taken)) == (413, 2)
-    assert "initialize has more than 32,768 bytes" in refused.json()["error"]["message"]
+    assert "initialize has more than 8,192 bytes" in refused.json()["error"]["message"]
     for other in (b'{"method":"ping","params":"%b"}', b'["initialize","%b"]', b'{"initialize":"%b'):
         assert asyncio.run(posted(other % (b"x" * 33_000))).text == "taken"
 
@@ -191,7 +191,7 @@ def test_bodies_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             held = asyncio.create_task(client.post("/mcp", content=slow()))
             while bounded._held < 90_000:
                 await asyncio.sleep(0)
-            assert await posted(b" " * 9_000) == (200, "9000")  # short ones always have room
+            assert await posted(b" " * 8_000) == (200, "8000")  # short ones always have room
             assert not held.done()
             assert await posted(b" " * 40_000) == (
                 200,
@@ -291,12 +291,12 @@ def test_a_new_session_ends_the_one_that_was_not_used_for_longest(
 
 def test_what_begins_a_session_again_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """150 sessions that began again with messages of 4 MB took 1.2 GB."""
-    about = {"name": "x" * 33_000, "version": "1"}
+    about = {"name": "x" * 9_000, "version": "1"}
 
     async def work(c: httpx.AsyncClient) -> None:
         session = (await posted(c, "initialize", **HELLO)).headers[ID]
         refused = await posted(c, "initialize", session, **{**HELLO, "clientInfo": about})
-        assert "initialize has more than 32,768 bytes" in refused.json()["error"]["message"]
+        assert "initialize has more than 8,192 bytes" in refused.json()["error"]["message"]
         assert (await posted(c, "ping", session, _meta=about)).status_code == 200
 
     asyncio.run(over_http(cast(Any, None), work))
