@@ -219,6 +219,7 @@ class Job:
         task: what makes it.
         events: what has happened; each stands at its sequence number.
         is_wanted: whether it is to be kept: it was not deleted.
+        is_stopped: whether it was told to end. Told twice, it would leave its last events.
         size: bytes of its input, while it is made, and of its events.
     """
 
@@ -228,6 +229,7 @@ class Job:
         self.task: asyncio.Task[None] | None = None
         self.events: list[bytes] = []
         self.is_wanted = True
+        self.is_stopped = False
         self._is_over = False
         self._more = asyncio.Event()
 
@@ -313,7 +315,9 @@ class Jobs:
             job.is_wanted = False
             del self._jobs[id_]
         if job.task is not None:
-            job.task.cancel()
+            if not job.is_stopped:
+                job.is_stopped = True
+                job.task.cancel()
             await asyncio.gather(job.task, return_exceptions=True)
         job.end()  # its task may not have begun
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from structgen.decoding import AsyncStream, SearchOptions, Several
 from structgen.errors import OptionError, Overloaded, RequestError
 from structgen.runner import (
+    ChatChunk,
     ChatRequest,
     CompletionRequest,
     DecisionRequest,
@@ -558,6 +559,45 @@ def test_what_repeats_all_scores_is_made_aside(
     assert answer.json()["choices"][0]["logprobs"]["content"]
     assert threads
     assert "structgen-runner" not in threads
+
+
+def test_a_cancelled_answer_repeats_its_scores_aside(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four times: of 8,000 tokens, with twenty likely ones each, the event loop wrote for 1.2 s."""
+    threads: set[str] = set()
+    cancels = responses.Events.cancel
+
+    def cancel(events: responses.Events) -> Iterator[bytes]:
+        threads.add(threading.current_thread().name)
+        yield from cancels(events)
+
+    monkeypatch.setattr(responses.Events, "cancel", cancel)
+    form = {"grammar": "(one )+", "grammar_type": "regex"}
+    ask = {"input": "Hi.", "background": True, "max_output_tokens": 4_000, **form}
+    root = f"{served.root}/v1/responses"
+    id_ = httpx.post(root, json=ask, headers=AUTH, timeout=60).json()["id"]
+    while httpx.get(f"{root}/{id_}", headers=AUTH).json()["status"] == "queued":
+        pass
+    answer = httpx.post(f"{root}/{id_}/cancel", headers=AUTH, timeout=60)
+    assert answer.json()["status"] == "cancelled"
+    assert threads == {"structgen-bodies"}
+
+
+def test_scores_of_a_message_before_a_call_are_repeated_aside() -> None:
+    def chunk(**delta: Any) -> ChatChunk:
+        scores = {"content": [{"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": []}]}
+        choice = {"index": 0, "delta": delta, "logprobs": scores}
+        return ChatChunk.model_validate({"id": "", "created": 0, "model": "", "choices": [choice]})
+
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    events = responses.Events({"output": []})
+    assert not events.ends_scores(chunk(content="a"))
+    assert [*events.feed(chunk(content="a"))]
+    assert not events.ends_scores(chunk(content="b"))
+    assert events.ends_scores(chunk(tool_calls=[call]))
+    assert [*events.feed(chunk(tool_calls=[call]))]
+    assert not events.ends_scores(chunk(tool_calls=[call]))
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,26 @@ def test_an_owner_has_so_many_answers_in_the_background(monkeypatch: pytest.Monk
     assert kept == [last.stored.response["id"]]
 
 
+def test_an_answer_that_is_stopped_twice_tells_its_last_events() -> None:
+    async def main() -> None:
+        job, jobs = store.Job(Stored({"id": "resp_1"}, [], [], "a")), store.Jobs()
+
+        async def made() -> None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.01)  # they are made in a thread
+                job.say(b"cancelled")
+
+        jobs.add(job)
+        job.task = asyncio.ensure_future(made())
+        await asyncio.sleep(0)
+        await asyncio.gather(jobs.stop("resp_1"), jobs.stop("resp_1"))
+        assert job.events == [b"cancelled"]
+
+    asyncio.run(main())
+
+
 def test_an_answer_in_the_background_is_followed_from_any_place(
     client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,10 @@ class Events:
             if choice.finish_reason is not None:
                 self._reason = choice.finish_reason
 
+    def ends_scores(self, chunk: ChatChunk) -> bool:
+        """Whether something else follows a message in a chunk, whose scores are all told again."""
+        return bool(self._logprobs) and any(choice.delta.tool_calls for choice in chunk.choices)
+
     def end(self) -> Iterator[bytes]:
         """Those after the last chunk."""
         is_cut = self._reason == "length"
@@ -427,7 +431,8 @@ async def _made(
         async for piece in pieces:
             note(request, piece)
             check_sure(piece)
-            for one in events.feed(piece):
+            news = events.feed(piece)
+            for one in await _all(request, news) if events.ends_scores(piece) else news:
                 yield one
         _settle(request, asked, stored)
         last = await _all(request, events.end())
@@ -488,7 +493,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     try:
         await asyncio.wait_for(make(), most)
     except asyncio.CancelledError:
-        for one in events.cancel():
+        for one in await aside(request, lambda: list(events.cancel()), is_large=True):
             job.say(one)
     except asyncio.TimeoutError:
         job.say(events.fail(too_long(most)))
