@@ -39,14 +39,16 @@ from .asking import LEAST_CHANGE, TOLERANCE, Asker, Found, Settings, check_share
 from .calibration import FEWEST, Calibration, Many, fitted, read, write
 from .comparing import Comparer, is_told
 from .questions import (
+    Bare,
     Choice,
     Predicate,
     Question,
     Score,
+    bare,
     in_order,
     is_model_class,
+    of_bare,
     questions_in,
-    without_values,
 )
 from .templates import PromptTemplate, state_text
 
@@ -441,7 +443,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """The calibrations that may be of questions with labels in another order."""
         found: _Orders = {}
         for name, question in questions.items():
-            texts = tuple(label.text for label in question.labels)
+            texts = tuple([label.text for label in question.labels])
             alike = [
                 (one.fingerprint, tuple(one.labels))
                 for one in self.calibrations
@@ -970,10 +972,9 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
             work = self._here(asker, states, questions, is_bound=is_bound, learns=learns)
             return await in_thread(work, between)
         search = search_options.parse({"timeout": timeout, "cancel": cancel})
-        bare = {name: without_values(question) for name, question in questions.items()}
         errand = partial(
             begin,
-            questions=bare,
+            questions={name: bare(question) for name, question in questions.items()},
             settings=self._settings,
             is_bound=is_bound or bool(self._calibrations),
             orders={} if is_bound else self._orders(questions),
@@ -1003,7 +1004,7 @@ def begin(
     model: Model,
     *,
     state: str,
-    questions: dict[str, Question],
+    questions: Mapping[str, Bare],
     settings: Settings,
     is_bound: bool,
     orders: _Orders,
@@ -1013,13 +1014,14 @@ def begin(
     Args:
         model: the model.
         state: its text.
-        questions: the questions by name, without their values.
+        questions: what travels of them, by name.
         settings: how to ask them.
         is_bound: whether to return the fingerprints of the questions.
         orders: as for `as_learned`.
     """
     asker = _asker(model, settings)
-    return asker.ask(state, as_learned(asker, questions, orders), is_bound=is_bound)
+    asked = {name: of_bare(question) for name, question in questions.items()}
+    return asker.ask(state, as_learned(asker, asked, orders), is_bound=is_bound)
 
 
 _Orders: TypeAlias = "dict[str, list[tuple[str, tuple[str, ...]]]]"

@@ -32,6 +32,7 @@ from structgen.decisions import (
 from structgen.decisions.answers import LEAST_MASS
 from structgen.decisions.asking import Settings
 from structgen.decisions.decider import MANY, begin
+from structgen.decisions.questions import bare
 from structgen.errors import OptionError, PromptError, UninformativeWarning
 from structgen.models.base import run_passes
 
@@ -361,9 +362,8 @@ class Cancelled:
 
 
 def begun(model, state, questions, settings):
-    return begin(
-        model, state=state, questions=questions, settings=settings, is_bound=False, orders={}
-    )
+    sent = {name: bare(question) for name, question in questions.items()}
+    return begin(model, state=state, questions=sent, settings=settings, is_bound=False, orders={})
 
 
 def test_many_questions_are_taken_one_by_one(monkeypatch):
