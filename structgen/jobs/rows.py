@@ -214,7 +214,7 @@ class Source:
 
         def rows() -> Iterator[Row | BadRow]:
             for path in files:
-                yield from rows_in(path)
+                yield from rows_in(path, LONGEST_LINE)
                 check()
 
         return cls(rows, identity, _count(files), schema=_schema(files), check=check)
@@ -296,7 +296,7 @@ def _count(files: Sequence[Path], known: str | None = None) -> int | None:
     return total
 
 
-def rows_in(path: Path, longest: int = LONGEST_LINE) -> Iterator[Row | BadRow]:
+def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
     """The rows of a file, in order; ``longest``: most bytes of a line of JSON or text."""
     kind = _KINDS[path.suffix.lower()]
     if kind == "parquet":
