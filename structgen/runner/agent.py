@@ -164,6 +164,11 @@ class ToolRequest:
     id: str
     round: int
 
+    def __repr__(self) -> str:
+        """The call for who is asked, with escapes for what does not show."""
+        what = f"{self.name}({dict(self.arguments)!r})"
+        return f"ToolRequest({what}, id={self.id!r}, round={self.round})"
+
 
 Asked: TypeAlias = "AsyncGenerator[ChatChunk | ChatResponse, None]"
 """One answer of the model: its chunks, and then the whole."""

@@ -578,6 +578,7 @@ def test_approval_is_asked_with_checked_values() -> None:
     model = Scripted([("add", '{"a": 1, "b": 2}'), ("add", "{")], "Done.")
     run(model, request(add, approve=approve))
     assert seen == [ToolRequest("add", {"a": 1, "b": 2}, "call00010", 1)]
+    assert repr(seen[0]) == "ToolRequest(add({'a': 1, 'b': 2}), id='call00010', round=1)"
 
 
 def test_an_answer_that_is_none_lets_nothing_run() -> None:

@@ -260,6 +260,12 @@ def test_owners_take_turns_with_large_bodies() -> None:
         ("responses", json.dumps({"input": ASK * 2_049}), "input"),
         ("decisions", json.dumps({"input": ASK * 2_049, "questions": []}), "input"),
         ("responses", json.dumps({"input": "a", "user": "a" * 1_001}), "user"),
+        ("decisions", json.dumps({"input": "a", "questions": [
+            {"type": "choice", "instructions": "?",
+             "choices": [{"value": f"{i}"} for i in range(1_000)]}] * 11}), "questions"),
+        ("systemone", json.dumps({"state": "a", "questions": {f"{at}": {
+            "type": "choice", "instructions": "?",
+            "criteria": dict.fromkeys(map(str, range(1_000)))} for at in range(11)}}), "questions"),
     ],
 )  # fmt: skip
 def test_what_is_too_much_is_refused(

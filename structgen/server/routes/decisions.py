@@ -43,6 +43,8 @@ router = APIRouter(tags=["decisions"])
 _OURS = ("abstain_below", "debias", "tolerance", "adapter", "timeout")
 """Fields of structgen's own, which both endpoints take."""
 
+_MOST_OPTIONS = 10_000  # of all questions: a hundred thousand keep others waiting, in many requests
+
 
 @router.post("/v1/decisions", openapi_extra=body(DecisionsBody), responses=answers(DecisionAnswer))
 async def decisions(request: Request) -> Response:
@@ -105,6 +107,14 @@ async def systemone(request: Request) -> Response:
 
 
 def _request(given: Mapping[str, Any], state: Any, questions: Mapping[str, Any]) -> DecisionRequest:
+    n = sum(len(question.labels) for question in questions.values())
+    if n > _MOST_OPTIONS:
+        raise refused(
+            f"The questions have {n:,} options in all, and {_MOST_OPTIONS:,} is the most of one "
+            "request. Ask in several.",
+            "questions",
+            "invalid_value",
+        )
     fields = {name: given[name] for name in _OURS if given.get(name) is not None}
     return DecisionRequest.of(
         {"model": given.get("model"), "state": state, "questions": questions, **fields}, {}
