@@ -73,19 +73,15 @@ class Drafter:
         if self._sequence is not None:
             self._sequence.close()
 
-    def guess(
-        self, token_ids: TokenIds, n_pending: int, left: int
-    ) -> Generator[list[Chunk], None, list[int]]:
+    def guess(self, token_ids: TokenIds, left: int) -> Generator[list[Chunk], None, list[int]]:
         """Tokens that the draft model writes next, as many as pay: yield before each of its passes.
 
         Args:
             token_ids: int32 ``[n]``, prompt and output so far.
-            n_pending: how many at their end the model has to see in any case.
             left: most tokens to guess.
         """
         small, speculation, first = self._draft.model, self._speculation, len(token_ids)
-        room = speculation.room(min(left, self._room - first - 1), n_pending)
-        room = min(room, self._draft.most or MOST_AHEAD)
+        room = min(left, self._room - first - 1, self._draft.most or MOST_AHEAD, MOST_AHEAD)
         found: list[int] = []
         kinds: list[int] = []
         self._n_taken = n_seen = 0
@@ -98,7 +94,7 @@ class Drafter:
                 row = joined(token_ids, found)
                 is_known = row[n_seen:].max() < small.vocabulary.size  # no padding of the large one
                 n_unseen = len(row) - n_seen
-                if not is_known or not speculation.drafts(kinds, n_unseen, n_pending, left):
+                if not is_known or not speculation.drafts(kinds, n_unseen, left):
                     break
                 if self._sequence is None:
                     self._sequence = small.start(self._room, prefix=row)
@@ -117,7 +113,7 @@ class Drafter:
         finally:
             if self._cursor is not None:
                 self._cursor.rollback(self._n_taken)
-        guessed = speculation.cut(found[:room], kinds[:room], n_pending)
+        guessed = speculation.cut(found[:room], kinds[:room])
         if found and not guessed:
             speculation.learn(max(kinds), False)  # it was written in vain
         return guessed

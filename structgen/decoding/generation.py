@@ -339,20 +339,17 @@ class Generation:
             return 0
         return self.tokens.n_unscored
 
-    def guess(self, n_pending: int) -> Generator[list[Chunk], None, Sequence[int]]:
+    def guess(self) -> Generator[list[Chunk], None, Sequence[int]]:
         """Tokens that probably come after those that there are; none where it does not speculate.
 
         Yields before each pass of a draft model.
-
-        Args:
-            n_pending: how many of those that there are the model is about to see.
         """
         if self._speculation is None:
             return ()
         row, left = self.tokens.row, self.tokens.left - 1
-        guessed = self._speculation.guess(row, n_pending, left)
+        guessed = self._speculation.guess(row, left)
         if not guessed and self._drafter is not None:
-            guessed = yield from self._drafter.guess(row, n_pending, left)
+            guessed = yield from self._drafter.guess(row, left)
         return guessed
 
     def note_guess(self, n_guessed: int, n_right: int) -> None:

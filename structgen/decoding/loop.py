@@ -32,7 +32,16 @@ from typing import Any
 
 import numpy as np
 
-from structgen.models.base import Allowed, Model, Pace, TokenSequence, n_shared, passes, run_passes
+from structgen.models.base import (
+    Allowed,
+    Model,
+    Pace,
+    TokenSequence,
+    joined,
+    n_shared,
+    passes,
+    run_passes,
+)
 from structgen.sampling import Logits, TokenIds
 
 from .results import Chunk, Usage
@@ -103,15 +112,11 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
         pending = part.tokens.take_pending()
         guessed: Sequence[int] = ()
         if goes_on:
-            guessed = yield from part.guess(len(pending))
-        if guessed:
-            sequence.append([*pending.tolist(), *guessed])
-            scores = sequence.recent_logits(len(guessed) + 1)
-            n_right = _verify(run, guessed, scores)
-            run.part.note_guess(len(guessed), n_right)
-            continue
-        allowed = part.allowed if goes_on and not n_wanted else None
+            guessed = yield from part.guess()
+        allowed = part.allowed if goes_on and not n_wanted and not guessed else None
         pieces = list(passes(pending, pace.longest_pass))
+        if guessed:
+            pieces.append(joined(pieces.pop() if pieces else pending, guessed))
         token: int | None = None
         for i, piece in enumerate(pieces, 1):
             if i > 1:
@@ -125,6 +130,10 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
         if token is not None and part.take(token):
             continue
         if goes_on and part.is_interrupted:
+            continue
+        if guessed:
+            scores = sequence.recent_logits(len(guessed) + 1)
+            part.note_guess(len(guessed), _verify(run, guessed, scores))
             continue
         if n_wanted:
             part.score_forced(sequence.recent_logits(n_wanted + 1)[:-1])

@@ -10,8 +10,9 @@ changes no choice except by the rounding of longer passes, and sampling keeps it
 If the text offers no guess, a draft model may (`drafting`), at the cost of its own passes.
 
 `Speculation` owns the guess and its length, which depends on what passes cost on the kind of device
-and on how good the guesses of this output have been. Nothing is timed, so that the same call makes
-the same guesses. `loop` verifies them. Knows no model.
+and on how good the guesses of this output have been. Nothing is timed, and it does not matter how
+much of the prompt the model has seen in another call, so that the same call makes the same guesses.
+`loop` verifies them. Knows no model.
 """
 
 from __future__ import annotations
@@ -122,14 +123,13 @@ class Speculation:
         self._n_prompt = n_prompt
         self._is_over = False
         self._start = 0  # bytes before the output
-        self._latest: tuple[int, list[int]] = (0, [])  # pending tokens; of guessed ones the kinds
+        self._latest: list[int] = []  # the kinds of the tokens that are guessed
 
-    def guess(self, token_ids: TokenIds, n_pending: int, room: int) -> list[int]:
+    def guess(self, token_ids: TokenIds, room: int) -> list[int]:
         """Tokens that probably come after all that there are; none where trying does not pay.
 
         Args:
             token_ids: int32 ``[n]``, prompt and output so far.
-            n_pending: how many at their end the model has to see in any case.
             room: most tokens to guess.
         """
         texts = [self._texts[token] for token in token_ids[self._n_read :].tolist()]
@@ -138,7 +138,7 @@ class Speculation:
         new = b"".join(texts)
         self._history += new
         self._folded += new.translate(_FOLDED)
-        room = self.room(room, n_pending)
+        room = min(room, MOST_AHEAD)
         if room <= 0 or self._is_over:
             return []
         try:
@@ -161,33 +161,28 @@ class Speculation:
             right, tried = self._scores[of_tokens[0]]
             if right / tried < self._drafted_rate - self._draft_cost:
                 return []  # a draft model does better
-        return self.cut(found[:room], of_tokens[:room], n_pending)
+        return self.cut(found[:room], of_tokens[:room])
 
-    def room(self, room: int, n_pending: int) -> int:
-        """Most tokens of a guess, where there is so much room after those that are pending."""
-        return min(room, MOST_AHEAD, self._pace.longest_pass - n_pending)
-
-    def cut(self, found: list[int], kinds: list[int], n_pending: int) -> list[int]:
+    def cut(self, found: list[int], kinds: list[int]) -> list[int]:
         """As much of a guess as pays, which is noted next; ``kinds`` are those of its tokens."""
-        most = self._worth(kinds, n_pending)
-        self._latest = (n_pending, kinds[:most])
+        most = self._worth(kinds)
+        self._latest = kinds[:most]
         return found[:most]
 
-    def drafts(self, kinds: Sequence[int], n_unseen: int, n_pending: int, room: int) -> bool:
+    def drafts(self, kinds: Sequence[int], n_unseen: int, room: int) -> bool:
         """Whether it pays that a draft model writes one more token; its pass is counted then.
 
         Args:
             kinds: those of the tokens that it has guessed so far.
             n_unseen: how many tokens it has to read first.
-            n_pending: as for `guess`.
             room: most tokens that the output may have yet.
         """
         likely = math.prod(self._scores[kind][0] / self._scores[kind][1] for kind in kinds)
         price = self._draft_cost * self._cost(n_unseen)
-        risk = price + self._cost(n_pending + len(kinds) + 1) - self._cost(n_pending)
+        risk = price + self._pace.token * (len(kinds) + 1)
         pays = self._drafted(likely) * min(room, _REPAID) > price - self._draft_cost
         granted = self._granted + min(self._saved_drafting - self._saved, 0)
-        if not pays or risk + self._cost(2) - 1 > granted:
+        if not pays or risk + self._pace.token > granted:
             return False
         self._saved -= price
         self._saved_drafting -= price
@@ -200,11 +195,9 @@ class Speculation:
 
     def note(self, n_guessed: int, n_right: int) -> None:
         """Take down what a guess was worth."""
-        n_pending, kinds = self._latest
-        alone = self._cost(n_pending) + sum(map(self._gain, kinds[:n_right]))
-        saved = alone - self._cost(n_pending + n_guessed)
-        if n_right < n_guessed:
-            saved -= self._cost(2) - 1
+        kinds, token = self._latest, self._pace.token
+        # After a wrong guess the next pass runs one token again.
+        saved = sum(map(self._gain, kinds[:n_right])) - token * (n_guessed + (n_right < n_guessed))
         self._saved += saved
         if any(kind >= _DRAFTED for kind in kinds):
             self._saved_drafting += saved
@@ -272,7 +265,7 @@ class Speculation:
 
     def _drafted(self, likely: float) -> float:
         """What a token of a draft model gains after others that come with a probability."""
-        again = (self._cost(2) - 1) * (1 - self._drafted_rate)
+        again = self._pace.token * (1 - self._drafted_rate)
         return likely * (self._drafted_rate - again) - self._draft_cost - self._pace.token
 
     @property
@@ -288,14 +281,13 @@ class Speculation:
         """What a right guess saves: what is forced would be run with the token before it."""
         return self._pace.token if kind == FORCED else 1.0
 
-    def _worth(self, kinds: Sequence[int], n_pending: int) -> int:
+    def _worth(self, kinds: Sequence[int]) -> int:
         """How many guessed tokens make the most of a pass."""
         # A pass that there is in any case yields a token; a guess has to do better than the next.
-        cost = self._cost(n_pending)
         best, most, gained, likely = 0, 0.0, 0.0, 1.0
-        again = self._cost(2) - 1  # after a wrong guess the next pass runs one token again
+        again = self._pace.token  # after a wrong guess the next pass runs one token again
         for n, kind in enumerate(kinds, 1):
-            dearer = self._cost(n_pending + n) - cost
+            dearer = self._pace.token * n
             if dearer + again > self._granted:
                 break
             likely *= self._scores[kind][0] / self._scores[kind][1]

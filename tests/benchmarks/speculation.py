@@ -123,7 +123,7 @@ def always(length: int) -> type[Speculation]:
     """Speculation whose guesses have this many tokens, where there is text for as many."""
 
     class Always(Speculation):
-        def _worth(self, kinds: Sequence[int], n_pending: int) -> int:
+        def _worth(self, kinds: Sequence[int]) -> int:
             return min(length, len(kinds))
 
     return Always
@@ -189,7 +189,7 @@ def best_cost(generator: Any, prompt: Any, cost: Callable[[int], float], **optio
         if i and not steps[i].is_forced:
             row = np.array([*prompt_ids, *ids[:i]], np.int32)
             guesses = Speculation(model.vocabulary.tokens, cursor, speller, PLENTY, len(prompt_ids))
-            pairs = zip(guesses.guess(row, 1, len(ids) - 1 - i), ids[i:], strict=False)
+            pairs = zip(guesses.guess(row, len(ids) - 1 - i), ids[i:], strict=False)
             right[i] = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         if cursor is not None:
             cursor.accept(token)

@@ -53,7 +53,7 @@ def test_characters_are_cut_where_no_token_has_a_part_of_them() -> None:
     token_ids = np.array([letters.index(letter) for letter in "bba" + "中" * 60 + "bb"], np.int32)
     speller = Speller(vocabulary, lambda text: list(map(letters.index, text)))
     speculation = Speculation(vocabulary.tokens, None, speller, ON_CPU, len(token_ids))
-    assert speculation.guess(token_ids, 1, 100) == []
+    assert speculation.guess(token_ids, 100) == []
 
 
 def test_what_takes_too_much_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_guesses_that_fail_become_fewer() -> None:
     ids = np.frombuffer(b"abcdefgh" * 60, np.uint8).astype(np.int32)
     sizes = []
     for n in range(160, 440):
-        guess = tried.guess(ids[:n], 1, 100)
+        guess = tried.guess(ids[:n], 100)
         sizes.append(len(guess))
         if guess:
             tried.note(len(guess), 0)
@@ -169,12 +169,12 @@ def test_guesses_that_come_grow_to_the_limit_and_keep_to_the_room() -> None:
     tried = Speculation(texts, None, lambda before, data: list(data), ON_CPU, 160)
     ids = np.frombuffer(b"abcdefgh" * 60, np.uint8).astype(np.int32)
     for n in range(160, 320):
-        guess = tried.guess(ids[:n], 1, 100)
+        guess = tried.guess(ids[:n], 100)
         assert guess == ids[n : n + len(guess)].tolist()
         tried.note(len(guess), len(guess))
     assert len(guess) == MOST_AHEAD
-    assert len(tried.guess(ids[:320], 1, 3)) == 3
-    assert tried.guess(ids[:320], 1, 0) == []
+    assert len(tried.guess(ids[:320], 3)) == 3
+    assert tried.guess(ids[:320], 0) == []
 
 
 DRAWS = 5_000
@@ -351,7 +351,7 @@ def test_the_dearer_a_pass_the_shorter_the_guess() -> None:
     sizes = []
     for slope in (0.05, 0.4, 0.8, 1.0):
         tried = Speculation(texts, None, lambda before, data: list(data), _pace(slope), 2000)
-        sizes.append(len(tried.guess(ids, 1, 100)))
+        sizes.append(len(tried.guess(ids, 100)))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == MOST_AHEAD
     assert sizes[0] > sizes[1] > sizes[2]
@@ -366,9 +366,21 @@ def test_wrong_guesses_lose_no_more_than_is_granted(slope: float) -> None:
     tried = Speculation(texts, None, lambda before, data: list(data), _pace(slope), 32)
     lost = 0.0
     for n in range(32, 432):
-        guess = tried.guess(ids[:n], 1, 100)
+        guess = tried.guess(ids[:n], 100)
         if guess:
             tried.note(len(guess), 0)
             lost += slope * len(guess) + slope
         assert lost <= 0.05 * (1 + slope * 31 + n - 32) + 1e-9
     assert lost > 0
+
+
+def test_what_the_model_has_seen_before_changes_no_guess(model: TextModel) -> None:
+    """Of a long prompt, nothing was guessed behind it unless another call had left most of it."""
+    prompt = "The cat sat on the mat. " * 20 + "The cat sat on the"
+    generator = Generator(model)
+    with cold(model):
+        first = generator.result(prompt, max_new_tokens=2)
+    generator.result(prompt, max_new_tokens=2)
+    warm = generator.result(prompt, max_new_tokens=2)
+    assert first.usage.reused_tokens == 0 < 64 < warm.usage.reused_tokens
+    assert first.usage.guessed_tokens == warm.usage.guessed_tokens > 0
