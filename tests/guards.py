@@ -1,4 +1,4 @@
-"""Guards against what would never end, so that it fails instead."""
+"""Guards against what would never end, so that it fails instead, and against too much work."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from typing import Any
+
+import pytest
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> list[None]:
+    """Have the calls of a method counted: the list that is returned grows with each."""
+    calls: list[None] = []
+    method = getattr(kind, name)
+
+    def called(self: Any, *args: Any, **options: Any) -> Any:
+        calls.append(None)
+        return method(self, *args, **options)
+
+    monkeypatch.setattr(kind, name, called)
+    return calls
 
 
 @contextlib.contextmanager

@@ -911,7 +911,8 @@ class Bounded:
             await self._asked(scope, "DELETE", excess)
         if session in self._sessions:
             self._sessions[session] = self._sessions.pop(session) + 1
-        over, left = (asyncio.get_running_loop().create_future() for _ in "12")
+        loop = asyncio.get_running_loop()
+        over, left = loop.create_future(), loop.create_future()
         ahead = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def received() -> Any:
@@ -973,13 +974,11 @@ class Bounded:
 
 async def _in_parts(send: Any, message: Any) -> None:
     """Send a message, of which little is sent at once: what is not read can be left then."""
-    body = message.get("body", b"")
-    for begin in range(0, len(body) - _PART, _PART):
-        part = {"body": body[begin : begin + _PART], "more_body": True}
-        await send({"type": "http.response.body", **part})
-    if len(body) > _PART:
-        message = {**message, "body": body[-(len(body) % _PART or _PART) :]}
-    await send(message)
+    body, sent = message.get("body", b""), 0
+    for end in range(_PART, len(body), _PART):
+        await send({"type": "http.response.body", "body": body[sent:end], "more_body": True})
+        sent = end
+    await send({**message, "body": body[sent:]} if sent else message)
 
 
 def _begins_session(body: bytearray) -> bool:
