@@ -44,6 +44,7 @@ from structgen.automaton.work import WORK, Limits, within
 from structgen.errors import CompileLimitExceeded, VocabularyError
 from structgen.grammar import ir
 from structgen.insight.json_places import ByteReader
+from structgen.storage import array_cache
 from structgen.types import lower
 
 MEGABYTES = 1200
@@ -650,6 +651,13 @@ FORGOTTEN: dict[str, Callable[[str], Any]] = {
 }
 
 
+def _forget() -> None:
+    """Leave nothing of what was compiled but what somebody holds."""
+    AUTOMATA.clear()
+    array_cache.flush()  # what is about to be written is held, too
+    gc.collect()
+
+
 @pytest.mark.parametrize("kind", FORGOTTEN)
 def test_what_nobody_uses_any_more_is_not_kept_by_number(kind: str) -> None:
     # Caches of 256 or 1,024 patterns held some 10 MB a process, or gigabytes: by who sent them.
@@ -659,8 +667,7 @@ def test_what_nobody_uses_any_more_is_not_kept_by_number(kind: str) -> None:
         for _ in range(n_types):
             words = "|".join("".join(rng.choices("abcdefghijkl", k=7)) for _ in range(400))
             structgen.compile(FORGOTTEN[kind](words), BYTES).start()
-        AUTOMATA.clear()
-        gc.collect()
+        _forget()
         return len(gc.get_objects())
 
     before = compiled(2)
@@ -704,8 +711,7 @@ def test_a_constraint_weighs_what_is_made_for_it_alone(output: Any) -> None:
     def grown() -> Constraint[Any]:
         constraint: Constraint[Any] = structgen.compile(output, BYTES)
         accept(constraint.start(), "a")
-        AUTOMATA.clear()
-        gc.collect()
+        _forget()
         return constraint
 
     grown()
