@@ -7,9 +7,8 @@ stand for very long ones. So readers report work to `spend` before they do it, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
 
 from structgen.errors import CompileLimitExceeded
 
@@ -18,33 +17,34 @@ MAX_WORK = 2_000_000
 
 
 class _Reading:
-    """What may still be done, and what it was at the beginning."""
+    """What may still be done, and what it was at the beginning. Counts what is inside of it."""
 
-    __slots__ = ("left", "limit")
+    __slots__ = ("_token", "left", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = self.left = limit
+        self._token: Token[_Reading | None] | None = None
+
+    def __enter__(self) -> None:
+        if _UNDER_WAY.get() is None:
+            self._token = _UNDER_WAY.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _UNDER_WAY.reset(self._token)
 
 
 _UNDER_WAY: ContextVar[_Reading | None] = ContextVar("reading", default=None)
 
 
-@contextmanager
-def reading(limit: int | None = None) -> Iterator[None]:
+def reading(limit: int | None = None) -> AbstractContextManager[None]:
     """Count all reading inside together, also with an enclosing count.
 
     Args:
         limit: most steps; None for `MAX_WORK`.
     """
-    if _UNDER_WAY.get() is not None:
-        yield
-        return
     is_sound = type(limit) is int and limit > 0  # what else options have is told elsewhere
-    token = _UNDER_WAY.set(_Reading(limit if is_sound and limit is not None else MAX_WORK))
-    try:
-        yield
-    finally:
-        _UNDER_WAY.reset(token)
+    return _Reading(limit if is_sound and limit is not None else MAX_WORK)
 
 
 def spend_text(text: str, steps: int) -> None:

@@ -134,13 +134,31 @@ def expression(r: random.Random, depth: int) -> ir.Regex:
     return regex_tree.repeat(parts[0], least, most)
 
 
-@given(st.randoms(use_true_random=False), st.booleans())
+def words(r: random.Random) -> ir.Regex:
+    """A list of words, some of which may be anywhere, or go on."""
+    letters = r.choice((_SETS[:2], [_SETS[2], _SETS[4]], _SETS))
+    return regex_tree.alternate(
+        regex_tree.concat(
+            [
+                *[ir.ANY_TEXT] * r.randrange(2),
+                *(r.choice(letters) for _ in range(r.randrange(1, 12))),
+                *(expression(r, 2) for _ in range(r.random() < 0.1)),
+                *[ir.ANY_TEXT] * r.randrange(2),
+            ]
+        )
+        for _ in range(r.randrange(1, 12))
+    )
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(("whole", "searched", "words")))
 def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
-    r: random.Random, is_searched: bool
+    r: random.Random, kind: str
 ) -> None:
     regex = regex_tree.concat([expression(r, r.randrange(1, 5)) for _ in range(r.randrange(1, 4))])
-    if is_searched:
+    if kind == "searched":
         regex = regex_tree.concat((ir.ANY_TEXT, regex, ir.ANY_TEXT))
+    if kind == "words":
+        regex = regex_tree.concat([words(r), *(expression(r, 2) for _ in range(r.randrange(2)))])
     least = r.choice((0, 0, r.randrange(12)))
     most = r.choice((None, None, least, least + 3))
     if not has_plain_string(Node("$", patterns=(regex,), min_length=least, max_length=most)):
@@ -167,6 +185,10 @@ def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_n
         (r"^(\d{1,3}\.){3}\d{1,3}$", 7),
         ("rocket_document", 15),
         (r"\d{4}-\d{2}", 7),
+        ("^(GET|GETALL|POST|PUT|PATCH)$", 3),
+        ("^(https?|http2|ftps?)://.+$", 7),
+        ("^dev|alpha|alphabet|rc|RC|stable$", 2),
+        ("(north|south)-(east|west)|northern wind", 10),
         (".*", 0),
     ):
         assert is_plain(pattern), pattern
@@ -175,7 +197,15 @@ def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_n
     assert is_plain("^x[a-z]+$", min_length=40)
     assert not is_plain("^x[a-z]+$", min_length=400)
     assert not is_plain("^[a-z]{4}$", min_length=5)
-    for pattern in ("a.{20}", "^.*a.{20}$", "^[ab]*a[ab]{20}$", "^(a|ab)(b|c){20}$", "^(?=a)abc$"):
+    for pattern in (
+        "a.{20}",
+        "a(a|b){20}",
+        "xa(a|b){20}|xyzxyz",
+        "^.*a.{20}$",
+        "^[ab]*a[ab]{20}$",
+        "^(a|ab)(b|c){20}$",
+        "^(?=a)abc$",
+    ):
         assert not is_plain(pattern), pattern
 
 

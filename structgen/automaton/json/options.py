@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypedDict
 
 from structgen.automaton.regex.encoding import Escapes
@@ -147,18 +147,18 @@ class JsonOptions:
                     f"got {url!r}: {type(document).__name__}."
                 )
 
-    @property
+    @cached_property
     def reading(self) -> dict[str, Any]:
         """Those by which schemas are read, as `json_schema.lower` takes them."""
         names = ("dialect", "documents", "format_assertion", "closed")
         return {name: getattr(self, name) for name in names}
 
-    @property
+    @cached_property
     def limits(self) -> Limits:
         """What `compile` may do."""
         return Limits(self.max_work, self.max_memory_bytes)
 
-    @property
+    @cached_property
     def call_limits(self) -> Limits:
         """What one call of a cursor may do."""
         if self.max_mask_work is None:
@@ -218,16 +218,28 @@ def json_options(options: Mapping[str, Any]) -> JsonOptions:
     """Check ``options`` and turn them into `JsonOptions`."""
     if not options:
         return _DEFAULT
-    known = [f.name for f in fields(JsonOptions)]
     for name in options:
-        if name not in known:
+        if name not in _KNOWN:
             raise OptionError(
-                f"unknown compile option {name!r}.{did_you_mean(name, known)} "
-                f"Known options: {', '.join(known)}."
+                f"unknown compile option {name!r}.{did_you_mean(name, _KNOWN)} "
+                f"Known options: {', '.join(_KNOWN)}."
             )
+    try:
+        if "documents" not in options and len(options.get("whitespace", "")) < _SHORT:
+            return _remembered(**options)
+    except TypeError:
+        pass  # told below
     return JsonOptions(**options)
 
 
+@lru_cache(maxsize=64, typed=True)
+def _remembered(**options: Any) -> JsonOptions:
+    """Most programs compile all their types with the same few options."""
+    return JsonOptions(**options)
+
+
+_SHORT = 80
+_KNOWN = tuple(field.name for field in fields(JsonOptions))
 _DEFAULT = JsonOptions()
 
 

@@ -8,13 +8,16 @@ themselves in place, without end, have none. Keywords about other types do not m
 `has_plain_string` is a sufficient test that looks at an expression only. Most patterns are
 *deterministic*: after any text one place in them is left (one-unambiguous in the sense of
 Brüggemann-Klein and Wood, 1998). So they have no more states than places, and need no automaton
-before a mask asks for one.
+before a mask asks for one. Nor do lists of words, even where these begin alike or are searched for:
+what is left of them depends on their longest beginning that stands at the end (Aho and Corasick,
+1975).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 from structgen.grammar import ir
 from structgen.grammar.formats import FORMATS, format_of
@@ -129,6 +132,9 @@ _MOST_SEARCHED = 12
 """Most places of a pattern, counted repeats written out; and of one that is searched for anywhere
 in a text, after which any set of them may be left."""
 
+_MOST_LETTERS = 2_000
+"""Most letters of a list of words."""
+
 _FEW_SETS = 6
 _MANY = 1 << 40
 _OTHERS = 0x80
@@ -157,23 +163,32 @@ def _plain_lengths(regex: ir.Regex) -> tuple[int, bool]:
 
     -1 where more than a look is needed.
     """
-    parts = regex.parts if isinstance(regex, ir.Concat) else (regex,)
-    is_searched = parts[:1] == (ir.ANY_TEXT,)
-    # Once any text may follow, no other place is left.
-    inside = parts[is_searched : len(parts) - (parts[1:][-1:] == (ir.ANY_TEXT,))]
+    ways = [_within(way) for way in (regex.parts if isinstance(regex, ir.Alternate) else (regex,))]
+    is_searched = any(searched for _, searched in ways)
+    inside = ways[0][0] if len(ways) == 1 else ir.Alternate(tuple([way for way, _ in ways]))
     sets: dict[ir.CharSet, int] = {}
-    _, _, fewest, places = _look(ir.Concat(inside), sets)
-    if fewest > 1 and (fewest > 2 or len(sets) > _FEW_SETS):
-        if is_searched and places == fewest and _are_apart(sets.values()):
-            is_searched = False  # in a word that is searched for, one place says all
-        if places > (_MOST_SEARCHED if is_searched else _MOST_PLACES):
-            return -1, False
-    stars = [part.body for part in inside if isinstance(part, ir.Repeat) and part.max is None]
+    _, _, fewest, places = _look(inside, sets)
+    if (
+        fewest > 1
+        and (fewest > 2 or len(sets) > _FEW_SETS)
+        and places > (_MOST_SEARCHED if is_searched else _MOST_PLACES)
+        and not _words(inside, sets)
+    ):
+        return -1, False
+    parts = inside.parts if isinstance(inside, ir.Concat) else (inside,)
+    stars = [part.body for part in parts if isinstance(part, ir.Repeat) and part.max is None]
     return fewest, not is_searched and any(isinstance(body, ir.CharSet) for body in stars)
 
 
-def _are_apart(sets: Iterable[int]) -> bool:
-    return sum(sets).bit_count() == sum(map(int.bit_count, sets))
+def _within(regex: ir.Regex) -> tuple[ir.Concat, bool]:
+    """An expression without what allows any text at its ends, and whether that stood before it.
+
+    Once any text may follow, no other place is left.
+    """
+    parts = regex.parts if isinstance(regex, ir.Concat) else (regex,)
+    is_searched = parts[:1] == (ir.ANY_TEXT,)
+    end = len(parts) - (parts[1:][-1:] == (ir.ANY_TEXT,))
+    return ir.Concat(parts[is_searched:end]), is_searched
 
 
 class _Look(NamedTuple):
@@ -220,10 +235,19 @@ def _look(regex: ir.Regex, sets: dict[ir.CharSet, int]) -> _Look:
     if isinstance(regex, ir.Alternate) and regex.parts:
         first = more = places = 0
         looks = [_look(part, sets) for part in regex.parts]
+        is_apart = True
         for begin, after, _, size in looks:
-            places += size + (_MANY if first & begin else 0)
+            is_apart = is_apart and not first & begin
+            places += size
             first |= begin
             more |= after
+        if not is_apart:
+            words = _words(regex, sets)
+            if not words:
+                places += _MANY
+            for word in words:  # where one may end, a longer one may go on
+                for at in range(1, len(word)):
+                    more |= sets[word[at]] if word[:at] in words else 0
         return _Look(first, more, min([look.fewest for look in looks]), places)
     if isinstance(regex, ir.Repeat) and regex.max != 0:
         first, more, fewest, places = _look(regex.body, sets)
@@ -234,3 +258,51 @@ def _look(regex: ir.Regex, sets: dict[ir.CharSet, int]) -> _Look:
         times = regex.min + 1 if regex.max is None else regex.max
         return _Look(first, more, fewest * regex.min, places * times)
     return _Look(0, 0, _MANY, _MANY)
+
+
+_Word: TypeAlias = "tuple[ir.CharSet, ...]"
+
+
+def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> set[_Word]:
+    """The words of an expression that is a list of them and tells their letters apart; else none.
+
+    Args:
+        regex: the expression, which was looked at.
+        sets: its sets of characters, as masks, perhaps with others.
+    """
+    words = _listed(regex, _MOST_LETTERS)
+    masks = [sets[letter] for letter in set(chain.from_iterable(words))]
+    is_apart = sum(masks).bit_count() == sum(map(int.bit_count, masks))
+    return set(words) if is_apart else set()
+
+
+def _listed(regex: ir.Regex, most: int) -> list[_Word]:
+    """The words of an expression that has up to ``most`` letters in all of them; else none."""
+    if isinstance(regex, ir.CharSet):
+        return [(regex,)]
+    if isinstance(regex, ir.Alternate):
+        found: list[_Word] = []
+        for part in regex.parts:
+            words = _listed(part, most)
+            most -= sum(map(len, words)) + 1
+            if not words or most < 0:
+                return []
+            found += words
+        return found
+    if isinstance(regex, ir.Concat):
+        parts, least = regex.parts, len(regex.parts)
+    elif isinstance(regex, ir.Repeat) and regex.max is not None and regex.max <= most:
+        parts, least = (regex.body,) * regex.max, regex.min
+    else:
+        return []
+    shorter: list[_Word] = []
+    found = [()]
+    for n, part in enumerate(parts):
+        if n >= least:
+            shorter += found
+        words = [(part,)] if isinstance(part, ir.CharSet) else _listed(part, most)
+        letters = len(found) * sum(map(len, words)) + len(words) * sum(map(len, found))
+        if not words or sum(map(len, shorter)) + letters + len(found) * len(words) > most:
+            return []
+        found = [(*first, *then) for first in found for then in words]
+    return shorter + found

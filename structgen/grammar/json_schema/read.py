@@ -10,15 +10,13 @@ Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specific
 
 `Reader` walks the subschemas with a work list, numbers nodes and tracks dynamic scopes; `documents`
 resolves references. With dynamic references a node depends on how it was reached: it is a raw
-schema together with the resources with dynamic anchors entered on the way. The function that
-`Reader` is given reads the keywords of a schema object.
+schema together with the resources with dynamic anchors entered on the way.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -142,7 +140,6 @@ Observer: TypeAlias = "Callable[[Mapping[str, Any], Place], None]"
 """Called once for each node with the raw schema and its place, before its keywords are read."""
 
 
-Fill: TypeAlias = "Callable[[Reader, Node, Mapping[str, Any], Place], None]"
 """Reads the keywords of a raw schema at a place into a node."""
 
 
@@ -156,7 +153,8 @@ class Reader:
     Args:
         schema: the raw schema.
         documents: what references may lead to.
-        fill: reads the keywords of a raw schema at a place into a node.
+        format_assertion: whether ``format`` is enforced or an annotation.
+        skipped: keywords to pass over.
         observe: told of each schema object on the way, in the order of the walk.
         is_dynamic: whether dynamic references are followed. Few schemas have any, and without
             there is no need to know where they can lead: `NotDynamic` is raised at one.
@@ -170,13 +168,19 @@ class Reader:
         self,
         schema: Any,
         documents: Documents,
-        fill: Fill,
+        format_assertion: bool,
+        skipped: Skipped,
         observe: Observer | None = None,
         is_dynamic: bool = True,
     ) -> None:
         self._document = schema
         self._documents = documents
-        self._fill = fill
+        self.asserts_formats = format_assertion
+        self._skipped = skipped
+        self._dialect: Dialect | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._but_type: dict[str, Handler] = {}
+        self._types: Mapping[str, int] = {}
         self._observe = observe
         self._nodes = [Node("$")]
         self._follows_dynamic = is_dynamic
@@ -210,13 +214,7 @@ class Reader:
         scope = self._enter((), root) if self._follows_dynamic else ()
         top = self.child(self._document, Place("$", root, scope))
         self._heights.bases[top >> 1] = 0
-        nodes, heights, work, fill, observe = (
-            self._nodes,
-            self._heights.of,
-            self._work,
-            self._fill,
-            self._observe,
-        )
+        nodes, heights, work, observe = self._nodes, self._heights.of, self._work, self._observe
         counted = 0
         while work:
             number, raw, place = work.pop()
@@ -231,7 +229,7 @@ class Reader:
                     self.holders.append((raw, place))
             if observe is not None:
                 observe(raw, place)
-            fill(self, nodes[number], raw, place)
+            self._fill(nodes[number], raw, place)
         said: set[str] = set().union(*map(vars, nodes))
         height = self._heights.whole()
         return SchemaGraph(nodes, top, height, self._typed, self.lists_containers, said)
@@ -348,9 +346,9 @@ class Reader:
             node._place = place, steps
             nodes.append(node)
             try:
-                self._fill(self, node, raw, place)
+                self._fill(node, raw, place)
             except StructgenError:
-                self._fill(self, Node("$"), raw, place.below(*steps))
+                self._fill(Node("$"), raw, place.below(*steps))
                 raise
             heights = self._heights.of  # `reach_below`, without the call
             if place.depth + 1 >= heights[place.base]:
@@ -474,6 +472,49 @@ class Reader:
             self._nodes.append(node)
         return known
 
+    # -- keywords ---------------------------------------------------------------------------
+
+    def _fill(self, node: Node, raw: Mapping[str, Any], place: Place) -> None:
+        """Read the keywords of ``raw`` into ``node``."""
+        if self._skipped:
+            raw = {k: v for k, v in raw.items() if not self.is_skipped(place, k)}
+        dialect = place.resource.dialect
+        if dialect is not self._dialect:
+            self._dialect = dialect
+            self._handlers, self._but_type, self._types = _handlers(
+                dialect.assertions, dialect.year == 4
+            )
+        if dialect.ref_stands_alone and "$ref" in raw:
+            for keyword in _IDENTIFIERS:
+                if keyword in raw:
+                    checks.text(keyword, raw[keyword], place)
+            node.refs += (self.reference("$ref", raw["$ref"], place),)
+            return
+        handlers = self._handlers
+        name = raw.get("type")
+        if type(name) is str and name in self._types:  # as nearly always
+            node.types = self._types[name]
+            handlers = self._but_type
+        for keyword, value in raw.items():
+            handler = handlers.get(keyword)
+            if handler is None:
+                continue
+            if handler is _properties and type(value) is dict and "".join(value).isascii():
+                node.properties = self.members(keyword, value, place)  # of nearly every object
+            else:
+                handler(self, node, value, place)
+        if not _LATER.isdisjoint(raw):
+            later = [_TOGETHER[k] for k in raw if k in _LATER]
+            for read in dict.fromkeys(later) if len(later) > 1 else later:
+                read(self, node, raw, place)
+
+    def is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
+        """Whether a keyword, or what it has under a name, is passed over."""
+        if not self._skipped:
+            return False
+        path = place.at(keyword, *inside)
+        return (place.path, keyword) in self._skipped or (path, keyword) in self._skipped
+
     # -- references -------------------------------------------------------------------------
 
     def both(self, first: int, second: int, place: Place) -> int:
@@ -558,88 +599,6 @@ keyword's schema, or that of what it holds."""
 
 
 _IDENTIFIERS = ("$schema", "$id", "$anchor", "$dynamicAnchor")
-
-
-class KeywordReader:
-    """Reads schema objects into nodes; pass its `read` to a `Reader`.
-
-    Args:
-        format_assertion: whether ``format`` is enforced or an annotation.
-        skipped: keywords to pass over.
-    """
-
-    def __init__(self, format_assertion: bool = True, skipped: Skipped = ()) -> None:
-        self._formats = format_assertion
-        self._skipped = skipped
-        self._dialect: Dialect | None = None
-        self._handlers: dict[str, Handler] = {}
-        self._but_type: dict[str, Handler] = {}
-        self._types: Mapping[str, int] = {}
-        self._ref_stands_alone = False
-
-    def read(self, reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
-        """Read the keywords of ``raw`` into ``node``."""
-        if self._skipped:
-            raw = {k: v for k, v in raw.items() if not self._is_skipped(place, k)}
-        dialect = place.resource.dialect
-        if dialect is not self._dialect:
-            self._dialect, self._ref_stands_alone = dialect, dialect.ref_stands_alone
-            handlers, but_type, self._types = _handlers(dialect.assertions, dialect.year == 4)
-            me = weakref.proxy(self)  # bound methods would leave it to the collector
-            own: dict[str, Handler] = {
-                "format": partial(KeywordReader.format, me),
-                "patternProperties": partial(KeywordReader.pattern_properties, me),
-            }
-            self._handlers, self._but_type = handlers | own, but_type | own
-        if self._ref_stands_alone and "$ref" in raw:
-            for keyword in _IDENTIFIERS:
-                if keyword in raw:
-                    checks.text(keyword, raw[keyword], place)
-            node.refs += (reader.reference("$ref", raw["$ref"], place),)
-            return
-        handlers = self._handlers
-        name = raw.get("type")
-        if type(name) is str and name in self._types:  # as nearly always
-            node.types = self._types[name]
-            handlers = self._but_type
-        for keyword, value in raw.items():
-            handler = handlers.get(keyword)
-            if handler is None:
-                continue
-            if handler is _properties and type(value) is dict and "".join(value).isascii():
-                node.properties = reader.members(keyword, value, place)  # of nearly every object
-            else:
-                handler(reader, node, value, place)
-        if not _LATER.isdisjoint(raw):
-            later = [_TOGETHER[k] for k in raw if k in _LATER]
-            for read in dict.fromkeys(later) if len(later) > 1 else later:
-                read(reader, node, raw, place)
-
-    def _is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
-        path = place.at(keyword, *inside)
-        return (place.path, keyword) in self._skipped or (path, keyword) in self._skipped
-
-    # -- what options decide ----------------------------------------------------------------
-
-    def format(self, reader: Reader, node: Node, value: Any, place: Place) -> None:
-        """``format``."""
-        name = checks.text("format", value, place)
-        regex = format_regex(name, place.dialect.name) if self._formats else None
-        if regex is not None:
-            node.patterns += (regex,)
-
-    def pattern_properties(self, reader: Reader, node: Node, value: Any, place: Place) -> None:
-        """``patternProperties``."""
-        keyword = "patternProperties"
-        checks.mapping(keyword, value, place)
-        node.pattern_properties = tuple(
-            (
-                checks.pattern(keyword, source, place, source),
-                reader.each(child, place, keyword, source),
-            )
-            for source, child in value.items()
-            if not (self._skipped and self._is_skipped(place, keyword, source))
-        )
 
 
 Handler: TypeAlias = "Callable[[Reader, Node, Any, Place], None]"
@@ -733,6 +692,13 @@ def _pattern(reader: Reader, node: Node, value: Any, place: Place) -> None:
     node.patterns += (checks.pattern("pattern", checks.text("pattern", value, place), place),)
 
 
+def _format(reader: Reader, node: Node, value: Any, place: Place) -> None:
+    name = checks.text("format", value, place)
+    regex = format_regex(name, place.dialect.name) if reader.asserts_formats else None
+    if regex is not None:
+        node.patterns += (regex,)
+
+
 def _regex(reader: Reader, node: Node, value: Any, place: Place) -> None:
     node.patterns += (regex_algebra.lower(value),)
 
@@ -748,6 +714,19 @@ def _digits_only(reader: Reader, node: Node, value: Any, place: Place) -> None:
 def _properties(reader: Reader, node: Node, value: Any, place: Place) -> None:
     checks.members("properties", value, place)
     node.properties = reader.members("properties", value, place)
+
+
+def _pattern_properties(reader: Reader, node: Node, value: Any, place: Place) -> None:
+    keyword = "patternProperties"
+    checks.mapping(keyword, value, place)
+    node.pattern_properties = tuple(
+        (
+            checks.pattern(keyword, source, place, source),
+            reader.each(child, place, keyword, source),
+        )
+        for source, child in value.items()
+        if not reader.is_skipped(place, keyword, source)
+    )
 
 
 def _additional(reader: Reader, node: Node, value: Any, place: Place) -> None:
@@ -907,9 +886,11 @@ _HANDLERS: dict[str, Handler] = {
     "minLength": _checked("minLength", "min_length"),
     "maxLength": _checked("maxLength", "max_length"),
     "pattern": _pattern,
+    "format": _format,
     regex_algebra.KEYWORD: _regex,
     DIGITS_ONLY: _digits_only,
     "properties": _properties,
+    "patternProperties": _pattern_properties,
     "additionalProperties": _additional,
     "propertyNames": _held("propertyNames", "property_names", Reader.below),
     "required": _checked("required", "required", checks.names),
@@ -954,15 +935,15 @@ class UnreachedReader(Reader):
     Args:
         documents: the documents of the schemas.
         reached: the schema objects that need no check.
-        fill: see `Reader`.
+        skipped: see `Reader`.
 
     Cost: some 10 µs for each subschema, of which there are at most `MAX_UNREACHED`.
     """
 
     def __init__(
-        self, documents: Documents, reached: Iterable[Mapping[str, Any]], fill: Fill
+        self, documents: Documents, reached: Iterable[Mapping[str, Any]], skipped: Skipped
     ) -> None:
-        super().__init__(True, documents, fill, _see_nothing)
+        super().__init__(True, documents, False, skipped, _see_nothing)
         self._met: IdentityMap[Mapping[str, Any], bool] = IdentityMap()
         for raw in reached:
             self._met[raw] = True
@@ -982,7 +963,7 @@ class UnreachedReader(Reader):
             place = self.entered(raw, place)
             self._definitions(raw, place)
             try:
-                self._fill(self, Node(place), raw, place)
+                self._fill(Node(place), raw, place)
             except (UnsupportedFeature, CompileLimitExceeded):
                 continue
 
@@ -1049,17 +1030,15 @@ def lower(
     known = Documents(schema, draft, documents)
     if (apart or skipped) and observe is None:
         observe = _see_nothing  # paths are needed everywhere
-    fill = KeywordReader(format_assertion, skipped).read
-    reader = Reader(schema, known, fill, observe, is_dynamic=False)
+    reader = Reader(schema, known, format_assertion, skipped, observe, is_dynamic=False)
     try:
         graph = reader.read()
     except NotDynamic:
-        reader = Reader(schema, known, fill, observe)
+        reader = Reader(schema, known, format_assertion, skipped, observe)
         graph = reader.read()
     holders = [holder for holder in reader.holders if not reader.leads_to_all(holder[0])]
     if holders:
-        fill = KeywordReader(format_assertion=False, skipped=skipped).read
-        UnreachedReader(known, reader.reached(), fill).check(holders)
+        UnreachedReader(known, reader.reached(), skipped).check(holders)
     return only_named(graph) if closed else graph
 
 
