@@ -3,10 +3,10 @@
 A name is a local folder, a name of the catalogue (`structgen.models.catalogue`) or a Hugging Face
 repository id. Importing this is cheap: fetching and converting import what they need. Knows no
 vocabularies, masks or running models. In reading order: `base` (the interface of a model),
-`listening` (transcripts, window by window), `progress`, `catalogue`, `cache`, `damage` (whether a
-folder is whole), `fetch` (from the package index), `hub`, `shelf` (installed models), `health`,
-`loading`, `trial` (tries a tokenizer and a chat template in a process of its own); and three
-folders, `conversion`, `genai` and `embedding`.
+`listening` (transcripts, window by window), `progress`, `catalogue`, `cache`, `allowed` (what a
+folder may set), `damage` (whether it is whole), `fetch` (from the package index), `hub`, `shelf`
+(installed models), `health`, `loading`, `trial` (tries a tokenizer and a chat template in a process
+of its own); and three folders, `conversion`, `genai` and `embedding`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ which describes it by the runtime's source code. Knows no runtime, and no digest
 
 from __future__ import annotations
 
+import json
 import mmap
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from structgen.storage.user_folder import LARGEST, document, inside
 
 from . import cache
+from .allowed import FILES, is_allowed
 
 _HOLDS = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -32,23 +33,6 @@ _HOLDS = {
 
 _MOST_FIELDS = 2_000_000  # of a graph; large models have some 100,000
 _LONGEST_REFERENCE = 10_000  # bytes
-
-_PATH = re.compile(r"(file|file_?name|path|folder|dir|directory|root)$", re.IGNORECASE)
-"""How settings end that name a file."""
-
-_OPTIONS = {"session_options", "provider_options", "run_options"}
-"""What ONNX Runtime is told. Files that it is to write are written where you work, with what the
-folder wants in them: no folder needs to name any."""
-
-_YOURS = re.compile(
-    "librar|(^|_)libs?(_|$)|profiling|optimized_model|resource_cuda"
-    # Addresses in memory, of what is called or read.
-    "|_external_(alloc|free|empty)|compute_stream|bytestream|dawnproc|webgpu(instance|device)",
-    re.IGNORECASE,
-)
-"""Settings with which a folder would run code of its own, or write files where you work."""
-
-_MOST_THREADS = 1_024  # of an operator; a million would take the memory before one of them starts
 
 _BY_DEFAULT = ("decoder.onnx", "encoder.onnx", "joiner.onnx")
 """Graphs that the runtime takes where a configuration names none."""
@@ -107,17 +91,11 @@ def _of_language_model(folder: Path) -> list[Lack]:
         return [Lack(path, says, "Copy it again from where the folder is from.")]
     found = _special(folder)
     graphs = {folder / name for name in _BY_DEFAULT if (folder / name).is_file()}
-    steps = {folder / name for name in _STEPS}
+    steps, shared = {folder / name for name in _STEPS}, set[Path]()
     for place, value in settings:
-        name = place[-1]
-        many = name.endswith("num_threads") and not (type(value) is int and value <= _MOST_THREADS)
-        names_file = _PATH.search(name) is not None
-        if many or _YOURS.search(name) or (names_file and _OPTIONS.intersection(place)):
-            found.append(_not_its_own(path, name, value))
-        elif name == "tokenizer_dir":  # which the runtime would read, and nobody has looked at
-            says = f"{path} has {name}. The tokenizer must be beside it, where structgen reads it."
-            found.append(Lack(path, says, "Put it there, and delete the setting."))
-        elif names_file and isinstance(value, str) and value:
+        if not is_allowed(place, value):
+            found.append(_not_its_own(path, ".".join(place), value))
+        elif (name := place[-1]) in FILES and {"inputs", "outputs"}.isdisjoint(place) and value:
             try:
                 file = inside(folder, value)
             except ValueError as error:
@@ -125,12 +103,14 @@ def _of_language_model(folder: Path) -> list[Lack]:
                 continue
             if name == "config_filename":
                 steps.add(file)
-            elif (
-                name.endswith("filename")
-                and name != "adapter_filename"
-                and not {"inputs", "outputs"} & set(place)
-            ):
+            elif name == "data_file":
+                shared.add(file)
+            elif name == "filename":
                 graphs.add(file)
+    read = [str(value) for place, value in settings if place[-1] == "length"]
+    if read and (not all(map(str.isdigit, read)) or sum(map(int, read)) > sum(map(_size, shared))):
+        says = f"{path} has shared_initializers of more bytes than their files have."
+        found.append(Lack(path, says, _copy(path)))
     slides = {(place[-1], value) for place, value in settings if place[-1].startswith("slide_")}
     inputs = {value for name, value in slides if name == "slide_inputs"}
     if ("slide_key_value_cache", False) in slides and inputs != {False}:
@@ -171,6 +151,10 @@ def _special(folder: Path) -> list[Lack]:
     return found
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
 def _delete(path: Path) -> str:
     return f"Delete {path}."
 
@@ -183,6 +167,8 @@ def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple
     """All settings of a configuration, and the names that lead to each."""
     if isinstance(section, _Pairs):
         for key, value in section:
+            if key == "load_config" and isinstance(value, str):  # of OpenVINO: JSON in a string
+                value = json.loads(value, object_pairs_hook=_Pairs)
             yield from _settings(value, (*place, key))
     elif isinstance(section, list):
         for item in section:
@@ -192,8 +178,11 @@ def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def _not_its_own(path: Path, name: str, value: object) -> Lack:
-    says = f"{path} sets {name} to {value!r}. A model's folder may not choose that."
-    do = f"If you trust it, delete it there and pass session_options={{{name!r}: ...}} yourself."
+    says = f"{path} sets {name} to {str(value)[:200]!r}. A model's folder may not choose that."
+    do = (
+        "If you trust it, delete it there. Options of ONNX Runtime you can pass yourself, to "
+        "structgen.load(FOLDER, session_options={...})."
+    )
     return Lack(path, says, do)
 
 

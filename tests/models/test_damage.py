@@ -93,8 +93,19 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
         ('"decoder": {"filename": "link.onnx"}', "is a link that leads out"),
         ('"pipeline": [{"a": {"config_filename": "x/../../a.json"}}]', "not a path inside"),
         ('"decoder": null', "cannot be understood"),
-        ('"tokenizer_dir": "other"', "tokenizer must be beside it"),
-        ('"x": {"encoder_filename": "none.onnx"}', r"none\.onnx is missing"),
+        ('"tokenizer_dir": "other"', r"model\.tokenizer_dir to 'other'.*may not choose"),
+        ('"x": {"y": 1}', r"model\.x\.y to '1'"),
+        ('"encoder": {"filename": "none.onnx"}', r"none\.onnx is missing"),
+        ('"session_options": {"session.some_new_option": "a"}', "some_new_option"),
+        ('"session_options": {"session.moe.offload.cpu_threads": "1000000"}', "cpu_threads"),
+        ('"session_options": {"provider_options": [{"qnn": {"backend_type": "saver"}}]}', "saver"),
+        (
+            '"session_options": {"provider_options": [{"OpenVINO": {"load_config":'
+            ' "{\\"CPU\\": {\\"CACHE_DIR\\": \\"/x\\"}}"}}]}',
+            "CACHE_DIR",
+        ),
+        ('"decoder": {"shared_initializers": [{"length": "100000000000"}]}', "of more bytes than"),
+        ('"decoder": {"shared_initializers": [{"length": "-1"}]}', "of more bytes than"),
         ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
         ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
         ('"session_options": {"intra_op_num_threads": 1000000}', "intra_op_num_threads"),
@@ -129,6 +140,83 @@ def test_a_configuration_names_no_code_and_nothing_elsewhere(folder, model, says
     (folder / "genai_config.json").write_text(f'{{"model": {{{model}, {needed}}}}}')
     with pytest.raises(ModelError, match=says):
         genai.load(folder, kind=genai.TextModel)
+
+
+def providers(**options):
+    return {"session_options": {"log_id": "onnxruntime-genai", "provider_options": [options]}}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        providers(cuda={"enable_cuda_graph": "0", "enable_skip_layer_norm_strict_mode": "1"}),
+        providers(dml={"enable_graph_capture": "1"}),
+        providers(webgpu={"enableGraphCapture": "1", "validationMode": "disabled"}),
+        providers(web={}),
+        providers(rocm={"tunable_op_enable": "1", "tunable_op_tuning_enable": "1"}),
+        providers(
+            OpenVINO={
+                "device_type": "NPU",
+                "enable_causallm": "True",
+                "load_config": '{"NPU":{"MAX_PROMPT_LEN":"4096","MIN_RESPONSE_LEN":"128"}}',
+            }
+        ),
+        providers(NvTensorRtRtx={"enable_cuda_graph": "1", "nv_profile_min_shapes": "input_ids:1"}),
+        providers(
+            qnn={
+                **{"htp_performance_mode": "burst", "soc_model": "60", "backend_type": "htp"},
+                "htp_graph_finalization_optimization_mode": "3",
+                "device_filtering_options": {"hardware_device_type": "NPU"},
+            }
+        ),
+        {
+            "session_options": {
+                "graph_optimization_level": "ORT_DISABLE_ALL",
+                "log_severity_level": 3,
+            }
+        },
+        {"session_options": {"intra_op_num_threads": 2, "session.disable_cpu_ep_fallback": "0"}},
+        {"session_options": {"session.use_device_allocator_for_initializers": "0"}},
+        {"session_options": {"optimization.disable_specified_optimizers": "MatMulAddFusion"}},
+        {"run_options": {"memory.enable_memory_arena_shrinkage": ""}},
+        {"sliding_window": {"window_size": 64, "pad_value": 0, "alignment": "left", "layers": [0]}},
+        {
+            "pipeline": [
+                {
+                    "context": {
+                        **{"filename": "part.onnx", "inputs": ["past_seq_len"], "outputs": ["kv"]},
+                        **{"run_on_token_gen": False, "reset_session_idx": 1, "is_lm_head": False},
+                        "output_names_forwarder": {"hidden": "input_hidden"},
+                        "session_options": {"log_id": "onnxruntime-genai.prompt-processor"},
+                    }
+                }
+            ]
+        },
+        {"conv_cache_size": 3, "layer_types": ["conv", "full_attention"]},
+        {"inputs": {"rnn_states_prev": "a", "cache_indirection": "b", "per_layer_inputs": "c"}},
+    ],
+)
+def test_what_published_folders_set_is_accepted(folder, part):
+    """As the runtime's model builder, Olive and the makers of accelerators write it."""
+    config = json.loads(json.dumps(CONFIG))
+    config["model"]["decoder"] |= part
+    config["model"] |= {
+        "type": "phi4mm",
+        "vision": {
+            **{"filename": "part.onnx", "config_filename": "vision_processor.json"},
+            **{"adapter_filename": "vision.onnx_adapter", "spatial_merge_size": 2},
+            **{"tokens_per_second": 2.0, "patch_size": 14, "inputs": {"image_sizes": "sizes"}},
+        },
+        "speech": {"filename": "part.onnx", "config_filename": "speech_processor.json"},
+        "embedding": {"filename": "part.onnx", **providers(webgpu={})},
+        **{"pad_token_id": 1, "bos_token_id": None, "decoder_start_token_id": 2, "num_mels": 80},
+        **{"image_token_id": 3, "video_token_id": 4, "vision_start_token_id": 5, "sep_token_id": 6},
+        **{"bot_token_id": 7, "eot_token_id": 8},
+    }
+    config["search"] = {"do_sample": False, "num_beams": 1, "chunk_size": 2048, "top_k": 50}
+    config["engine"] = {"dynamic_batching": {"block_size": 256, "max_batch_size": 4}}
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    assert damage.find(folder) == []
 
 
 @pytest.mark.parametrize("location", [b"../outside.data", b"/etc/passwd-abc", b"model.onnx.link"])

@@ -386,7 +386,7 @@ def test_a_repository_with_code_of_its_own_is_refused(hub):
     config = json.loads(CONFIG)
     config["model"]["decoder"]["session_options"] = {"custom_ops_library": "evil.so"}
     hub.repositories["org/evil"] = {**FILES, "genai_config.json": json.dumps(config).encode()}
-    with pytest.raises(ModelNotFound, match=r"genai_config\.json sets custom_ops_library"):
+    with pytest.raises(ModelNotFound, match=r"genai_config\.json sets .*custom_ops_library"):
         models.path("org/evil")
     assert models.installed() == []
 
