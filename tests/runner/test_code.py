@@ -280,13 +280,32 @@ def test_there_is_no_network(here: CodeSession) -> None:
             "print(libc.syscall(425, 8, ctypes.create_string_buffer(120)), ctypes.get_errno())",
             "-1 1",
         ),
+        (
+            "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
+            "libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]\n"
+            "file = os.open('x', os.O_CREAT | os.O_RDWR)\n"
+            "os.posix_fallocate(file, 0, 1 << 16)\n"
+            "print(libc.fallocate(file, 1, 0, 4 << 20), ctypes.get_errno())",
+            "-1 95",
+        ),
+        (
+            "import fcntl, struct\n"
+            "room = struct.pack('hhqq24x', 0, 0, 0, 4 << 20)\n"
+            "print(fcntl.ioctl(open('x', 'w'), 0x40305828, room))",
+            "Operation not supported",
+        ),
+        (
+            "import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.unshare(1 << 28))",
+            "-1",
+        ),
         ("import socket; socket.socket(40, 1)", "PermissionError"),
         ("for i in range(9): open(f'{i}', 'wb').write(b'x' * 999_999)\nimport time; time.sleep(9)",
          "its files are too large together"),
     ],
     ids=[
         *("memory", "file", "open", "output", "deleted files", "many files", "files in memory"),
-        *("memory of System V", "io_uring", "sockets of machines", "files"),
+        *("memory of System V", "io_uring", "room on disk", "the same by ioctl"),
+        *("namespaces of its own", "sockets of machines", "files"),
     ],
 )  # fmt: skip
 def test_limits_hold(here: CodeSession, code: str, says: str) -> None:
