@@ -67,7 +67,7 @@ try:
         ToolAnnotations,
     )
     from mcp_types import Tool as McpTool
-    from starlette.responses import JSONResponse
+    from starlette.responses import JSONResponse, Response
 except ImportError as error:
     raise OptionError(
         "structgen.integrations.mcp needs the package mcp, which is not installed: "
@@ -654,7 +654,7 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
                 _log.exception("the tool %s", tool.name)
                 return _text(f"{tool.name} failed; the server's log says why.", is_error=True)
         if wanted.cancelled_caught:
-            return _text("The client is gone.", is_error=True)
+            return _text("The call was cancelled.", is_error=True)
         structured = result.model_dump(mode="json")
         answer = _text(json.dumps(structured, ensure_ascii=False))
         answer.structured_content = structured
@@ -701,11 +701,9 @@ def _text(text: str, *, is_error: bool = False) -> CallToolResult:
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
-_MOST_SESSIONS = 1_000  # that are kept for half an hour, each
-_MOST_HELLO = 8 << 10  # bytes of the message that begins one, which is kept with it: 0.2 MB
-_MOST_HELD = 64 << 20  # bytes of messages that are read or answered, if they are longer than that
+_SHORT = 8 << 10  # bytes of a message that there is always room for
+_MOST_HELD = 64 << 20  # bytes of longer messages that are read or answered
 _PART = 64 << 10  # bytes of an answer that are sent at once
-_PING_SECONDS = 5.0  # that a session may take to answer when it is asked from here
 _BODY_SECONDS = 30.0  # in which a message has to arrive
 _SESSION = b"mcp-session-id"
 _OVER = "structgen.over"  # in a scope: a future that is done when nobody waits for the answer
@@ -782,9 +780,7 @@ def serve_http(
         raise OptionError(f"The port {port} cannot be listened on: {error.strerror}.") from None
     with listening:
         server: Server[Any] = server_of(runner, models)
-        app = server.streamable_http_app(
-            streamable_http_path=PATH, host=HOST, max_sessions=2 * _MOST_SESSIONS
-        )
+        app = server.streamable_http_app(streamable_http_path=PATH, host=HOST, stateless_http=True)
         config = uvicorn.Config(
             Bounded(app),
             http=connections(),
@@ -805,15 +801,13 @@ def serve_http(
 
 
 class Bounded:
-    """An ASGI application whose bodies are bounded, and whose sessions make room for new ones.
+    """An ASGI application whose messages are bounded, and which keeps nothing of a client.
 
     A body has at most twice the values that a call may have: ``mcp`` looks for all that is wrong
-    with a message, which held up everybody for 4 s. Of what begins a session, or begins it again,
-    it keeps 8 MB for a message of 4 MB, so that such are short here. It refuses new sessions while
-    there are too many, for half an hour. Here one ends that has no request under way, or else that
-    was asked least lately. ``mcp`` keeps the last message of each and its answer, so that a short
-    one follows a long one. Calls whose client is gone it would have go on. Answers that nobody
-    reads make room for others.
+    with a message, which held up everybody for 4 s. It has no sessions here: it would keep each
+    for half an hour, with its last message. The number that a client gets in their place says
+    whose a call is, and whose it is to cancel. A call also ends with its client. Answers that
+    nobody reads make room for others.
     """
 
     def __init__(self, app: Any) -> None:
@@ -821,24 +815,22 @@ class Bounded:
         self._held = 0
         self._reading: dict[asyncio.Future[bool], bytearray] = {}  # bodies, the oldest first
         self._answers: dict[asyncio.Future[None], int] = {}  # bytes of long ones, the oldest first
-        self._sessions: dict[bytes, int] = {}  # requests under way; what was asked last is last
+        self._calls: dict[tuple[bytes, Any], asyncio.Future[None]] = {}  # by session and id
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] != "POST":  # a stream of what is not asked for, or a session's end
+            await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+            return
         body, status = bytearray(), 413
-        session = next((value for name, value in scope["headers"] if name == _SESSION), None)
         try:
             try:
                 if not await self._arrived(receive, body):
                     return  # The client is gone.
                 check_values(body.decode(errors="replace"), 2 * MAX_VALUES)
-                is_long = len(body) > _MOST_HELLO
-                begins = (is_long or session is None) and _begins_session(body)
-                if is_long and begins:
-                    raise ValueError(f"initialize has more than {_MOST_HELLO:,} bytes")
             except asyncio.TimeoutError:
                 status, why = 408, f"it did not arrive within {_BODY_SECONDS:g} s"
             except BufferError as error:
@@ -846,8 +838,7 @@ class Bounded:
             except ValueError as error:
                 why = str(error)
             else:
-                is_first = begins and session is None
-                await self._passed(scope, receive, send, bytes(body), session, is_first)
+                await self._passed(scope, receive, send, bytes(body))
                 return
             said = ErrorData(code=INVALID_REQUEST, message=f"The message cannot be read: {why}.")
             refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
@@ -880,11 +871,11 @@ class Bounded:
             piece = message.get("body", b"")
             body += piece
             self._held += len(piece)
-            while len(body) > _MOST_HELLO and self._held > _MOST_HELD:
+            while len(body) > _SHORT and self._held > _MOST_HELD:
                 oldest, unfinished = next(
                     (reading, other)
                     for reading, other in self._reading.items()
-                    if len(other) > _MOST_HELLO and not reading.done()
+                    if len(other) > _SHORT and not reading.done()
                 )
                 if unfinished is body:
                     raise BufferError(f"{_MOST_HELD:,} bytes of messages are under way; retry")
@@ -895,38 +886,29 @@ class Bounded:
             more = message.get("more_body", False)
         return True
 
-    async def _passed(
-        self,
-        scope: Any,
-        receive: Any,
-        send: Any,
-        body: bytes,
-        session: bytes | None,
-        is_first: bool,
-    ) -> None:
-        """Have a request answered, and know of its session."""
-        while is_first and len(self._sessions) >= _MOST_SESSIONS:
-            excess = min(self._sessions, key=lambda one: self._sessions[one] > 0)
-            del self._sessions[excess]
-            await self._asked(scope, "DELETE", excess)
-        if session in self._sessions:
-            self._sessions[session] = self._sessions.pop(session) + 1
+    async def _passed(self, scope: Any, receive: Any, send: Any, body: bytes) -> None:
+        """Have a request answered, and end the one that it cancels."""
+        method, id_, cancels = _about(body)
+        session = next((value for name, value in scope["headers"] if name == _SESSION), None)
         loop = asyncio.get_running_loop()
         over, left = loop.create_future(), loop.create_future()
+        if session is not None:
+            cancelled = self._calls.pop((session, cancels), None)
+            if cancelled is not None:
+                cancelled.set_result(None)
+            if id_ is not None:
+                self._calls[session, id_] = over
         ahead = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def received() -> Any:
             return ahead.pop() if ahead else await receive()
 
         async def sent(message: Any) -> None:
-            if message.get("status") == 200:  # else no session has begun or ended
-                made = dict(message["headers"]).get(_SESSION)
-                if is_first and made is not None:
-                    self._sessions[made] = 0
-                if scope["method"] == "DELETE":
-                    self._sessions.pop(session or b"", None)
+            if method == "initialize" and message.get("status") == 200:
+                made = (_SESSION, secrets.token_hex(16).encode())
+                message = {**message, "headers": [*message["headers"], made]}
             size = len(message.get("body", b""))
-            if size > _MOST_HELLO:
+            if size > _SHORT:
                 self._answers[left] = max(size, self._answers.pop(left, 0))
                 while len(self._answers) > 1 and sum(self._answers.values()) > _MOST_HELD:
                     oldest = next(iter(self._answers))
@@ -943,33 +925,11 @@ class Bounded:
         try:
             await self._app({**scope, _OVER: over}, received, sent)
         finally:
-            over.set_result(None)
-            is_long = len(body) > _MOST_HELLO or left.done() or left in self._answers
             self._answers.pop(left, None)
-            if session in self._sessions:
-                self._sessions[session] -= 1
-                if is_long:
-                    ping = {"jsonrpc": "2.0", "id": secrets.token_hex(8), "method": "ping"}
-                    asked = self._asked(scope, "POST", session, json.dumps(ping).encode())
-                    with contextlib.suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(asked, _PING_SECONDS)
-
-    async def _asked(self, scope: Any, method: str, session: bytes, body: bytes = b"") -> None:
-        """Ask something of a session as its client would."""
-        # Nothing here is of whoever asks, or their wrong path and host would have it stay.
-        headers = [(b"host", f"{HOST}:0".encode()), (_SESSION, session)]
-        headers += [(b"content-type", b"application/json")]
-        headers += [(b"accept", b"application/json, text/event-stream")]
-        ahead = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def received() -> Any:
-            return ahead.pop() if ahead else await asyncio.get_running_loop().create_future()
-
-        async def nothing(message: Any) -> None:
-            pass
-
-        asks = {**scope, "method": method, "path": PATH, "headers": headers}
-        await self._app(asks, received, nothing)
+            if session is not None and self._calls.get((session, id_)) is over:
+                del self._calls[session, id_]
+            if not over.done():
+                over.set_result(None)
 
 
 async def _in_parts(send: Any, message: Any) -> None:
@@ -981,13 +941,17 @@ async def _in_parts(send: Any, message: Any) -> None:
     await send({**message, "body": body[sent:]} if sent else message)
 
 
-def _begins_session(body: bytearray) -> bool:
-    """Whether a message asks for a session, as ``mcp`` reads it."""
-    try:
+def _about(body: bytes) -> tuple[Any, Any, Any]:
+    """The method of a message, the id of a request, and that of one which the message cancels."""
+    message: Any = None
+    with contextlib.suppress(ValueError):  # which `mcp` says, too
         message = from_json(body)
-    except ValueError:
-        return False  # which it says, too
-    return isinstance(message, dict) and message.get("method") == "initialize"
+    if not isinstance(message, dict):
+        return None, None, None
+    method, params = message.get("method"), message.get("params")
+    cancels = method == "notifications/cancelled" and isinstance(params, dict)
+    ids = message.get("id"), params["requestId"] if cancels and "requestId" in params else None
+    return method, *(one if isinstance(one, (int, str)) else None for one in ids)
 
 
 @contextlib.asynccontextmanager
