@@ -174,20 +174,15 @@ MAX_ALTERNATIVES = 1000
 _MAX_STEPS = 500_000
 """Most bytes that are tried to find the texts of one place."""
 
-_NARROWING = frozenset(
-    [
-        "enum",
-        "const",
-        "pattern",
-        "format",
-        "maxLength",
-        "maximum",
-        "exclusiveMaximum",
-        "$ref",
-        "not",
-    ]
+_NARROWING: tuple[frozenset[str], ...] = tuple(
+    frozenset(words.split())
+    for words in (
+        *("boolean", "enum", "const", "pattern", "$structgen-regex", "not", "elsewhere", "empty"),
+        *("format maxLength", "minimum maximum integer", "minimum maximum multipleOf"),
+    )
 )
-"""Keywords that can leave a scalar few texts, and those behind which others may hide."""
+"""What of `_words` can leave a scalar few texts, where a schema has it, in one place or in several.
+Not a length alone: there are a million characters."""
 
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _AFTER_SCALAR = frozenset(b" \t\n\r,]}")
@@ -299,18 +294,27 @@ def may_have_sites(constraint: Constraint) -> bool:
     """Whether some output could have a site; certain when False."""
     grammar = constraint.output.grammar
     if isinstance(grammar, ir.Json):
-        return _mentions_few(grammar.schema)
+        words = {*_words(grammar.schema)}
+        return any(words >= some for some in _NARROWING)
     texts = whole_texts(constraint)
     return texts is not None and len(texts) > 1
 
 
-def _mentions_few(schema: Any) -> bool:
-    """Whether a schema has, anywhere, something that could leave a scalar few texts."""
+def _words(schema: Any) -> Iterator[str]:
+    """The keywords and types that a schema has anywhere; ``elsewhere``: it leads to others."""
     if isinstance(schema, Mapping):
-        return not _NARROWING.isdisjoint(schema) or any(map(_mentions_few, schema.values()))
-    if isinstance(schema, Sequence) and not isinstance(schema, str):
-        return any(map(_mentions_few, schema))
-    return isinstance(schema, str) and schema == "boolean"
+        for key, value in schema.items():
+            yield key.replace("exclusiveM", "m")
+            if key == "$ref" and not str(value).startswith("#"):
+                yield "elsewhere"
+            if key == "maxLength" and value == 0:
+                yield "empty"
+            yield from _words(value)
+    elif isinstance(schema, str):
+        yield schema
+    elif isinstance(schema, Sequence):
+        for one in schema:
+            yield from _words(one)
 
 
 def _site(walk: ByteReader, scalar: Closed, output: bytes) -> Site | None:

@@ -466,12 +466,19 @@ def test_abstaining_by_path():
         generator("x", abstain_below={"$.title": 0.5}, **options)
 
 
+_DEFS = {"few": {"type": "string", "maxLength": 1}, "end": {"type": "number", "minimum": 1}}
+_LINKED = structgen.JsonSchema({"$defs": _DEFS, "anyOf": [{"$ref": f"#/$defs/{n}"} for n in _DEFS]})
+
+
 @pytest.mark.parametrize(
     ("output_type", "value", "message"),
     [
         (None, 0.5, "which free text has not"),
         (Regex("a+"), 0.5, "which .* has not"),
         (list[str], 0.5, "which .* has not"),
+        (list[Annotated[str, Field(max_length=9)]], 0.5, "which .* has not"),
+        (dict[str, Annotated[float, Field(ge=0, le=1)]], 0.5, "which .* has not"),
+        (_LINKED, 0.5, "which .* has not"),
         (bool, 0, "above 0 and at most 1"),
         (bool, 1.5, "above 0 and at most 1"),
         (bool, {"label": 0.5}, "JSON paths such as"),
@@ -484,6 +491,26 @@ def test_abstaining_needs_something_to_abstain_from(output_type, value, message)
     with pytest.raises(structgen.OptionError, match=message):
         Generator(model, output_type).stream("x", abstain_below=value)
     assert not model.started
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"format": "json-pointer", "maxLength": 1},
+        {"type": ["string", "null"], "maxLength": 0},
+        {"allOf": [{"type": "integer", "minimum": 1}, {"exclusiveMaximum": 9}]},
+        {"type": "number", "multipleOf": 0.5, "minimum": 1, "maximum": 2},
+    ],
+)
+def test_bounds_that_leave_few_texts_are_a_choice(schema):
+    schema = {"type": "string"} | schema if "format" in schema else schema
+    assert list(Generator(FakeModel(), structgen.JsonSchema(schema)).result("x").confidence) == ["$"]
+
+
+def test_a_quote_in_a_class_is_a_choice():
+    quote = Annotated[str, structgen.Quote("the cat sat")]
+    result = Generator(FakeModel(), list[quote]).result("x", abstain_below=1.0, max_new_tokens=60)
+    assert {value.path for value in result.abstained} <= {*result.confidence}
 
 
 def test_ways_to_write_one_number_are_one_alternative():
