@@ -254,6 +254,7 @@ class _HoleReader:
 
     def __init__(self, parts: Sequence[Part | None], division: Division) -> None:
         self._parts = parts
+        self.names: frozenset[str | int] | None = frozenset(one.step for one in parts if one)
         self._division = division
         self._data = bytearray()
         self._n_closed = 0

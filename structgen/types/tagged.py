@@ -232,6 +232,8 @@ class _Pieces:
         at: where what is not told yet begins.
     """
 
+    names: frozenset[str | int] | None = None
+
     def __init__(self, plain: OutputType[Any] | None = None) -> None:
         self._text = ""
         self.at = 0

@@ -64,7 +64,13 @@ class Part:
 
 
 class PartReader(Protocol):
-    """A text that grows, read part by part."""
+    """A text that grows, read part by part.
+
+    Attributes:
+        names: of all its parts, where these are fields; None: they are items.
+    """
+
+    names: frozenset[str | int] | None
 
     def feed(self, text: str) -> list[tuple[Part, str, bool]]:
         """Read more text. Returns parts in their order, each with the next certain piece of its

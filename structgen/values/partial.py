@@ -12,11 +12,11 @@ streams from anywhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, final
 
 from structgen import notebook
-from structgen.errors import IncompleteOutput, ParseError
+from structgen.errors import IncompleteOutput, ParseError, did_you_mean
 from structgen.grammar import ir
 from structgen.types import OutputType, PartReader, T_co
 
@@ -50,6 +50,7 @@ class GrowingParts:
     """The parts of one text.
 
     Attributes:
+        names: of all parts; None: they are items.
         seen: by name or index, those that are there; a new dict whenever one has changed.
 
     Args:
@@ -60,6 +61,7 @@ class GrowingParts:
         self._reader = reader
         self._open: GrowingValue[Any] | None = None
         self._pieces: list[str] = []
+        self.names = reader.names
         self.seen: dict[str | int, Seen] = {}
 
     def feed(self, text: str) -> bool:
@@ -98,7 +100,7 @@ class Partial(Generic[T_co]):
     A field called ``done``, ``complete``, ``value`` or ``so_far`` is reached by its item.
     """
 
-    __slots__ = ("_at", "_document", "_final", "_node", "_parts", "_text")
+    __slots__ = ("_at", "_document", "_final", "_names", "_node", "_parts", "_text")
 
     def __init__(
         self,
@@ -108,6 +110,7 @@ class Partial(Generic[T_co]):
         text: Callable[[], str] | None = None,
         final: tuple[Any, ...] = (),
         parts: Mapping[str | int, Seen] | None = None,
+        names: Collection[str | int] | None = None,
     ) -> None:
         """Look at a value.
 
@@ -118,6 +121,7 @@ class Partial(Generic[T_co]):
             text: of an output that is text: what gives it.
             final: the parsed value of the whole, once it is there.
             parts: of an output that is text in parts: those that are there.
+            names: of all parts that there will be, where these are fields.
         """
         self._document = document
         self._node = node
@@ -125,6 +129,7 @@ class Partial(Generic[T_co]):
         self._text = text
         self._final = final
         self._parts = parts
+        self._names = names
 
     @property
     def complete(self) -> bool:
@@ -170,11 +175,12 @@ class Partial(Generic[T_co]):
     def done(self, *path: str | int) -> bool:
         """Whether the field or item there is whole; without arguments: whether this value is.
 
-        A name that the type does not have is never done, and no error: a value may have fields that
-        its type does not list (of another member of a union, or extra ones).
-
         Args:
             path: the name of a field or the index of an item, and so on inside of that.
+
+        Raises:
+            AttributeError: no value of the type has a field of a name. A name that some may have
+                (of another member of a union, or an extra one) is not done where it is not there.
         """
         here: Any = self
         for n, step in enumerate(path):
@@ -184,12 +190,16 @@ class Partial(Generic[T_co]):
                 if here.complete:
                     return _has(here.value, path[n:])
                 part = here._parts.get(step)
+                if part is None and (unknown := here._unknown(step)):
+                    raise AttributeError(unknown)
                 if part is None or n == len(path) - 1:
                     return part is not None and part.is_done
                 here = part.value
                 continue
             child = here._child(step)
             found = MISSING if child is None else here._seen(*child)
+            if child is None and not here.complete and (unknown := here._unknown(step)):
+                raise AttributeError(unknown)
             if found is MISSING or (here.complete and isinstance(found, Partial)):
                 return here.complete and _has(here.value, path[n:])
             if child is not None and n == len(path) - 1:
@@ -203,7 +213,8 @@ class Partial(Generic[T_co]):
         found = MISSING if self._kind != "object" else self._get(name)
         if found is MISSING:
             raise AttributeError(
-                f"{name!r} has not been written yet, or is not a field of this value. "
+                self._unknown(name)
+                or f"{name!r} has not been written yet, or is not a field of this value. "
                 f'Ask done({name!r}), or "{name}" in partial, before.'
             )
         return found
@@ -216,7 +227,10 @@ class Partial(Generic[T_co]):
             return self._get(step % there)
         found = MISSING if self._kind != "object" else self._get(step)
         if found is MISSING:
-            raise KeyError(f"{step!r} has not been written yet, or is not a field of this value.")
+            raise KeyError(
+                self._unknown(step)
+                or f"{step!r} has not been written yet, or is not a field of this value."
+            )
         return found
 
     def __contains__(self, item: object) -> bool:
@@ -277,6 +291,22 @@ class Partial(Generic[T_co]):
         if self._parts is not None:
             return "array" if 0 in self._parts or isinstance(self._whole, list) else "object"
         return "" if self._node is None else self._node.kind
+
+    def _unknown(self, name: str | int) -> str:
+        """Say that no value of the type has such a field here; empty where some may have it."""
+        document, node, fields = self._document, self._node, self._names
+        if document is not None and node is not None and node.kind == "object":
+            shapes = [one for place in node.places for one in document.shapes.objects(place)]
+            known = document.shapes.names()
+            if known is not None and name not in known and not any(one.others for one in shapes):
+                fields = {called for one in shapes for called, _ in one.fields.values()}
+        if fields is None or name in fields or not isinstance(name, str):
+            return ""
+        listed = sorted(map(str, fields))
+        return (
+            f"There is no field {name!r}.{did_you_mean(name, listed)} The fields are: "
+            f"{', '.join(listed) or 'none'}."
+        )
 
     def _get(self, step: str | int) -> Any:
         if self._parts is not None:
@@ -505,8 +535,9 @@ class GrowingValue(Generic[T_co]):
             self._n_changes = changes
             return Partial(self._document, self._document.root, self._document.n_bytes)
         if self._parts is not None:
-            is_new = self._parts.feed(text)
-            return Partial(None, None, 0, parts=self._parts.seen) if is_new else None
+            parts = self._parts
+            is_new = parts.feed(text)
+            return Partial(None, None, 0, parts=parts.seen, names=parts.names) if is_new else None
         self._pieces.append(text)
         if not self._grows:
             return None
@@ -520,8 +551,9 @@ class GrowingValue(Generic[T_co]):
             value: what its text parses to.
         """
         if self._document is None:
-            parts = None if self._parts is None else self._parts.seen
-            return Partial(None, None, 0, None, (value,), parts)
+            parts = self._parts
+            seen, names = (None, None) if parts is None else (parts.seen, parts.names)
+            return Partial(None, None, 0, None, (value,), seen, names)
         self._document.finish()
         document = self._document
         return Partial(document, document.root, document.n_bytes, None, (value,))

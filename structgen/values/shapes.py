@@ -66,6 +66,7 @@ class _Part(NamedTuple):
     config: Any
     is_changed: bool  # by a function, so that the value may be another than the text says
     names: Mapping[str, str]  # what a constructor calls each key
+    owner: Any  # the class that it is the body of, or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,15 @@ class Shapes:
         found: tuple[ArrayShape, ...] = self._keep("arrays", place, self._arrays)
         return found
 
+    def names(self) -> frozenset[str] | None:
+        """What all objects of the type call their fields, and what their classes have besides.
+
+        None where what an object has depends on more than its place: some may have any field, and
+        others are a choice among several; or code makes something else of it.
+        """
+        found: frozenset[str] | None = self._keep("names", self.root, self._all_names)
+        return found
+
     def grows(self, place: Place) -> bool:
         """Whether a string there is text that becomes the value as it is."""
         return bool(self._keep("grows", place, self._grows))
@@ -203,6 +213,32 @@ class Shapes:
         others = _or_anything(core.get("extras_schema"), config) if extra == "allow" else None
         return ObjectShape(fields, others, tags=tags)
 
+    def _all_names(self, root: Place) -> frozenset[str] | None:
+        found: set[str] = set()
+        is_open = is_choice = False
+        todo, seen = [root], {ANYTHING}
+        while todo:
+            place = todo.pop()
+            if place in seen:
+                is_open = is_open or place is ANYTHING
+                continue
+            seen.add(place)
+            shapes = self.objects(place)
+            is_choice = is_choice or len(shapes) > 1
+            for part in self._parts(place):
+                if part.is_changed and self._object(part) is not None:
+                    return None
+                found.update(dir(part.owner) if part.owner is not None else ())
+            for shape in shapes:
+                is_open = is_open or shape.others is not None
+                found.update(name for name, _ in shape.fields.values())
+                todo += [inner for _, inner in shape.fields.values()]
+            arrays = self.arrays(place)
+            todo += [item for one in arrays for item in one.first]
+            todo += [one.others for one in arrays if one.others is not None]
+            todo += [one.others for one in shapes if one.others is not None]
+        return None if is_open and is_choice else frozenset(found)
+
     def _arrays(self, place: Place) -> tuple[ArrayShape, ...]:
         if place.core is None:
             return (ArrayShape((), ANYTHING),)
@@ -266,32 +302,30 @@ class Shapes:
 
     def _parts(self, place: Place) -> Iterator[_Part]:
         """What may stand there, each without what is wrapped around it."""
-        waiting: list[tuple[Any, Any, bool, Mapping[str, str]]] = [
-            (place.core, place.config, False, {})
-        ]
+        waiting: list[_Part] = [_Part(place.core, place.config, False, {}, None)]
         seen = set()
         while waiting:
-            core, config, is_changed, names = waiting.pop(0)
+            core, config, is_changed, names, owner = waiting.pop(0)
             kind = core["type"]
             if kind == "definition-ref":
                 reference = core["schema_ref"]
                 if reference not in seen and reference in self.refs:
                     seen.add(reference)
-                    waiting.insert(0, (self.refs[reference], config, is_changed, names))
+                    waiting.insert(0, _Part(self.refs[reference], config, is_changed, names, owner))
                 continue
             if kind == "union":
                 choices = [one[0] if isinstance(one, tuple) else one for one in core["choices"]]
-                waiting[:0] = [(one, config, is_changed, names) for one in choices]
+                waiting[:0] = [_Part(one, config, is_changed, names, owner) for one in choices]
                 continue
             if kind == "tagged-union":
                 choices = [one for one in core["choices"].values() if isinstance(one, dict)]
-                waiting[:0] = [(one, config, is_changed, names) for one in choices]
+                waiting[:0] = [_Part(one, config, is_changed, names, owner) for one in choices]
                 continue
             if kind == "chain":
-                waiting.insert(0, (core["steps"][0], config, True, names))
+                waiting.insert(0, _Part(core["steps"][0], config, True, names, owner))
                 continue
             if kind in ("model", "dataclass"):
-                config, names = core.get("config", config), {}
+                config, names, owner = core.get("config", config), {}, core["cls"]
             if kind in FUNCTIONS:
                 function = core["function"]["function"]
                 names = getattr(function, NAMES, names)
@@ -299,9 +333,9 @@ class Shapes:
                 is_changed = is_changed or not module.startswith(_OWN)
             inner = WRAPPERS.get(kind)
             if inner is None:
-                yield _Part(core, config, is_changed, names)
+                yield _Part(core, config, is_changed, names, owner)
             else:
-                waiting.insert(0, (core[inner], config, is_changed, names))
+                waiting.insert(0, _Part(core[inner], config, is_changed, names, owner))
 
 
 _NO_STRINGS = (

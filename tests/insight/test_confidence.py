@@ -504,7 +504,9 @@ def test_abstaining_needs_something_to_abstain_from(output_type, value, message)
 )
 def test_bounds_that_leave_few_texts_are_a_choice(schema):
     schema = {"type": "string"} | schema if "format" in schema else schema
-    assert list(Generator(FakeModel(), structgen.JsonSchema(schema)).result("x").confidence) == ["$"]
+    assert list(Generator(FakeModel(), structgen.JsonSchema(schema)).result("x").confidence) == [
+        "$"
+    ]
 
 
 def test_a_quote_in_a_class_is_a_choice():

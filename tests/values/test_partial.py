@@ -29,7 +29,15 @@ from pydantic import (
 )
 
 import structgen
-from structgen import IncompleteOutput, JsonSchema, OutputTypeError, ParseError, Partial, Regex
+from structgen import (
+    IncompleteOutput,
+    JsonSchema,
+    OutputTypeError,
+    ParseError,
+    Partial,
+    Regex,
+    Template,
+)
 from structgen.grammar import ir
 from structgen.types import lower
 from structgen.values import GrowingValue
@@ -99,6 +107,38 @@ def test_what_is_not_there_says_so():
     assert not hasattr(first, "days")
     assert "days" not in first
     assert "title" in first
+
+
+def test_a_name_that_no_value_has_is_told():
+    first, *_ = grow(Trip, '{"title":"A', '","days":3}')
+    said = r"There is no field 'dys'. Did you mean 'days'\? The fields are: by, cities, days, title"
+    with pytest.raises(AttributeError, match=said):
+        first.done("dys")
+    with pytest.raises(AttributeError, match=said):
+        _ = first.dys
+    with pytest.raises(KeyError, match="There is no field 'dys'"):
+        first["dys"]
+    assert first.done(0) is False
+    held = GrowingValue(lower(Template("{who}: {trip}", who=Regex("[a-z]+"), trip=Trip))).feed("a")
+    assert held.done("trip") is False
+    with pytest.raises(AttributeError, match="no field 'tripp'"):
+        held.done("tripp")
+
+
+@pytest.mark.parametrize(
+    ("output_type", "text", "path"),
+    [
+        (City | Trip, '{"title":"A"', ("founded",)),
+        (dict[str, City], '{"a":{"cityName":"R"', ("b",)),
+        (Trip | dict[str, int], '{"title":"A"', ("other",)),
+        (JsonSchema({"type": "object"}), '{"a":1', ("b",)),
+        (Trip, '{"title":"A"', ("model_fields_set",)),
+        (list[Trip] | Trip, '[{"title":"A"', ("title",)),
+    ],
+)
+def test_a_name_that_some_value_may_have_is_not_done(output_type, text, path):
+    growing = GrowingValue(lower(output_type))
+    assert growing.feed(text).done(*path) is False
 
 
 def test_lists_grow_item_by_item_and_classes_field_by_field():
