@@ -17,6 +17,7 @@ from .agent import ToolRequest
 from .code import CodeExecutionConfig, SandboxPolicy
 from .fields import MAX_VALUES, ByName, Many, Strictly, check_json, has_more, in_slices
 from .fields import refused as request_error
+from .fields import unknown as unknown_field
 from .hosts import ModelConfig, installed
 from .loops import Aside, AsyncChunkStream, ChunkStream
 from .mcp import McpServer
@@ -109,4 +110,5 @@ __all__ = [
     "installed",
     "request_error",
     "samples_how",
+    "unknown_field",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -56,7 +56,6 @@ NOT_HERE = {
     "suffix": "Text between two others is not supported. Put it into the prompt.",
     "use_beam_search": "Outputs are grown one token at a time, not ranked as beams.",
     "stream": "Call stream_chat, or stream_complete.",
-    "max_new_tokens": "It is called max_tokens here.",
     "random_seed": "It is called seed here.",
     "do_sample": "Pass temperature=0 for the likeliest token, or a temperature above 0.",
     "guided_json": "Pass response_format=, or grammar= with grammar_type='json_schema'.",
@@ -229,6 +228,16 @@ class Request(Strictly):
         return cls(**{**given, **fields})
 
 
+def unknown(name: str, known: Iterable[str]) -> str:
+    """Say that a request has no such field, and which one of ``known`` was meant."""
+    name = name[:_LONGEST_NAME]
+    message = f"{name} is not supported."
+    if name in NOT_HERE:
+        return f"{message} {NOT_HERE[name]}"
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"{message} Did you mean {close[0]}?" if close else message
+
+
 def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     """What Pydantic says of the first wrong field, as an error that names its path."""
     found = error.errors(include_url=False)
@@ -242,15 +251,7 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
         name = str(steps[-1])
         message = f"{param} is not a field that is supported."
         if len(steps) == 1:
-            message = f"{param} is not supported."
-            if name in NOT_HERE:
-                message += f" {NOT_HERE[name]}"
-            else:
-                close = difflib.get_close_matches(
-                    name[:_LONGEST_NAME], kind.model_fields, n=2, cutoff=0.6
-                )
-                if close:
-                    message += f" Did you mean {' or '.join(close)}?"
+            message = unknown(name, kind.model_fields)
         return RequestError(message, param=param, kind="unsupported")
     context = first.get("ctx", {})
     if "at" in context:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -23,10 +23,18 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from structgen.errors import RequestError
-from structgen.runner import Aside, ChatRequest, CompletionRequest, check_json, request_error
+from structgen.runner import (
+    Aside,
+    ChatRequest,
+    CompletionRequest,
+    check_json,
+    request_error,
+    unknown_field,
+)
 
 from .errors import ApiError, told
 from .settings import Settings
+from .shapes import TEXT_FIELDS
 
 RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest)
 
@@ -127,6 +135,8 @@ def asked(
                 raise refused(
                     f"{name} is not supported over HTTP: it is for programs in Python.", name
                 )
+        ours: type[BaseModel] = kind
+        check_names(fields, {*ours.model_fields, *TEXT_FIELDS} - {*PYTHON_ONLY})
         if not streams and fields.get("stream_options") is not None:
             raise refused("stream_options is of no use without stream=true.", "stream_options")
         _grammar(fields, names)
@@ -159,6 +169,13 @@ def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:
 def refused(message: str, param: str, code: str = "unsupported_field") -> ApiError:
     """A 400 about a field."""
     return ApiError(400, message, param=param, code=code)
+
+
+def check_names(fields: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a field that an endpoint does not take, with the one that was meant."""
+    for name in fields:
+        if name not in known:
+            raise refused(unknown_field(name, known), name[:100])
 
 
 def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:

@@ -23,6 +23,26 @@ def schema(given: Any) -> Any:
 
 
 @pytest.mark.parametrize(
+    ("path", "name", "meant"),
+    [
+        ("/v1/chat/completions", "max_tokns", "Did you mean max_tokens?"),
+        ("/v1/chat/completions", "stram", "Did you mean stream?"),
+        ("/v1/completions", "max_new_tokns", "Did you mean max_tokens?"),
+        ("/v1/responses", "max_tokens", "Did you mean max_output_tokens?"),
+        ("/v1/responses", "temprature", "Did you mean temperature?"),
+        ("/v1/responses", "structured_output", "Did you mean structured_outputs?"),
+    ],
+)
+def test_the_field_that_was_meant_is_one_of_the_endpoint(
+    served: Served, path: str, name: str, meant: str
+) -> None:
+    answer = httpx.post(f"{served.root}{path}", json={name: 1}, headers=AUTH)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, name)
+    assert error["message"] == f"{name} is not supported. {meant}"
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"foo": 1}, "foo"),

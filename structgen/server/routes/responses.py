@@ -36,7 +36,7 @@ from ..pictures import with_pictures
 from ..settings import Settings
 from ..shapes import CHAT_FIELDS, Deleted, InputItemList, ResponseAnswer, ResponsesBody
 from ..store import Job, Jobs, Store, Stored
-from ..wire import Asked, aside, asked, check_many, json_object, named, read, refused
+from ..wire import Asked, aside, asked, check_many, check_names, json_object, named, read, refused
 from .text import check_sure, note, runner_of, tried
 
 SAME = (
@@ -79,6 +79,7 @@ def turn_of(
         ApiError: a field is unknown, unsupported or wrong.
     """
     chat: dict[str, Any] = {name: body[name] for name in SAME if name in body}
+    check_names(body, {*SAME, *ResponsesBody.model_fields})
     left = {name: value for name, value in body.items() if name not in SAME}
     check_many(left.get("input"), "input", settings.max_inputs)
     given = read(ResponsesBody, left)

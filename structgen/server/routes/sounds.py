@@ -18,7 +18,7 @@ from ..forms import check_form, fields_of, form_schema
 from ..gateway import Bodies
 from ..openapi import answers
 from ..settings import Settings
-from ..wire import aside, refused
+from ..wire import aside, check_names, refused
 from .text import runner_of
 
 router = APIRouter(tags=["sounds"])
@@ -108,8 +108,7 @@ async def _read(request: Request, known: dict[str, Any]) -> dict[str, Any]:
         if name == "file":
             given[name] = field.content
             continue
-        if name not in known:
-            raise refused(f"{name[:100]} is not supported.", name[:100])
+        check_names([name], known)
         if len(field.content) > _LONGEST:
             raise refused(f"{name} has more than {_LONGEST:,} bytes.", name, "invalid_value")
         text = field.content.decode(errors="replace")
