@@ -205,7 +205,10 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
         raise _in_words(error, _thinking_field(request), error.option) from error
     options |= limit
     n = request.n or 1
-    samples = settings_of(options, host.search_defaults).get("do_sample")
+    form = generator.constraint
+    samples = settings_of(options, host.search_defaults).get("do_sample") or (
+        form is not None and form.has_temperatures
+    )
     if samples and host.seed is not None:
         options.setdefault("seed", host.seed)
     made = n if samples else 1

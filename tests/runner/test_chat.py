@@ -79,6 +79,16 @@ def test_an_answer_of_a_type(runner: Runner) -> None:
     assert usage.time_to_first_token is not None
 
 
+def test_several_answers_of_a_grammar_with_temperatures_are_several(runner: Runner) -> None:
+    text = '%llguidance {}\nstart: w "."\nw[max_tokens=9, temperature=3.0]: /[a-z ]+/'
+    asked = {"messages": "Say something.", "grammar": text, "grammar_type": "lark", "n": 3}
+    answers = [
+        [one.message.content for one in runner.chat(**asked, seed=7).choices] for _ in range(2)
+    ]
+    assert answers[0] == answers[1]
+    assert len({*answers[0]}) > 1
+
+
 @pytest.mark.parametrize(
     "fields",
     [
