@@ -324,12 +324,13 @@ def _check_task(entry: catalogue.Entry, task: str | None) -> None:
     if task == "generate" and entry.task != task:
         raise ModelNotFound(
             f"{entry.name} is an embedder, which generates no text: load it with "
-            "structgen.load_embedder."
+            "structgen.load_embedder, or on the command line name it with --embedder."
         )
     if task == "embed" and entry.task != task:
         raise ModelNotFound(
-            f"{entry.name} is a language model: load it with structgen.load. Embedders of the "
-            f"catalogue: {', '.join(e.name for e in catalogue.ENTRIES.values() if e.task == task)}."
+            f"{entry.name} is a language model: load it with structgen.load, or on the command "
+            f"line name it without --embedder. Embedders of the catalogue: "
+            f"{', '.join(e.name for e in catalogue.ENTRIES.values() if e.task == task)}."
         )
 
 

@@ -104,6 +104,12 @@ def sent(constraint: Constraint | None, dialect: Dialect, output_type: Any) -> S
     output = constraint.output
     if output.offered is not None:
         return _tools(constraint, dialect, output.offered, output_type)
+    if any(one.max_tokens or one.temperature is not None for one in ir.embedded(output.grammar)):
+        raise OutputTypeError(
+            f"{output.name} has rules with max_tokens= or temperature=. A server does not say "
+            "where tokens end, and samples all of them alike. Leave these options out, or load "
+            "the model here."
+        )
     if dialect.json == "none":
         return Sent(enforcement=enforcement(constraint, dialect.name, "nothing of the type", None))
     if isinstance(output.grammar, ir.Json):

@@ -103,6 +103,13 @@ def told(error: BaseException) -> ApiError:
     if isinstance(error, known.RequestError):
         return ApiError(400, message, param=error.param, code=_code(error))
     if isinstance(error, known.BudgetTooSmall):
+        # Not its message, which names the form as Python writes it: a schema, cut off.
+        left = known.counted(error.budget, "token")
+        need = f"about {error.minimum:,}" if error.minimum < 10**9 else "more than a billion"
+        message = (
+            f"max_tokens leaves {left} for the answer, and the form that is asked for needs "
+            f"{need}, the end-of-sequence token included. Raise it."
+        )
         return ApiError(400, message, param="max_tokens", code="budget_too_small")
     if isinstance(error, known.PromptError):
         return ApiError(400, message, param="messages", code=_PROMPTS[error.is_too_long])

@@ -156,6 +156,10 @@ def test_types_that_a_dialect_cannot_say_are_refused_before_a_request(
         Generator(remote("a", dialect="llama.cpp"), Cfg('root ::= root "a" | "b"'))
     with pytest.raises(structgen.OutputTypeError, match=r"leads out of the schema"):
         Generator(remote("a"), JsonSchema({"$ref": "#n", "$defs": {"a": {"$anchor": "n"}}}))
+    for options in ("temperature=2", "max_tokens=4"):
+        text = f"start: n\nn[{options}]: /[a-z]+/"
+        with pytest.raises(structgen.OutputTypeError, match="has rules with max_tokens= or temp"):
+            Generator(remote("abcde", dialect="none"), Cfg(text, dialect="llguidance"))
     assert server.requests == []
 
 

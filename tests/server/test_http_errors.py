@@ -43,6 +43,21 @@ def test_the_field_that_was_meant_is_one_of_the_endpoint(
 
 
 @pytest.mark.parametrize(
+    ("path", "field"), [("chat/completions", "max_tokens"), ("responses", "max_output_tokens")]
+)
+def test_a_budget_that_is_too_small_is_told_without_the_form(
+    served: Served, path: str, field: str
+) -> None:
+    asked = {"grammar": "a{200}", "grammar_type": "regex", field: 5}
+    asked["messages" if path[0] == "c" else "input"] = "x"
+    answer = httpx.post(f"{served.root}/v1/{path}", json=asked, headers=AUTH)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, field)
+    assert error["message"].startswith(f"{field} leaves 5 tokens for the answer, and the form that")
+    assert "needs about 51, the end-of-sequence token included. Raise it." in error["message"]
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"foo": 1}, "foo"),
