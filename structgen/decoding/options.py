@@ -185,14 +185,26 @@ def check_samples(
         )
 
 
-def misplaced(compile_options: Mapping[str, Any]) -> str | None:
-    """Say that options given to a generator belong to its calls; None when none of them does."""
-    given = [f"{name}={value!r}" for name, value in compile_options.items() if name in OPTIONS]
-    if not given:
-        return None
-    names = ", ".join(f"{name}=" for name in compile_options if name in OPTIONS)
-    verb = "belongs" if len(given) == 1 else "belong"
-    return f"{names} {verb} to the call, not to Generator(...): generator(prompt, {given[0]})."
+def misplaced(options: Mapping[str, Any]) -> str | None:
+    """Say that options given to a generator belong to its calls, or that there is no such option;
+    None when all are those of a generator."""
+    given = [f"{name}={value!r}" for name, value in options.items() if name in OPTIONS]
+    if given:
+        names = ", ".join(f"{name}=" for name in options if name in OPTIONS)
+        verb = "belongs" if len(given) == 1 else "belong"
+        return f"{names} {verb} to the call, not to Generator(...): generator(prompt, {given[0]})."
+    own = GeneratorOptions.__optional_keys__
+    for name in options:
+        if name not in own:
+            near = difflib.get_close_matches(name, (*own, *OPTIONS), n=1)
+            meant = _ALIASES.get(name) or (near[0] if near else None)
+            if meant is None:
+                return (
+                    f"Unknown option {name!r} of Generator(...). It has: {', '.join(sorted(own))}."
+                )
+            where = "" if meant in own else ", which belongs to the call"
+            return f"Unknown option {name!r} of Generator(...). Did you mean {meant!r}{where}?"
+    return None
 
 
 def unknown(name: str) -> str:

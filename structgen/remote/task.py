@@ -78,8 +78,8 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 "written. Every way is understood."
             )
         if name not in _FOR_TYPES:
-            misplaced = search_options.misplaced(options)
-            raise OptionError(misplaced or f"Unknown option {name!r} of a generator.")
+            misplaced = search_options.misplaced({name: options[name]})
+            raise OptionError(misplaced or f"{name}= is not possible with a remote model.")
     kept = {name: value for name, value in options.items() if name in _FOR_TYPES}
     return {**_CHECKING, **kept}
 

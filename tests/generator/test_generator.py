@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import itertools
 import pickle
+import re
 import threading
 from typing import Literal
 
@@ -625,6 +626,23 @@ def test_logit_bias_is_a_preference_and_the_mask_the_law():
 def test_one_beam_is_what_every_output_has():
     for beams in (1, None):
         assert Generator(FakeModel("hello"))("x", num_beams=beams) == "hello"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("temprature", "'temperature', which belongs to the call"),
+        ("max_tokens", "'max_new_tokens', which belongs to the call"),
+        ("thnk", "'think'"),
+        ("procesor", "'processor'"),
+        ("max_wrk", "'max_work'"),
+    ],
+)
+@pytest.mark.parametrize("output_type", [None, int])
+def test_a_misspelt_option_of_a_generator_is_told(output_type, name, meant):
+    said = f"Unknown option '{name}' of Generator(...). Did you mean {meant}?"
+    with pytest.raises(structgen.OptionError, match=re.escape(said)):
+        Generator(FakeModel(), output_type, **{name: 1})
 
 
 def test_wrong_arguments():
