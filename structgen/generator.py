@@ -20,6 +20,7 @@ from structgen.decoding import (
     GeneratorOptions,
     Output,
     Prompt,
+    Several,
     Stream,
     Task,
     ValueStream,
@@ -366,7 +367,7 @@ class Generator(Calls[T_co]):
 
     def _stream(self, task: Task, prompt: Prompt, options: Mapping[str, Any]) -> Stream[T_co]:
         search = search_options.parse(options)
-        if chat.is_batch(prompt) or search.n is not None:
+        if Several.are_asked(prompt, search):
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
         run = task.run(task.prepare(prompt, search), search)
         return Stream(run, pieces(task.model, run))

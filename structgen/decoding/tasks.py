@@ -409,8 +409,20 @@ class Several:
 
     @staticmethod
     def are_asked(prompt: Any, search: SearchOptions) -> bool:
-        """Whether a call is for several."""
-        return search.n is not None or chat.are_several(prompt)
+        """Whether a call is for several.
+
+        Raises:
+            OptionError: it is not, and has an option of those that are.
+        """
+        if search.n is not None or chat.are_several(prompt):
+            return True
+        if search.return_errors:
+            raise OptionError(
+                "return_errors= is for calls of several outputs: it puts errors among them. Pass "
+                "a list of prompts, or n=.",
+                option="return_errors",
+            )
+        return False
 
     def put(self, place: int, make: Callable[[], Any]) -> None:
         """Take an output, or what failed."""

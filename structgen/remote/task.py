@@ -286,7 +286,7 @@ class Task:
         """
         search = self.search(options)
         if is_stream:
-            if chat.is_batch(prompt) or search.n is not None:
+            if Several.are_asked(prompt, search):
                 raise OptionError("stream makes one output: it takes one prompt and no n=.")
             if search.retries:
                 raise OptionError(

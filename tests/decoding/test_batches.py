@@ -95,6 +95,15 @@ def test_chats_and_texts_lists_and_samples():
     assert several[0] == generator("x", n=3, **options)
 
 
+@pytest.mark.parametrize("call", ["parse", "result", "stream", "stream_values"])
+def test_errors_are_put_among_several_outputs_only(call):
+    generator = Generator(FakeModel("hello"))
+    with pytest.raises(structgen.OptionError, match="return_errors= is for calls of several"):
+        getattr(generator, call)("x", return_errors=True)
+    assert generator.batch(["x"], return_errors=True) == ["hello"]
+    assert getattr(generator, call)("x", return_errors=False)
+
+
 def test_one_bad_prompt_loses_no_other():
     generator = Generator(FakeModel("ok"))
     prompts = ["a", "", "b", "z" * 300, 3]
