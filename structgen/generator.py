@@ -367,7 +367,7 @@ class Generator(Calls[T_co]):
 
     def _stream(self, task: Task, prompt: Prompt, options: Mapping[str, Any]) -> Stream[T_co]:
         search = search_options.parse(options)
-        if Several.are_asked(prompt, search):
+        if Several.are_asked(prompt, search) and prompt:  # an empty list is told as such
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
         run = task.run(task.prepare(prompt, search), search)
         return Stream(run, pieces(task.model, run))

@@ -286,7 +286,7 @@ class Task:
         """
         search = self.search(options)
         if is_stream:
-            if Several.are_asked(prompt, search):
+            if Several.are_asked(prompt, search) and prompt:  # an empty list is told as such
                 raise OptionError("stream makes one output: it takes one prompt and no n=.")
             if search.retries:
                 raise OptionError(
