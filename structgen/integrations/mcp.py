@@ -948,10 +948,12 @@ def _about(body: bytes) -> tuple[Any, Any, Any]:
         message = from_json(body)
     if not isinstance(message, dict):
         return None, None, None
-    method, params = message.get("method"), message.get("params")
-    cancels = method == "notifications/cancelled" and isinstance(params, dict)
-    ids = message.get("id"), params["requestId"] if cancels and "requestId" in params else None
-    return method, *(one if isinstance(one, (int, str)) else None for one in ids)
+    method, id_, params = message.get("method"), message.get("id"), message.get("params")
+    cancels = None
+    if method == "notifications/cancelled" and isinstance(params, dict):
+        cancels = params.get("requestId")
+    id_, cancels = (one if isinstance(one, (int, str)) else None for one in (id_, cancels))
+    return method, id_, cancels
 
 
 @contextlib.asynccontextmanager

@@ -65,6 +65,7 @@ _MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
 _RESUME_SECONDS = 0.5  # and then one in so long
 _MOST_LINES = 10_000  # of streams in a second: `mcp` takes 0.1 us to 10 us for each,
 _LINES_SECONDS = 10.0  # and at first those of so many seconds at once
+_MOST_COOKIES = 50  # or all are forgotten: each request has them, and takes 10 us for each
 _CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
 _MOST_TASKS = 2_000  # that its requests keep waiting, beside those of calls
 _LOOK_SECONDS = 1.0
@@ -542,6 +543,7 @@ class _Bounded:
     def __init__(self, client: Any, web: Any, seconds: float) -> None:
         self._web, self._seconds = web, seconds
         self._send, client.send = client.send, self.send
+        self._cookies = client.cookies
         self._resumes_until = self._lines_until = 0.0
 
     async def send(self, request: Any, **options: Any) -> Any:
@@ -567,6 +569,8 @@ class _Bounded:
             self._resumes_until = begun + _RESUME_SECONDS
             await exchange.wait(asyncio.sleep(self._resumes_until - now))
         response = await exchange.wait(self._send(request, **options))
+        if len(self._cookies.jar) > _MOST_COOKIES:
+            self._cookies.clear()
         whole, web = response.stream, self._web
         try:
             if response.headers.get("content-encoding", "identity") != "identity":

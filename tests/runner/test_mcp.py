@@ -486,6 +486,7 @@ class Long(http.server.BaseHTTPRequestHandler):
     drops: str | None = None  # a call, before or in its answer
     endless = b""  # what it writes then
     breaks_off: ClassVar[list[float]] = []  # when it did, where it does
+    cookies: ClassVar[list[int]] = []  # how many it was sent, where each answer sets two more
     farewell = threading.Event()  # it says it only then
     listed: ClassVar[dict[str, Any]] = {}  # what each tool has beside its name
     result: ClassVar[dict[str, Any]] = {"content": [{"type": "text", "text": "x" * (1 << 20)}]}
@@ -570,6 +571,10 @@ class Long(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("mcp-session-id", "one")
+        if self.cookies:
+            self.cookies.append((self.headers["Cookie"] or "").count("="))
+            for i in "ab":
+                self.send_header("Set-Cookie", f"{i}{len(self.cookies)}=1")
         self.end_headers()
         with contextlib.suppress(OSError):  # the other end has heard enough
             self.wfile.write(body)
@@ -595,6 +600,17 @@ def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.M
             patch.setattr(mcp, "_MOST_BYTES", 1 << 20)
             assert "more than 1,048,576 bytes" in str(run(server, "say").error)
         assert run(server, "say").error is None, "one that is too long ended it for all others"
+
+
+def test_few_cookies_are_kept(long_answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer may set 4,000. They stayed, and were sent with each request."""
+    monkeypatch.setattr(mcp, "_MOST_COOKIES", 11)
+    monkeypatch.setattr(Long, "cookies", sent := [0])
+    with McpServer.http(long_answers) as server:
+        for _ in range(20):
+            assert run(server, "say").error is None
+    assert max(sent) == 10
+    assert sent.count(0) > 2
 
 
 _EVENTS = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
