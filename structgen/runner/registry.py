@@ -7,16 +7,17 @@ it. Knows nothing about requests.
     unloaded ─▶ loading ─▶ loaded ─▶ unloading ─▶ unloaded      (loading may end in failed)
 
 A model that is in use, or that somebody waits for, is never unloaded to make room. Whoever needs
-the room waits.
+the room waits. After a while, the model that was loaded first of those in use begins no more
+requests until there is room.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
@@ -28,6 +29,9 @@ from .loops import Places
 
 _RANKS = "all-minilm-l6-v2"
 """The embedder that ranks passages where no other is known."""
+
+_TURN = 30.0
+"""Seconds for which a model in use keeps its room when another is waiting for it."""
 
 Status = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
 
@@ -47,6 +51,7 @@ class Entry:
         users: requests that run on it.
         wanted: requests that wait until it is loaded.
         used: when it was last used, by a counter.
+        since: when it was loaded, by `time.monotonic`.
         leaving: requests that run on what it was before a `Registry.swap`.
         swaps: whether one is under way.
         weights: what it was converted from, where the configuration does not say.
@@ -66,6 +71,7 @@ class Entry:
     users: int = 0
     wanted: int = 0
     used: int = 0
+    since: float = 0.0
     leaving: int = 0
     swaps: bool = False
     weights: Any = None
@@ -108,6 +114,7 @@ class Registry:
         self._is_closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._making_room = asyncio.Lock()
+        self._yields: Entry | None = None  # begins no requests until another has room
         for id_, config in configs.items():
             self.add(id_, config)
         for alias, id_ in aliases.items():
@@ -195,7 +202,7 @@ class Registry:
 
     # -- use --------------------------------------------------------------------------------
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lease(self, entry: Entry) -> AsyncIterator[Host]:
         """Use a model for a request: it is loaded, and stays so meanwhile.
 
@@ -238,10 +245,13 @@ class Registry:
             while True:
                 if entry.is_removed:
                     raise ModelNotFound(f"The model {entry.id!r} was removed.")
-                if entry.host is not None and entry.status == "loaded":
+                if entry is self._yields:
+                    await self._wait()
+                elif entry.host is not None and entry.status == "loaded":
                     entry.users += 1
                     return entry.host
-                await self.load(entry)
+                else:
+                    await self.load(entry)
         finally:
             entry.wanted -= 1
             self._tell()
@@ -291,7 +301,7 @@ class Registry:
                 self._tell()
             raise
         entry.host, entry.status, entry.task = host, "loaded", None
-        entry.used = next(self._clock)
+        entry.used, entry.since = next(self._clock), time.monotonic()
         if entry.config.memory is None:
             entry.bytes = max(host.memory, need)
         entry.held = 0 if entry.config.is_loaded else entry.bytes or 0
@@ -308,19 +318,36 @@ class Registry:
                 f"{entry.id} takes about {need / 1e9:.2f} GB, and memory_budget is "
                 f"{budget / 1e9:.2f} GB. Raise it."
             )
-        while self._held(entry) + need > budget:
-            idle = [
-                one
-                for one in self.entries.values()
-                if one.status == "loaded" and not one.users and not one.wanted
-                if one is not entry and not one.config.is_loaded
-            ]
-            if idle:
-                await self.unload(min(idle, key=lambda one: one.used))
-            elif waits:  # all that have room are in use, or on their way in or out
-                await self._wait()
-            else:
-                return
+        began = time.monotonic()
+        try:
+            while self._held(entry) + need > budget:
+                others = [
+                    one
+                    for one in self.entries.values()
+                    if one.status == "loaded" and one is not entry and not one.config.is_loaded
+                ]
+                idle = [
+                    one
+                    for one in others
+                    if not one.users and (not one.wanted or one is self._yields)
+                ]
+                if idle:
+                    await self.unload(min(idle, key=lambda one: one.used))
+                    continue
+                if not waits:
+                    return
+                # All that have room are in use, or on their way in or out.
+                first = min(others, key=lambda one: one.since, default=None)
+                if first is None or self._yields in others:
+                    await self._wait()
+                elif (left := max(first.since, began) + _TURN - time.monotonic()) > 0:
+                    await self._wait(left)
+                else:
+                    self._yields = first
+        finally:
+            if waits and self._yields is not None:
+                self._yields = None
+                self._tell()
 
     def _held(self, beside: Entry) -> int:
         """Bytes of all models that are loaded or have room to be, but for one."""
@@ -443,9 +470,16 @@ class Registry:
         self._change.set()
         self._change = asyncio.Event()
 
-    async def _wait(self) -> None:
-        """Wait until something has changed."""
-        await self._change.wait()
+    async def _wait(self, seconds: float | None = None) -> None:
+        """Wait until something has changed, or for so many seconds."""
+        # Not by `asyncio.wait_for`, which may swallow a cancellation before Python 3.12.
+        loop = asyncio.get_running_loop()
+        timer = None if seconds is None else loop.call_later(seconds, self._tell)
+        try:
+            await self._change.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def told(self, entry: Entry) -> dict[str, Any]:
         """What is known of a model; how a text model samples where a request does not say."""

@@ -228,6 +228,68 @@ def test_none_in_use_is_unloaded_who_needs_the_room_waits(shelf: Shelf) -> None:
     run(work, memory_budget=20)
 
 
+@pytest.mark.parametrize("budget", [10, 20])
+def test_models_that_are_always_in_use_take_turns(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    """A load waits for a turn at most: each model's requests overlap, so none is ever idle."""
+    monkeypatch.setattr(registry, "_TURN", 0.02)
+
+    async def work(models: Registry) -> None:
+        answered = dict.fromkeys("abc", 0)
+        most = 0
+
+        async def ask(name: str) -> None:
+            nonlocal most
+            while min(answered.values()) < 20:
+                async with models.lease(models.entry(name)):
+                    most = max(most, sum(one.held for one in models.entries.values()))
+                    await asyncio.sleep(0.003)
+                answered[name] += 1
+
+        await asyncio.gather(*(ask(name) for name in "abc" * 3))
+        assert most <= budget
+        assert len(shelf.loads) >= 3
+        assert all(one.users == one.wanted == 0 for one in models.entries.values())
+
+    run(work, memory_budget=budget, max_concurrency=64, max_queue=64)
+
+
+def test_a_model_begins_requests_again_when_nobody_waits_for_its_room(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the room was found elsewhere, or the load was given up."""
+    monkeypatch.setattr(registry, "_TURN", 0.0)
+
+    async def work(models: Registry) -> None:
+        for name in "ab":
+            await models.load(models.entry(name))
+        for makes_room in (False, True):
+            ends = {name: asyncio.Event() for name in "ab"}
+            busy = {name: asyncio.ensure_future(used(models, name, ends[name])) for name in "ab"}
+            await settled()
+            third = asyncio.ensure_future(used(models, "c"))
+            while models._yields is None:
+                await asyncio.sleep(0.001)
+            late = asyncio.ensure_future(used(models, "a"))
+            await settled()
+            assert not late.done()  # it would keep the model that was loaded first
+            if makes_room:
+                ends["b"].set()
+                assert await third == "c"
+            else:
+                third.cancel()
+                await settled()
+                await models.unload(models.entry("c"))
+            assert await late == "a"
+            assert not busy["a"].done()
+            ends["a"].set(), ends["b"].set()
+            await asyncio.gather(*busy.values())
+            await models.unload(models.entry("c"))
+
+    run(work, memory_budget=20)
+
+
 def test_many_models_on_little_memory(shelf: Shelf) -> None:
     async def work(models: Registry) -> None:
         names = "abcdef" * 20
