@@ -229,6 +229,7 @@ class _Worker:
         lines: dict[str | None, deque[Call | ErrandCall | Adapter]] = {}
         together: list[Job | WorkJob] = []
         owners: set[str | None] = set()  # who had a turn since something was handed in
+        owner: str | None = None  # who had the last one
 
         def hand_in() -> None:
             if together:
@@ -256,11 +257,11 @@ class _Worker:
                     continue
                 if message is None:
                     return
-                owner = None if isinstance(message, Adapter) else message.owner
-                lines.setdefault(owner, deque()).append(message)
+                whose = None if isinstance(message, Adapter) else message.owner
+                lines.setdefault(whose, deque()).append(message)
                 continue
             self._is_prepared.clear()
-            owner = ready[0]
+            owner = next((one for one in ready if one != owner), ready[0])
             line = lines.pop(owner)
             message = line.popleft()
             if line:

@@ -696,6 +696,29 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
     assert told[begun : told.index("handed in")].count("many") <= 1
 
 
+@pytest.mark.parametrize("job", [None, "job"])
+def test_who_comes_while_a_call_of_another_is_prepared_is_next(job: str | None) -> None:
+    """Not behind the other's second one, which has been there: a picture takes seconds."""
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    told: list[str] = []
+
+    def prepare(call: ErrandCall) -> Any:
+        told.append(str(call.owner))
+        if len(told) == 1:
+            worker._arrived.put(ErrandCall(0, 0, b"", None, "one"))
+        elif len(told) == 2:
+            worker._arrived.put(None)
+        return job
+
+    worker._prepare = prepare
+    nothing = {"submit": lambda jobs: None, "charge": lambda *_: None}
+    worker._scheduler = SimpleNamespace(**nothing, passed=0.0)
+    for _ in range(3):
+        worker._arrived.put(ErrandCall(0, 0, b"", None, "many"))
+    worker._prepare_all()
+    assert told == ["many", "one"]
+
+
 def test_nothing_is_compiled_for_who_is_ahead_and_others_are_prepared_meanwhile() -> None:
     worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
     told: list[str] = []
