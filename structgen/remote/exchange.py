@@ -278,7 +278,11 @@ class _Reply:
 
 @final
 class Exchange:
-    """One output being made. It has one driver; `cancel` may be called from any thread."""
+    """One output being made. It has one driver; `cancel` may be called from any thread.
+
+    Attributes:
+        is_in_pieces: whether its latest request asks for a stream.
+    """
 
     def __init__(self, question: Question, *, is_stream: bool = False) -> None:
         """Begin.
@@ -289,6 +293,7 @@ class Exchange:
         """
         self._question = question
         self._is_stream = is_stream
+        self.is_in_pieces = False
         self._messages: list[dict[str, Any]] = list(question.arguments["messages"])
         self._reply = _Reply()
         self._answer = self._new_answer()
@@ -330,7 +335,7 @@ class Exchange:
 
     def request(self, *, in_pieces: bool) -> dict[str, Any]:
         """The arguments of the next request, for ``client.chat.completions.create``."""
-        question = self._question
+        question, self.is_in_pieces = self._question, in_pieces
         self._reply, self._answer = _Reply(), self._new_answer()
         arguments = {**question.arguments, **question.sent.arguments, "messages": self._messages}
         extra = {**question.extra, **question.sent.extra}

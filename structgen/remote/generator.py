@@ -268,7 +268,11 @@ class _Bound:
 
     def __init__(self, exchange: Exchange, response: Any) -> None:
         self._exchange = exchange
-        self._is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        kind = response.headers.get("content-type", "")
+        # The client keeps the whole of any other answer, also of an error or a redirect.
+        self._is_stream = (
+            exchange.is_in_pieces and response.is_success and kind.startswith("text/event-stream")
+        )
         self._what = "an event of a stream" if self._is_stream else "an answer"
         self._held = bytearray()
         self._left = _MOST_IN_ALL

@@ -36,6 +36,7 @@ class Reply:
         drip: seconds between comments in a stream, which never end.
         drips_head: whether the head of an answer never ends instead.
         raw: sent as it is instead of all that; in a stream as the data of its one event.
+        kind: the ``Content-Type`` of an answer that is no stream.
     """
 
     content: Sequence[str] | str | None = ""
@@ -49,6 +50,7 @@ class Reply:
     cut: bool = False
     logprobs: Sequence[float] | None = None
     raw: bytes | None = None
+    kind: str = "application/json"
     drip: float = 0
     drips_head: bool = False
 
@@ -134,22 +136,22 @@ class _Handler(BaseHTTPRequestHandler):
             reply = self.owner.answer(body)
             if reply.status != 200:
                 error = {"error": {"message": "that is wrong", "type": "x"}}
-                self._whole(error if reply.raw is None else reply.raw, reply.status)
+                self._whole(error if reply.raw is None else reply.raw, reply)
             elif body.get("stream"):
                 self._stream(reply)
             else:
                 time.sleep(reply.seconds)
-                self._whole(_completion(reply) if reply.raw is None else reply.raw, 200)
+                self._whole(_completion(reply) if reply.raw is None else reply.raw, reply)
         except (BrokenPipeError, ConnectionResetError):
             self.owner.hung_up += 1
             self.close_connection = True
         finally:
             self.owner.count(-1)
 
-    def _whole(self, value: Mapping[str, Any] | bytes, status: int) -> None:
+    def _whole(self, value: Mapping[str, Any] | bytes, reply: Reply) -> None:
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

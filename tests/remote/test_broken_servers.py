@@ -351,6 +351,18 @@ def test_many_pieces_do_not_hold_up_an_event_loop(
     assert 0 < most <= 420
 
 
+@pytest.mark.parametrize(("status", "is_stream"), [(200, False), (400, False), (400, True)])
+def test_what_only_claims_to_be_a_stream_is_no_larger_than_an_answer(
+    status: int, is_stream: bool, remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client reads it whole: comments of a gigabyte were held."""
+    monkeypatch.setattr(generator, "_MOST_BYTES", 10_000)
+    reply = Reply(raw=b": x\n\n" * 10_000, kind="text/event-stream", status=status)
+    asks = Generator(remote(reply))
+    with pytest.raises(RemoteError, match="an answer of more than 10,000 bytes"):
+        list(asks.stream("?")) if is_stream else asks("?")
+
+
 def test_comments_have_an_end(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "_MOST_IN_ALL", 100)
     with pytest.raises(RemoteError, match="a stream of more than 100 bytes"):
