@@ -6,7 +6,7 @@ for places in memory. To let folders set one more, add its name here. Knows no f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _MOST_THREADS = 1_024  # of an operator
@@ -136,3 +136,60 @@ def is_allowed(place: tuple[str, ...], value: object) -> bool:
         return type(value) is int and value <= _MOST_THREADS
     # One of the texts that it may be; "inputs" may also be a list of names.
     return not (table and isinstance(value, str)) or value in table or "*" in table
+
+
+_USUAL = (-65_536, 65_536)
+_NUMBERS = {
+    "width": (1, 4_096),
+    "height": (1, 4_096),
+    "min_pixels": (0, 1 << 24),
+    "max_pixels": (1, 1 << 24),
+    "patch_size": (4, 256),
+    "merge_size": (1, 16),
+    "temporal_patch_size": (1, 4),
+    "dynamic_hd": (1, 64),
+    "dyhd_base_resolution": (1, 896),
+    "max_soft_tokens": (1, 4_096),
+    "pooling_kernel_size": (1, 64),
+    "n_fft": (16, 4_096),
+    "frame_length": (16, 4_096),
+    "hop_length": (40, 4_096),
+    "chunk_size": (1, 60),
+    "n_mel": (1, 256),
+    "feature_size": (1, 1_024),
+    "sampling_rate": (1_000, 96_000),
+    "target_sample_rate": (1_000, 96_000),
+    "target_sample_rates": (1_000, 96_000),
+}
+"""The least and the most of the numbers of steps that read pictures and sounds. The runtime divides
+by some, and a zero ends the process; and it takes memory for as many numbers as others say."""
+
+
+_NEEDED = {"LogMelSpectrum": {"chunk_size", "hop_length", "n_mel"}}
+_PHI_4 = [
+    *("DecodeImage", "Phi4VisionDynamicPreprocess", "Rescale", "Normalize"),
+    "Phi4VisionProcessor",
+]
+
+
+def numbers_wrong(step: Mapping[str, Any]) -> Iterator[str]:
+    """Say which numbers of a step are out of range, or missing."""
+    attributes = step.get("attrs", {})
+    for name in sorted(_NEEDED.get(step["type"], set()) - attributes.keys()):
+        yield f"no {name}"
+    for name, value in attributes.items():
+        least, most = _NUMBERS.get(name.rpartition("/")[2], _USUAL)
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, (int, float)) and not least <= number <= most:
+                yield f"{name} = {str(number)[:20]}, which may be {least:,} to {most:,}"
+
+
+def is_wired(steps: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether steps get what they take: they take what the one before gives, but for Phi-4's."""
+    steps = [step for step in steps if step["type"] != "ConvertRGB"]
+    if not any("inputs" in step or step["type"].startswith("Phi4Vision") for step in steps):
+        return True
+    if [step["type"] for step in steps] != _PHI_4:
+        return False
+    wires = [[], [], [":0"], [], [":0", f"{steps[1].get('name')}:1"]]
+    return [step.get("inputs", []) for step in steps] == wires

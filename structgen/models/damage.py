@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from structgen.storage.user_folder import LARGEST, document, inside
 
 from . import cache
-from .allowed import FILES, is_allowed
+from .allowed import FILES, is_allowed, is_wired, numbers_wrong
 
 _HOLDS = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -126,12 +126,32 @@ def _of_language_model(folder: Path) -> list[Lack]:
 
 def _of_steps(file: Path) -> list[Lack]:
     """What is wrong with the steps that read pictures or sounds: the runtime ends with its process
-    where they are too deep."""
+    where they are too deep, or do not fit together, and takes all memory for large numbers."""
     try:
-        document(file)
-    except (OSError, ValueError, RecursionError) as error:
+        steps = list(_operations(document(file, object_pairs_hook=_once)))
+        wrong = [one for step in steps for one in numbers_wrong(step)]
+        if not is_wired(steps):
+            wrong.append("steps of Phi-4 in another order or with other inputs than Phi-4's")
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return [Lack(file, f"{file} cannot be understood: {error!r}.", _copy(file))]
-    return []
+    return [Lack(file, f"{file} has {one}.", _copy(file)) for one in wrong]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose names occur once."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _operations(section: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(section, dict):
+        if "type" in section:
+            yield section
+        section = list(section.values())
+    if isinstance(section, list):
+        for one in section:
+            yield from _operations(one)
 
 
 def _special(folder: Path) -> list[Lack]:

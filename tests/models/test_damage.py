@@ -8,6 +8,7 @@ import os
 import inside
 import numpy as np
 import pytest
+from models import tiny_vision
 from test_hub import graph_with_data
 
 from structgen import Vocabulary, load_embedder, models
@@ -345,6 +346,59 @@ def test_steps_that_are_too_deep_are_not_read(folder, name):
     )
     (folder / name).write_text('{"feature_extraction": ' + "[" * 100_000 + "]" * 100_000 + "}")
     assert any(f"{name} cannot be understood" in lack.says for lack in damage.find(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("patch_size", 0), ("temporal_patch_size", 0), ("n_mel", 0), ("chunk_size", 0)),
+        *(("hop_length", 0), ("hop_length", 1), ("chunk_size", 100_000), ("n_mel", 10**400)),
+        *(("width", 100_000), ("dynamic_hd", 1e999), ("an_unknown_number", 10**9)),
+    ],
+)
+def test_numbers_of_steps_are_bounded(folder, name, value):
+    """Those that are zero ended the process that read a picture, and others took all its memory."""
+    step = {"type": "PatchImage", "attrs": {"mean": [0.5] * 3, "rescale_factor": 1 / 255}}
+    steps = {"processor": {"transforms": [{"operation": step}]}}
+    (folder / "processor_config.json").write_text(json.dumps(steps))
+    assert damage.find(folder) == []
+    step["attrs"][name] = value
+    (folder / "processor_config.json").write_text(json.dumps(steps))
+    (lack,) = damage.find(folder)
+    assert f"has {name} = " in lack.says
+
+
+def test_phi_4s_own_steps_for_sounds_are_accepted(folder):
+    attrs = {"stft_normal/n_fft": 512, "stft_normal/hop_length": 160, "logmel/chunk_size": 30}
+    attrs |= {"logmel_8k/hop_length": 80, "logmel_8k/n_mel": 80, "logmel/no_padding": 1}
+    steps = [
+        {"operation": {"type": "AudioDecoderEx", "attrs": {"target_sample_rates": [8000, 16000]}}},
+        {"operation": {"type": "Phi4AudioEmbed", "attrs": attrs}},
+    ]
+    file = folder / "audio_processor_config.json"
+    file.write_text(json.dumps({"feature_extraction": {"sequence": steps}}))
+    assert damage.find(folder) == []
+    file.write_text(file.read_text().replace('hop_length": 80', 'hop_length": 0'))
+    assert "logmel_8k/hop_length = 0" in damage.find(folder)[0].says
+
+
+def test_steps_have_what_they_need_and_are_wired_as_phi_4s_are(tmp_path):
+    """The process ended otherwise."""
+    folder = tiny_vision.phi4mm(tmp_path / "seeing")
+    file = folder / "processor_config.json"
+    told = file.read_text()
+    assert damage.find(folder) == []
+    for changed in (
+        told.replace('"inputs": [":0"]', '"inputs": []'),
+        told.replace('"1:1"', '":0"'),
+        told.replace("Rescale", "Normalize"),
+        told.replace("Phi4VisionDynamicPreprocess", "Rescale"),
+        told.replace("DecodeImage", "LogMelSpectrum"),
+        told.replace('"dynamic_hd": 36', '"dynamic_hd": 36, "dynamic_hd": 36'),
+    ):
+        assert changed != told
+        file.write_text(changed)
+        assert damage.find(folder) != []
 
 
 def test_files_of_a_million_values_are_not_read(folder):
