@@ -18,7 +18,11 @@ from test_convert import all_logits, cosines
 from structgen import models
 from structgen.cli import commands
 from structgen.errors import ConversionError
-from structgen.models.conversion.hugging_face import SafetensorsFolder, _llama3_divisors
+from structgen.models.conversion.hugging_face import (
+    HuggingFaceCheckpoint,
+    SafetensorsFolder,
+    _llama3_divisors,
+)
 from structgen.models.progress import silent
 
 IDS = np.random.default_rng(1).integers(0, 260, 40).tolist()
@@ -116,6 +120,25 @@ def test_gemma_3s_two_kinds_of_positions_as_transformers_5_writes_them(tmp_path)
         models.convert(folder, tmp_path / "other", silent)
 
 
+@pytest.mark.parametrize(
+    ("family", "config", "windows"),
+    [
+        ("smollm3", {"sliding_window": 16}, [0, 0, 0, 16]),
+        ("qwen2", {"sliding_window": 16}, [0, 0]),  # the first 28 layers have none
+        ("qwen2", {"max_window_layers": 0, "sliding_window": 16}, [16, 16]),
+        ("qwen3", {"max_window_layers": 1}, [0, 4096]),
+    ],
+)
+def test_which_layers_have_windows_where_the_configuration_is_silent(
+    family, config, windows, tmp_path
+):
+    """As of transformers' own configurations."""
+    config["use_sliding_window"] = True
+    folder, _ = folder_of(tmp_path, {"architecture": family}, config=config)
+    layers = HuggingFaceCheckpoint(folder).shape.layers
+    assert [layer.window for layer in layers] == windows
+
+
 @pytest.mark.parametrize("context", [None, 128])
 def test_phi_3s_long_factors(context, tmp_path):
     options = {
@@ -209,6 +232,17 @@ LLAMA3 = {
         ({"config": {"model_type": "mamba"}}, "a model of type 'mamba'"),
         ({"config": {"rope_scaling": {"type": "yarn", "factor": 4.0}}}, "type 'yarn'"),
         ({"config": {"hidden_act": "relu"}}, "the activation 'relu'"),
+        (
+            {"options": {"architecture": "gemma2"}, "config": {"hidden_activation": "silu"}},
+            "the activation 'silu'",
+        ),
+        (
+            {
+                "options": {"architecture": "qwen2"},
+                "without": ["model.layers.1.self_attn.k_proj.bias"],
+            },
+            "lacks 1 tensors of a Qwen2 model",
+        ),
         ({"config": {"quantization_config": {"bits": 4}}}, "quantised weights"),
         ({"config": {"num_local_experts": 8}}, "a mixture of 8 experts"),
         ({"config": {"hidden_size": "64"}}, "hidden_size = '64'"),

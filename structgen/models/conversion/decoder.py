@@ -543,14 +543,12 @@ class Checkpoint(ABC):
         }
         if not shape.is_tied:
             needed[names.head] = table
-        allowed = self._not_needed() | needed
-        for layer in range(shape.n_layers):
-            for part, size in self._sizes.items():
-                name = self._name_of(part, layer)
-                allowed[name] = size
-                if not part.endswith(".bias"):
-                    needed[name] = size
-        found = self._tensors.tensor_names
+        allowed, found = self._not_needed() | needed, self._tensors.tensor_names
+        for part, size in self._sizes.items():
+            of_layers = [self._name_of(part, layer) for layer in range(shape.n_layers)]
+            allowed |= dict.fromkeys(of_layers, size)
+            if not (part.endswith(".bias") and found.isdisjoint(of_layers)):
+                needed |= dict.fromkeys(of_layers, size)
         missing, unknown = sorted(needed.keys() - found), sorted(found - allowed.keys())
         if missing:
             raise ConversionError(
@@ -571,7 +569,7 @@ class Checkpoint(ABC):
 
 
 def _sizes(family: Family, shape: DecoderShape) -> dict[str, tuple[int, ...]]:
-    """The tensors of a layer, and their shapes. Biases may be there or not."""
+    """The tensors of a layer, and their shapes. Biases may be there or not, in all layers."""
     n_queries, n_keys = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
     hidden, ffn = shape.hidden_size, shape.ffn_size
     if family.is_fused:

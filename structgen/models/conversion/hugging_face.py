@@ -269,10 +269,10 @@ class HuggingFaceCheckpoint(Checkpoint):
         head_size = int(config.get("head_dim") or hidden // n_heads)
         trained = self._number("max_position_embeddings")
         self._positions(trained, context_length)
-        activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
+        activation = config.get("hidden_activation") or config.get("hidden_act")
         # Gemma's first files say "gelu" and mean the one by a tanh, as transformers does.
-        expected = "gelu" if family.activation == "gelu" else _ACTIVATIONS.get(str(activation))
-        if expected != family.activation:
+        usual = (None, family.activation)
+        if activation not in usual and _ACTIVATIONS.get(str(activation)) != family.activation:
             raise self._refuse(f"the activation {activation!r}")
         for key in ("num_experts", "num_local_experts"):
             if config.get(key):
@@ -330,19 +330,23 @@ class HuggingFaceCheckpoint(Checkpoint):
         if unknown := set(types) - {"sliding_attention", "full_attention"}:
             raise self._refuse(f"layers of type {sorted(unknown)[0]!r}")
         period = int(config.get("sliding_window_pattern") or family.full_period)
-        first = int(config.get("max_window_layers") or 0) if family.full_period == 1 else 0
+        # Of Qwen's models all layers but the first have windows; of SmolLM3, those without RoPE.
+        is_qwen = self._name.startswith("qwen")
+        first = int(config.get("max_window_layers", 28)) if is_qwen else 0
         nope = config.get("no_rope_layers")
         every = int(config.get("no_rope_layer_interval") or family.rope_period)
         layers = []
         for layer in range(n_layers):
-            if types:
-                is_near = types[layer] == "sliding_attention"
-            else:
-                is_near = layer >= first and (period == 1 or (layer + 1) % period != 0)
-            is_near &= window != 0
             has_rope = not family.rope_period or (
                 bool(nope[layer]) if nope else (layer + 1) % every != 0
             )
+            if types:
+                is_near = types[layer] == "sliding_attention"
+            elif family.rope_period:
+                is_near = not has_rope
+            else:
+                is_near = layer >= first and (period == 1 or (layer + 1) % period != 0)
+            is_near &= window != 0
             rope = (near if is_near else usual) if has_rope else None
             layers.append(Attention(rope, window if is_near else 0))
         return context, tuple(layers)
@@ -353,7 +357,8 @@ class HuggingFaceCheckpoint(Checkpoint):
         by_default = self._model_type in ("mistral", "phi3") or self._family.full_period > 1
         if not config.get("use_sliding_window", by_default):
             return 0
-        default = 4096 if self._family.full_period > 1 or self._model_type == "mistral" else 0
+        has_default = self._model_type in ("mistral", "qwen2", "qwen3")
+        default = 4096 if has_default or self._family.full_period > 1 else 0
         return int(config.get("sliding_window", default) or 0)
 
     def _rope(
