@@ -316,6 +316,15 @@ def test_a_prompt_is_left_out_of_the_mean_where_the_folder_says_so(tmp_path):
     assert np.abs(found[0] - wanted).max() < 1e-6
 
 
+def test_texts_are_in_small_letters_where_the_folder_says_so(tmp_path):
+    place = tiny.folder(tmp_path)
+    small, large = load_embedder(place).embed(["text: a b", "TEXT: A B"])
+    assert not np.array_equal(small, large)
+    settings = {"max_seq_length": tiny.LONGEST, "do_lower_case": True}
+    tiny.write(place / "sentence_bert_config.json", settings)
+    assert np.array_equal(load_embedder(place).embed("A B", prompt="TEXT: ")[0], small)
+
+
 def test_dimensions_are_cut_and_scaled_again(tiny_embedder):
     whole = tiny_embedder.embed(TEXTS, normalize=False)
     for dimensions in (1, 3, tiny.WIDTH):

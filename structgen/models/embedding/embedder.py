@@ -394,15 +394,16 @@ class Embedder:
         before = self._before(prompt, prompt_name)
         if self.dimensions is not None:
             finish(np.zeros((0, self.dimensions), np.float32), dimensions, normalize)
+        written = str.lower if self._settings.is_lower_case else str
         skipped = 0
         if before and not self._settings.pools_prompt and self._tokenizer is not None:
-            skipped = self._tokenizer.n_prompt_tokens(before)
+            skipped = self._tokenizer.n_prompt_tokens(written(before))
         total = None
         if isinstance(texts, Sequence):
             total = 1 if isinstance(texts, str) else len(texts)
         with late(progress) as report:
             done = yield from self._vectors(
-                (before + text for text in checked_texts(texts)),
+                (written(before + text) for text in checked_texts(texts)),
                 batch_tokens,
                 skipped,
                 on_truncation,

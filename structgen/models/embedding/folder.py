@@ -52,6 +52,7 @@ class Settings:
         pooling: how tokens become one vector, also a name that structgen does not support; None:
             not given.
         pools_prompt: whether a prompt's tokens count in the mean.
+        is_lower_case: texts are written in small letters first.
         max_length: most tokens of a text by the folder, or None.
         positions: most tokens of the graph, or None if not known.
         prompts: texts to prepend, by kind of text: ``"query"``, ``"document"``, ….
@@ -67,6 +68,7 @@ class Settings:
     tokenizer: Path | None
     pooling: str | None
     pools_prompt: bool
+    is_lower_case: bool
     max_length: int | None
     positions: int | None
     prompts: Mapping[str, str]
@@ -125,6 +127,7 @@ def read(place: Path) -> Settings:
         tokenizer=tokenizer if tokenizer.is_file() else None,
         pooling=_pooling(pooling_file, pooling),
         pools_prompt=bool(pooling.get("include_prompt", True)),
+        is_lower_case=bool(bert.get("do_lower_case")),
         max_length=_length(bert.get("max_seq_length")) or min(known, default=None),
         positions=positions,
         prompts=MappingProxyType(prompts),
