@@ -586,7 +586,7 @@ def test_folders_that_lack_something_say_what(tmp_path):
         load_embedder("")
     with pytest.raises(OptionError, match="is not the name of a model"):
         load_embedder(3)
-    with pytest.raises(ModelNotFound, match=r"load it with structgen\.load\."):
+    with pytest.raises(ModelNotFound, match=r"load it with structgen\.load,"):
         load_embedder("smollm2-135m-instruct")
     place = tiny.folder(tmp_path / "whole")
     (place / "tokenizer.json").rename(place / "aside")
