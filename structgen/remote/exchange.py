@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NoReturn, final
@@ -235,7 +236,8 @@ def _not_understood(found: Any) -> NoReturn:
 
 
 _SHOWN = 500
-_LEAST = 64  # characters that each piece, call and score counts as, which may all be empty
+_LEAST = 64  # characters that each piece, call and score counts as, which may all be empty; half
+# of that each alternative of a score
 _MOST_CHARACTERS = 64 << 20  # of one reply; a server may pass over max_tokens
 _MOST_CALLS = 10_000  # of one reply, each of which is written out several times
 _FAILED = frozenset(("abort", "aborted", "cancelled", "error", "timeout"))
@@ -272,8 +274,9 @@ class _Reply:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
     n_characters: int = 0
-    characters: Characters = field(default_factory=Characters)  # of the content
-    thoughts: Characters = field(default_factory=Characters)  # of the reasoning
+    spelt: defaultdict[object, Characters] = field(  # of each text that comes in pieces
+        default_factory=lambda: defaultdict(Characters)
+    )
 
 
 @final
@@ -413,7 +416,8 @@ class Exchange:
                 f"The server gave up its answer (finish_reason={reply.finish_reason!r}). What "
                 f"came: {_excerpt(self._raw)}"
             )
-        reply.characters.finish()
+        for one in reply.spelt.values():
+            one.finish()
         if reply.finish_reason == "content_filter":
             raise Refused(
                 f"The server's content filter ended the answer. What came: {_excerpt(self._raw)}",
@@ -486,19 +490,22 @@ class Exchange:
         reply = self._reply
         reply.finish_reason = said.finish_reason or reply.finish_reason
         reply.logprobs += said.logprobs
-        content = reply.characters.feed(said.content)
-        reasoning = reply.thoughts.feed(said.reasoning)
+        content = reply.spelt["content"].feed(said.content)
+        reasoning = reply.spelt["reasoning"].feed(said.reasoning)
         reply.content.append(content)
         reply.reasoning.append(reasoning)
-        reply.refusal.append(said.refusal)
+        reply.refusal.append(reply.spelt["refusal"].feed(said.refusal))
         for call in said.calls:
             name, arguments = reply.calls.setdefault(call.number, ([], []))
-            name.append(call.name)
-            arguments.append(call.arguments)
+            name.append(reply.spelt["name", call.number].feed(call.name))
+            arguments.append(reply.spelt["arguments", call.number].feed(call.arguments))
             reply.n_characters += len(call.name) + len(call.arguments)
             if len(reply.calls) > _MOST_CALLS:
                 raise RemoteError(f"The server made more than {_MOST_CALLS:,} calls.")
-        reply.n_characters += _LEAST * (1 + len(said.calls) + len(said.logprobs))
+        reply.n_characters += _LEAST * (1 + len(said.calls))
+        for score in said.logprobs:
+            reply.n_characters += _LEAST + len(score.token)
+            reply.n_characters += sum(_LEAST // 2 + len(one.token) for one in score.top)
         reply.n_characters += len(said.content) + len(said.reasoning) + len(said.refusal)
         if reply.n_characters > _MOST_CHARACTERS:
             raise RemoteError(f"The server sent more than {_MOST_CHARACTERS:,} characters.")

@@ -119,6 +119,24 @@ def test_characters_divided_by_a_stream_are_put_together(remote: Any) -> None:
     assert generator.parse("?", timeout=60).name == "\U0001f600"
 
 
+def test_characters_of_calls_and_refusals_are_put_together(remote: Any) -> None:
+    def pieces(**said: Any) -> Any:
+        made = [message(**{name: one[i] for name, one in said.items()}) for i in range(2)]
+        return remote(Reply(raw=b"\n\ndata: ".join(json.dumps(one).encode() for one in made)))
+
+    def greet(name: str) -> None: ...
+
+    calls = [
+        [{"index": 0, "function": {"name": name, "arguments": arguments}}]
+        for name, arguments in (("greet", '{"name": "\ud83d'), ("", '\ude00"}'))
+    ]
+    stream = Generator(pieces(tool_calls=calls), structgen.ToolCalls([greet])).stream("?")
+    list(stream)
+    assert stream.result.value[0].arguments == {"name": "\U0001f600"}
+    with pytest.raises(structgen.Refused, match="No \U0001f600"):
+        list(Generator(pieces(refusal=["No \ud83d", "\ude00"])).stream("?"))
+
+
 @pytest.mark.parametrize("reason", ["abort", "error"])
 def test_an_answer_that_the_server_gave_up_is_no_answer(reason: str, remote: Any) -> None:
     model = remote(Reply(ANN, finish_reason=reason), dialect="none")
@@ -317,6 +335,19 @@ def test_pieces_without_text_have_an_end(remote: Any, monkeypatch: pytest.Monkey
         list(
             Generator(remote(Reply(raw=json.dumps(message(tool_calls=calls)).encode()))).stream("?")
         )
+
+
+@pytest.mark.parametrize(
+    "about", [{"top_logprobs": [{"token": "", "logprob": 0}] * 40}, {"bytes": [0] * 1_000}]
+)
+def test_scores_have_an_end(
+    about: dict[str, Any], remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream of 120 MB took 700 MB, as its alternatives did not count."""
+    monkeypatch.setattr(exchange, "_MOST_CHARACTERS", 1_000)
+    model = remote(Reply(raw=json.dumps(_scored(**about)).encode()), dialect="none")
+    with pytest.raises(RemoteError, match="more than 1,000 characters"):
+        list(Generator(model).stream("?", logprobs=True))
 
 
 def test_many_pieces_do_not_hold_up_an_event_loop(
