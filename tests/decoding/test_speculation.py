@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -142,8 +142,13 @@ def test_streams_and_what_is_cancelled() -> None:
         generator(SOURCE, speculate=True, cancel=done)
 
 
+class Dated(Letter):
+    day: Literal[12, 13]
+
+
 def test_nothing_is_guessed_where_values_are_taken_back_or_scores_are_told() -> None:
-    generator = Generator(FakeModel(COPIED), Letter)
+    generator = Generator(FakeModel(COPIED), Dated)
+    assert generator.result(SOURCE, speculate=True).usage.guessed_tokens > 0
     for options in ({"logprobs": True}, {"trace": True}, {"best": True}):
         assert generator.result(SOURCE, speculate=True, **options).usage.guessed_tokens == 0
 
