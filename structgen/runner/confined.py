@@ -27,15 +27,22 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every machine
 _KEYS, _JOIN_SESSION = {"x86_64": 250, "aarch64": 219}, 1
 _NO_NEW_RIGHTS, _DIE_WITH_PARENT, _ADOPT, _SECURE_BITS = 38, 1, 36, 28
 
-_FILTER, _REFUSE, _CANNOT, _ALLOW = 22, 0x00050001, 0x0005005F, 0x7FFF0000
+_FILTER, _ALLOW, _REFUSE, _CANNOT, _LACKS = 22, 0x7FFF0000, 0x00050001, 0x0005005F, 0x00050026
 _CALLS = {
-    "x86_64": (0xC000003E, 41, 285, 16, (29, 64, 68, 319, 321, 425, 447)),
-    "aarch64": (0xC00000B7, 198, 47, 29, (194, 190, 186, 279, 280, 425, 447)),
+    "x86_64": (
+        *(0xC000003E, 41, 285, 16, 272, 56),
+        (29, 64, 68, 319, 321, 425, 447, 188, 189, 190, 463),
+    ),
+    "aarch64": (
+        *(0xC00000B7, 198, 47, 29, 97, 220),
+        (194, 190, 186, 279, 280, 425, 447, 5, 6, 7, 463),
+    ),
 }
-"""The machine's number, those of ``socket``, ``fallocate`` and ``ioctl``, and those of what takes
-memory that no limit counts:
+"""The machine's number, those of ``socket``, ``fallocate``, ``ioctl``, ``unshare`` and ``clone``,
+and those of what takes memory, or room on disk, that no limit counts:
 ``shmget``, ``semget``, ``msgget``, ``memfd_create``, ``bpf``, ``io_uring_setup`` (which makes
-sockets, too) and ``memfd_secret``."""
+sockets, too), ``memfd_secret``, and ``setxattr`` and its kin."""
+_CLONE3 = 435  # on every machine; its flags cannot be seen, and libraries do without it
 _RESERVES = (0x40305828, 0x4030582A, 0x40305839)  # room on disk that no file's size tells of
 _FAMILIES = (1, 2, 10, 16)  # of sockets that a namespace keeps to itself: not VSOCK, to a host
 
@@ -62,12 +69,10 @@ def main() -> None:
             has["processes"], has["network"] = True, True
             with contextlib.suppress(OSError):
                 for name, text in (
-                    *(("self/setgroups", "deny"), ("self/uid_map", f"{user} {user} 1")),
-                    ("self/gid_map", f"{group} {group} 1"),
-                    # In one of its own, code could make networks, whose memory no limit counts.
-                    ("sys/user/max_user_namespaces", "0"),
+                    *(("setgroups", "deny"), ("uid_map", f"{user} {user} 1")),
+                    ("gid_map", f"{group} {group} 1"),
                 ):
-                    with open(f"/proc/{name}", "w") as file:
+                    with open(f"/proc/self/{name}", "w") as file:
                         file.write(text)
         libc.prctl(_ADOPT, 1, 0, 0, 0)
         child = os.fork()
@@ -210,22 +215,30 @@ def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_net
 
 def _bound_calls(libc: Any, *, has_network: bool) -> None:
     """Refuse memory and room on disk that no limit counts, and sockets that leave the namespace,
-    where the system can."""
+    where the system can.
+
+    Code has no user namespace of its own: in one it could make networks, whose memory no limit
+    counts.
+    """
     if os.uname().machine not in _CALLS:
         return
-    machine, socket, allocate, control, calls = _CALLS[os.uname().machine]
+    machine, socket, allocate, control, unshare, clone, calls = _CALLS[os.uname().machine]
     refuse = (0x06, 0, 0, _REFUSE)
     steps = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0)]
     steps += [(0x35, 0, 1, 0x40000000), refuse]  # numbers of another kind of programs
     for call in calls:
         steps += [(0x15, 0, 1, call), refuse]
-    for call, place, values, one_of_them, another in (
-        (allocate, 24, (0,), _ALLOW, _CANNOT),
-        (control, 24, _RESERVES, _CANNOT, _ALLOW),
-        (socket, 16, _FAMILIES, _ALLOW, _ALLOW if has_network else _REFUSE),
+    steps += [(0x15, 0, 1, _CLONE3), (0x06, 0, 0, _LACKS)]
+    equals, has_bits = 0x15, 0x45
+    for call, place, test, values, one_of_them, another in (
+        (allocate, 24, equals, (0,), _ALLOW, _CANNOT),
+        (control, 24, equals, _RESERVES, _CANNOT, _ALLOW),
+        (socket, 16, equals, _FAMILIES, _ALLOW, _ALLOW if has_network else _REFUSE),
+        (unshare, 16, has_bits, (_USER,), _REFUSE, _ALLOW),
+        (clone, 16, has_bits, (_USER,), _REFUSE, _ALLOW),
     ):
         steps += [(0x15, 0, len(values) + 3, call), (0x20, 0, 0, place)]
-        steps += [(0x15, len(values) - i, 0, value) for i, value in enumerate(values)]
+        steps += [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
         steps += [(0x06, 0, 0, another), (0x06, 0, 0, one_of_them)]
     steps.append((0x06, 0, 0, _ALLOW))
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
