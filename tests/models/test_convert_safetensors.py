@@ -243,6 +243,18 @@ LLAMA3 = {
             },
             "lacks 1 tensors of a Qwen2 model",
         ),
+        (
+            {
+                "options": {"architecture": "qwen2"},
+                "without": [
+                    f"model.layers.{layer}.self_attn.{part}_proj.bias"
+                    for layer in range(2)
+                    for part in "qkv"
+                ],
+            },
+            "lacks 6 tensors of a Qwen2 model",
+        ),
+        ({"config": {"attention_bias": True}}, "lacks 8 tensors of a Llama model"),
         ({"config": {"quantization_config": {"bits": 4}}}, "quantised weights"),
         ({"config": {"num_local_experts": 8}}, "a mixture of 8 experts"),
         ({"config": {"hidden_size": "64"}}, "hidden_size = '64'"),

@@ -374,6 +374,8 @@ class Checkpoint(ABC):
     """
 
     _names: Names
+    _biased: tuple[str, ...] = ()
+    """Projections that have biases for sure; others may have them, in all layers."""
 
     def __init__(
         self, path: Path, family: Family, tensors: Tensors[Any], context_length: int | None
@@ -547,7 +549,8 @@ class Checkpoint(ABC):
         for part, size in self._sizes.items():
             of_layers = [self._name_of(part, layer) for layer in range(shape.n_layers)]
             allowed |= dict.fromkeys(of_layers, size)
-            if not (part.endswith(".bias") and found.isdisjoint(of_layers)):
+            of, kind = part.split(".")
+            if kind == "weight" or of in self._biased or not found.isdisjoint(of_layers):
                 needed |= dict.fromkeys(of_layers, size)
         missing, unknown = sorted(needed.keys() - found), sorted(found - allowed.keys())
         if missing:

@@ -195,6 +195,10 @@ class HuggingFaceCheckpoint(Checkpoint):
         family = FAMILIES[self._name]
         post = _POST_NORMS if family.has_post_norms else {}
         self._names = replace(_NAMES, parts={**_NAMES.parts, **post})
+        if self._name == "qwen2":
+            self._biased = ("q", "k", "v")
+        elif self._config.get("attention_bias"):
+            self._biased = ("q", "k", "v", "o")
         super().__init__(path, family, SafetensorsFolder(path), context_length)
 
     def _not_needed(self) -> dict[str, tuple[int, ...]]:
