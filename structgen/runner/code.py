@@ -128,6 +128,29 @@ class CodeExecutionConfig:
             raise OptionError(f"python_path={self.python_path!r} is not a program.")
         if self.working_directory is not None and not Path(self.working_directory).is_dir():
             raise OptionError(f"working_directory={str(self.working_directory)!r} is not a folder.")
+        own = [] if self.working_directory is None else [str(self.working_directory)]
+        for folder in (*own, *self.sandbox_policy.extra_fs_write):
+            outer = os.path.realpath(folder)
+            for path in map(os.path.realpath, self._unconfined()):
+                if outer == os.path.commonpath([path, outer]):
+                    raise OptionError(
+                        f"Code may write to {folder!r}, which has the Python in it that runs "
+                        f"the code: {path}. It could change that, and the next call would run it "
+                        "without limits. Name another folder, or a python_path= elsewhere."
+                    )
+
+    @property
+    def interpreter(self) -> str:
+        """The path of the interpreter."""
+        return os.path.abspath(shutil.which(self.python_path or sys.executable) or sys.executable)
+
+    def _unconfined(self) -> list[str]:
+        """Folders of what runs before code is confined."""
+        found = [str(_CONFINED), self.interpreter]
+        while os.path.islink(found[-1]):
+            found.append(os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1])))
+        own = (sys.prefix, sys.base_prefix) if self.python_path is None else ()
+        return [*map(os.path.dirname, found), *own]
 
 
 @final
@@ -331,7 +354,7 @@ class _Run:
                     return "It was ended.", None
                 self._process = process = subprocess.Popen(
                     [
-                        shutil.which(self._config.python_path or sys.executable) or sys.executable,
+                        self._config.interpreter,
                         "-I",
                         str(_CONFINED),
                         json.dumps(self._arguments(policy, told)),

@@ -459,6 +459,26 @@ def test_what_is_wrong_in_the_configuration(fields: dict[str, Any], message: str
             SandboxPolicy(**wrong)  # type: ignore[arg-type]
 
 
+def test_code_cannot_change_the_python_that_runs_it(tmp_path: Path) -> None:
+    """It wrote a file into the environment in its folder, and the next call ran it unconfined."""
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (tmp_path / "work").mkdir()
+    for fields in (
+        {"python_path": str(python), "working_directory": tmp_path},
+        {
+            "python_path": str(python),
+            "sandbox_policy": SandboxPolicy(extra_fs_write=(str(tmp_path),)),
+        },
+        {"working_directory": sys.prefix},
+        {"working_directory": Path(sys.prefix).parent},
+    ):
+        with pytest.raises(OptionError, match="has the Python in it that runs the code"):
+            CodeExecutionConfig(**fields)
+    CodeExecutionConfig(python_path=str(python), working_directory=tmp_path / "work")
+
+
 def test_a_system_that_cannot_confine_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
