@@ -184,11 +184,20 @@ def numbers_wrong(step: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{name} = {str(number)[:20]}, which may be {least:,} to {most:,}"
 
 
+_OF_BYTES = {"DecodeImage", "Resize", "CenterCrop", "Rescale"}
+_OF_NUMBERS = {"Normalize", "Permute3D", "PatchImage"}
+
+
 def is_wired(steps: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether steps get what they take: they take what the one before gives, but for Phi-4's."""
+    """Whether steps get what they take: they take what the one before gives, but for Phi-4's.
+
+    Those before Rescale take bytes, and those after it numbers of four bytes.
+    """
     steps = [step for step in steps if step["type"] != "ConvertRGB"]
     if not any("inputs" in step or step["type"].startswith("Phi4Vision") for step in steps):
-        return True
+        types = [step["type"] for step in steps]
+        at = types.index("Rescale") if "Rescale" in types else len(types)
+        return _OF_NUMBERS.isdisjoint(types[:at]) and _OF_BYTES.isdisjoint(types[at + 1 :])
     if [step["type"] for step in steps] != _PHI_4:
         return False
     wires = [[], [], [":0"], [], [":0", f"{steps[1].get('name')}:1"]]

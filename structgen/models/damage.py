@@ -131,7 +131,7 @@ def _of_steps(file: Path) -> list[Lack]:
         steps = list(_operations(document(file, object_pairs_hook=_once)))
         wrong = [one for step in steps for one in numbers_wrong(step)]
         if not is_wired(steps):
-            wrong.append("steps of Phi-4 in another order or with other inputs than Phi-4's")
+            wrong.append("steps in an order, or with inputs, that the runtime does not check")
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return [Lack(file, f"{file} cannot be understood: {error!r}.", _copy(file))]
     return [Lack(file, f"{file} has {one}.", _copy(file)) for one in wrong]

@@ -358,7 +358,7 @@ def test_steps_that_are_too_deep_are_not_read(folder, name):
 )
 def test_numbers_of_steps_are_bounded(folder, name, value):
     """Those that are zero ended the process that read a picture, and others took all its memory."""
-    step = {"type": "PatchImage", "attrs": {"mean": [0.5] * 3, "rescale_factor": 1 / 255}}
+    step = {"type": "Resize", "attrs": {"mean": [0.5] * 3, "rescale_factor": 1 / 255}}
     steps = {"processor": {"transforms": [{"operation": step}]}}
     (folder / "processor_config.json").write_text(json.dumps(steps))
     assert damage.find(folder) == []
@@ -399,6 +399,23 @@ def test_steps_have_what_they_need_and_are_wired_as_phi_4s_are(tmp_path):
         assert changed != told
         file.write_text(changed)
         assert damage.find(folder) != []
+
+
+def test_steps_of_numbers_come_after_rescale_and_steps_of_bytes_before_it(tmp_path):
+    """A step read four times the memory that a picture had: other memory, or none."""
+    folder = tiny_vision.gemma3(tmp_path / "seeing")
+    file = folder / "processor_config.json"
+    told = file.read_text()
+    assert damage.find(folder) == []
+    for changed in (
+        told.replace('"type": "Rescale"', '"type": "ConvertRGB"'),
+        told.replace('"type": "Resize"', '"type": "Rescale"'),
+        told.replace('"type": "Resize"', '"type": "Normalize"'),
+        told.replace('"type": "Permute3D"', '"type": "CenterCrop"'),
+    ):
+        assert changed != told
+        file.write_text(changed)
+        assert "has steps in an order" in damage.find(folder)[0].says
 
 
 def test_files_of_a_million_values_are_not_read(folder):

@@ -6,7 +6,7 @@ the model.
 
 from __future__ import annotations
 
-import io
+import mmap
 import re
 import struct
 from pathlib import Path
@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ConversionError
+from structgen.storage.user_folder import inside
 
 from .decoder import FloatArray
-from .hugging_face import read_file, read_json
+from .hugging_face import read_json
 
 _START = struct.pack("<IH12s", 6, 12, b"WhisperSpec\0")  # version, kind of model
 _KINDS = ("<f4", "<i1", "<i2", "<i4", "<f2")
@@ -64,7 +65,9 @@ class CTranslate2Folder:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
-        self._tensors = found = _read(read_file(folder / "model.bin"))
+        with inside(folder, "model.bin").open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._tensors = found = _read(memoryview(data))
         added = read_json(folder / "tokenizer.json")["added_tokens"]
         (end,) = (one["id"] for one in added if one["content"] == "<|endoftext|>")
         self.config: dict[str, Any] = {
@@ -99,12 +102,12 @@ class CTranslate2Folder:
         return np.split(found, n_parts)[part].astype(np.float32)
 
 
-def _read(data: bytes) -> dict[str, npt.NDArray[Any]]:
-    rest = io.BytesIO(data)
-    rest.seek(len(_START) + 4)  # a revision
+def _read(data: memoryview) -> dict[str, npt.NDArray[Any]]:
+    at = len(_START) + 4  # a revision
 
-    def take(n_bytes: int) -> bytes:
-        taken = rest.read(n_bytes)
+    def take(n_bytes: int) -> memoryview:
+        nonlocal at
+        taken, at = data[at : at + n_bytes], at + n_bytes
         if len(taken) < n_bytes:
             raise ValueError("it ends too early")
         return taken
@@ -113,15 +116,20 @@ def _read(data: bytes) -> dict[str, npt.NDArray[Any]]:
         return int.from_bytes(take(n_bytes), "little")
 
     def text() -> str:
-        return take(number(2)).rstrip(b"\0").decode()
+        return bytes(take(number(2))).rstrip(b"\0").decode()
 
-    tensors = {}
+    def new(name: str) -> str:
+        if name in tensors:
+            raise ValueError(f"it has {name!r} twice")
+        return name
+
+    tensors: dict[str, npt.NDArray[Any]] = {}
     for _ in range(number(4)):
-        name = text()
+        name = new(text())
         shape = [number(4) for _ in range(number(1))]
         kind = _KINDS[number(1)]
         tensors[name] = np.frombuffer(take(number(4)), kind).reshape(shape)
     for _ in range(number(4)):  # other names of the same
-        name = text()
+        name = new(text())
         tensors[name] = tensors[text()]
     return tensors
