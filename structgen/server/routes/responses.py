@@ -479,6 +479,20 @@ def _followed(request: Request, events: AsyncGenerator[bytes, None]) -> Response
     return EventStream(events, most=settings_of(request).request_seconds, told=told)
 
 
+async def _unread(request: Request, job: Job, number: int) -> AsyncGenerator[bytes, None]:
+    """The events after one. All of them are held until the client has read them, also those of an
+    answer that is forgotten meanwhile.
+
+    Raises:
+        ApiError: too much of whoever asks is under way.
+    """
+    held = 0
+    async for one in job.after(number):
+        request.state.taken(job.size - held)
+        held = job.size
+        yield one
+
+
 async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     """Make an answer in the background."""
     stored = job.stored
@@ -592,7 +606,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
         return await written(request, found.response)
     job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
-        return _followed(request, job.after(after))
+        return _followed(request, _unread(request, job, after))
     events = await _all(request, Events(found.response).again())
 
     async def told_again() -> AsyncGenerator[bytes, None]:
