@@ -38,7 +38,7 @@ _LOOKS = {
 }
 """What values in JSON look like."""
 
-_PYTHON = re.compile(r'("(?:[^"\\]|\\.)*")|([\[({])|([\])}])|,|[^"\[\](){},]+')
+_PYTHON = re.compile(r'("(?:[^"\\]|\\.)*")|([\[({])|([\])}])|[,:]|[^"\[\](){},:]+')
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 

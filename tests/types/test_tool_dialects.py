@@ -464,6 +464,7 @@ def test_strings_and_other_values_are_told_apart(dialect: str) -> None:
         {"a": "one", "b": None, "c": "x", "d": ["a"], "e": [1, {"k": "v"}]},
         {"a": "1.x", "b": True, "c": 2, "d": "a, [b]", "e": "text"},
         {"a": "x", "b": "nulls", "c": None, "d": "", "e": None},
+        {"a": 1, "e": {"k": True, "l": [{"m": None}], "n": {"o": False, "p": ": True"}}},
     ]
     for arguments in allowed_:
         text = write([Made("both", arguments)])
