@@ -253,7 +253,8 @@ class Generator(Calls[T_co]):
             hint = (
                 f"structgen.load({model!r})" if isinstance(model, str) else "structgen.load(name)"
             )
-            raise ModelError(f"The model is {chat.kind(model)}, not a loaded model. Pass {hint}.")
+            found = f"the class {model.__name__}" if isinstance(model, type) else chat.kind(model)
+            raise ModelError(f"The model is {found}, not a loaded model. Pass {hint}.")
         processor = options.pop("processor", None)
         think, draft = options.pop("think", None), options.pop("draft", None)
         with_schema_hint = options.pop("with_schema_hint", None)

@@ -398,6 +398,8 @@ def part(value: Any, where: str) -> str | Media:
         return value
     name = type(value).__name__
     found = f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+    if isinstance(value, str):
+        raise PromptError(f'{where} is a str. Write it as {{"type": "text", "text": "Hello"}}.')
     if isinstance(value, Mapping):
         kind = value.get("type")
         given = value.get(kind) if isinstance(kind, str) else None

@@ -203,10 +203,11 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         """
         n, errors = self.first + self.n_rows, (self._outcome(row)[0] for row in parts.rows())
         if n and self.n_errors == self.n_rows and all(errors):
-            why = f"those in {parts.folder} say why"
+            why = f"{parts.folder} says why"
             if self._on_error == "skip":
                 why = "and on_error='skip' left them out. With on_error='row' each says why"
-            raise StructgenError(f"All {n:,} rows have failed, {why}.")
+            who = "The only row has" if n == 1 else f"All {n:,} rows have"
+            raise StructgenError(f"{who} failed, {why}.")
 
 
 def results(

@@ -191,8 +191,10 @@ def pull(
     place = catalogue.cache_name(name)
     if target != "cpu" and entry is not None and entry.gguf is not None:
         place = f"{place}@{target}"
-    if dtype is not None and entry is not None and entry.gguf is not None:
-        place = f"{place}@{dtype}"
+    if dtype is not None:
+        _check_dtype(dtype)
+        if entry is not None and entry.gguf is not None:
+            place = f"{place}@{dtype}"
     folder = cache.find(place)
     if folder is not None:
         return folder
@@ -259,6 +261,13 @@ def convert(
     )
 
 
+def _check_dtype(dtype: str) -> None:
+    """Before anything is fetched. Imported late, as in `convert`."""
+    from structgen.models.conversion.convert import check_dtype
+
+    check_dtype(dtype)
+
+
 def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cpu") -> Path:
     """The folder of a model whose weights are stored otherwise, converted first if need be.
 
@@ -274,6 +283,7 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
         OptionError: ``source`` is neither: a folder that was converted holds no weights to convert.
         ModelNotFound, DownloadError, ConversionError: as `path`.
     """
+    _check_dtype(dtype)
     place = Path(source).expanduser()
     entry = None if place.exists() else catalogue.ENTRIES.get(os.fspath(source))
     if entry is not None and entry.gguf is not None:

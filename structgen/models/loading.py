@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from structgen.errors import ModelError, printable
+from structgen.errors import ModelError, did_you_mean, printable
 from structgen.options import Whole
 
 from . import cache
@@ -105,8 +105,10 @@ def checked(providers: Sequence[str]) -> list[str]:
     names = [str(name).lower().removesuffix("executionprovider") for name in providers]
     for name, given in zip(names, providers, strict=True):
         if name not in here:
+            hint = did_you_mean(name, _NAMES.values()) if name not in _NAMES.values() else ""
             raise ModelError(
-                f"The execution provider {given!r} is not installed. Installed: {', '.join(here)}. "
+                f"The execution provider {given!r} is not installed.{hint} "
+                f"Installed: {', '.join(here)}. "
                 "CUDA comes with the package onnxruntime-genai-cuda, DirectML with "
                 "onnxruntime-genai-directml, each instead of onnxruntime-genai (for embedders: "
                 "onnxruntime-gpu and onnxruntime-directml, instead of onnxruntime)."

@@ -267,6 +267,8 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
             kind="invalid" if cause.is_supported else "unsupported",
         )
     told = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "union_tag_invalid":
+        told = "{discriminator} is {tag!r}, and none of {expected_tags}".format(**context)
     if not steps:
         return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)
     if first["type"] == "missing":

@@ -197,7 +197,7 @@ def _results(given: Any) -> list[tuple[str, str, str]]:
             for name in ("title", "url", "content", "description")
             if isinstance(one, Mapping) and isinstance(text := one.get(name, ""), str)
         ]
-        if len(fields) < 4:
+        if len(fields) < 4 or not {"content", "description"} & one.keys():
             raise ToolFailure(
                 "The search failed.",
                 detail=f"search_callback returned {str(one)[:200]!r}, and no dict with texts for "

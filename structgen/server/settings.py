@@ -13,8 +13,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from structgen.errors import OptionError, failure
 from structgen.runner import MAX_VALUES
@@ -141,6 +142,19 @@ class Settings(BaseModel):
             return tuple(one.strip() for one in given.split(",") if one.strip())
         return given
 
+    @field_validator("cors_origins", "allowed_hosts", "image_hosts")
+    @classmethod
+    def _without_path(cls, given: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        """An address in the place of a host or an origin would match nothing."""
+        for one in given:
+            parts = urlsplit(one if "//" in one else f"//{one}")
+            meant = parts.netloc
+            if info.field_name == "cors_origins":
+                meant = one if one in ("*", "null") else f"{parts.scheme or 'https'}://{meant}"
+            if one != meant:
+                raise ValueError(f"write {meant} in place of {one}")
+        return given
+
     @field_validator("models", "embedders", "deciders", mode="before")
     @classmethod
     def _by_id(cls, given: Any) -> Any:
@@ -195,7 +209,8 @@ class Settings(BaseModel):
                 found[name] = (_value(text), variable)
         for name, value in (flags or {}).items():
             if value is not None:
-                found[name] = (value, f"--{name.replace('_', '-')}")
+                flag = name.removesuffix("s") if isinstance(value, (list, tuple)) else name
+                found[name] = (value, f"--{flag.replace('_', '-')}")
         try:
             return cls(**{name: value for name, (value, _) in found.items()})
         except ValidationError as error:

@@ -451,7 +451,11 @@ def test_vectors(server: Server[Any], runner: Runner) -> None:
         ("generate", {"prompt": "x", "regex": "[a-z]{50}", "max_tokens": 2}, "A budget of 2 "),
         ("extract", {"text": "x", "json_schema": {"type": "strin"}}, "json_schema.type: "),
         ("classify", {"text": "x", "labels": ["a", "a"]}, "labels: "),
-        ("decide", {"text": "x", "questions": {"q": {"type": "wat"}}}, "questions.q: "),
+        (
+            "decide",
+            {"text": "x", "questions": {"q": {"type": "wat"}}},
+            "questions.q: 'type' is 'wat', and none of 'predicate', ",
+        ),
         # Up to the first few that are wrong, however many there are.
         ("classify", {"text": "x", "labels": [0] * 99_000}, "labels[0]: "),
         ("classify", {"text": "x", "labels": dict.fromkeys(map(str, range(9999)), 0)}, "labels: "),

@@ -399,7 +399,7 @@ def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
     for how in ("row", "row", "skip"):
         ask = [*bad, str(tmp_path / how), "--on-error", how]
         failed = CliRunner().invoke(cli, ask, standalone_mode=False)
-        why = "on_error='skip' left them out" if how == "skip" else f"{tmp_path / how} say why"
+        why = "on_error='skip' left them out" if how == "skip" else f"{tmp_path / how} says why"
         assert "All 2 rows have failed, " in str(failed.exception)
         assert why in str(failed.exception)
         assert failed.output.endswith(("2 errors\n", "done already.\n"))

@@ -17,7 +17,7 @@ import pytest
 
 import structgen
 from structgen import models
-from structgen.errors import DownloadError, ModelError, OptionError
+from structgen.errors import ConversionError, DownloadError, ModelError, OptionError
 from structgen.models import cache, catalogue, fetch, loading
 from structgen.models import hub as hub_module
 
@@ -209,6 +209,13 @@ def test_each_target_has_a_folder_of_its_own(pip, box, cache_folder, conversions
     assert {one.name for one in models.installed()} == {NAME, f"{NAME}@cuda"}
     assert models.remove(f"{NAME}@cuda") > 0
     assert plain.is_dir()
+
+
+def test_a_dtype_is_checked_before_anything_is_fetched(monkeypatch, cache_folder):
+    monkeypatch.setattr(fetch, "fetch", lambda *_: pytest.fail("it is fetched"))
+    for ask in (models.requantized, lambda name, dtype: models.path(name, dtype=dtype)):
+        with pytest.raises(ConversionError, match="dtype='int3' is none of int8, int4, fp16"):
+            ask(NAME, "int3")
 
 
 def test_load_asks_for_the_target_of_its_device(monkeypatch):

@@ -251,6 +251,7 @@ def test_the_oldest_pictures_go_with_their_messages(qwen):
         (["x", Audio(b"RIFF\0\0\0\0WAVE")], "takes no sounds"),
         (["x", Image(png()[:60])], "cannot read the pictures"),
         ([Image(RED), 3], "part 1 .* an int"),
+        ([{"role": "user", "content": ["x", Image(RED)]}], "part 0 .* a str. Write it as {.type"),
     ],
 )
 def test_what_cannot_be_read_is_refused(qwen, prompt, message):

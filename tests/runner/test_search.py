@@ -124,7 +124,16 @@ def test_what_comes_from_outside_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     "pages",
-    ["text", {"a": 1}, None, 3, [3], [{"title": 3}], [{**MILL, "content": None}]],
+    [
+        "text",
+        {"a": 1},
+        None,
+        3,
+        [3],
+        [{"title": 3}],
+        [{"snippet": "x"}],
+        [{**MILL, "content": None}],
+    ],
 )
 def test_results_that_are_none(pages: Any) -> None:
     with pytest.raises(ToolFailure) as caught:

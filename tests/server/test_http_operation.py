@@ -78,6 +78,10 @@ def test_environment() -> None:
         ({}, {}, "prot", "is not TOML"),
         ({"models": ("a=b", "a=c")}, {}, "", "two models"),
         ({"request_seconds": 0}, {}, "", "--request-seconds"),
+        ({"image_hosts": ("https://a.b/c",)}, {}, "", "--image-host: write a.b in place of https"),
+        ({"cors_origins": ("https://a.b/",)}, {}, "", "--cors-origin: write https://a.b in place"),
+        ({"cors_origins": ("a.b:3",)}, {}, "", "write https://a.b:3 in place of a.b:3"),
+        ({}, {}, 'allowed_hosts = ["http://a.b"]', "allowed_hosts: write a.b in place of http"),
     ],
 )
 def test_what_is_wrong_says_where(
@@ -87,6 +91,13 @@ def test_what_is_wrong_says_where(
     file.write_text(text)
     with pytest.raises(OptionError, match=re.escape(message)):
         Settings.of(flags, environment, file)
+
+
+def test_hosts_and_origins_as_they_are_sent() -> None:
+    origins = ("*", "null", "http://localhost:3000", "http://[::1]:3", "chrome-extension://abc")
+    hosts = ("a.b", "10.0.0.7", "a.b:8080", "[::1]:8080", "::1")
+    made = Settings.of({"cors_origins": origins, "image_hosts": hosts, "allowed_hosts": hosts}, {})
+    assert (made.cors_origins, made.image_hosts, made.allowed_hosts) == (origins, hosts, hosts)
 
 
 def test_check_loads_nothing(tmp_path: Path) -> None:

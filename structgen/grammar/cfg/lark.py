@@ -261,6 +261,7 @@ _FIXES = {
     "can only use newlines": r"Write \n for a line break, or put x behind the pattern: /…/x.",
     "Aliasing not allowed": "Leave -> and the name out.",
     "Nothing was imported": "Write %import common.NAME.",
+    "marked to ignore": "Define them above, or import them: %import common.WS.",
     "nonexisting": "Write it without %override, or import it.",
     "wasn't defined before": "Define it above, or import it.",
     "with different parameters": "Name the same parameters in the same order.",
@@ -693,7 +694,7 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
         if source.text.startswith(str(token), begin):
             place = begin
             break
-    said = re.sub(r"\s+", " ", said).rstrip(".")
+    said = re.sub(r"\s+", " ", said).rstrip(".!")
     fix = next((fix for what, fix in _FIXES.items() if what in said), "")
     return source.error(f"The grammar is malformed: {said}. {fix}".rstrip(), place)
 

@@ -346,7 +346,11 @@ class _Scope:
                 options[key.text] = self._next
                 self._must("string", "regex", "terminal")
             else:
-                self._wrong(f"There is no option {key.text!r} of rules", key.at)
+                self._wrong(
+                    f"There is no option {key.text!r} of rules. There are: capture, lazy, "
+                    "max_tokens, stop, stop_capture, suffix, temperature",
+                    key.at,
+                )
             if not self._take(","):
                 self._must("]")
                 break

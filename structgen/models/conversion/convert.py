@@ -270,8 +270,7 @@ def convert(
             f"{final} exists already. Remove it, or choose another folder for the converted model."
         )
     layout = _layout(target)
-    if dtype is not None and dtype not in _DTYPES:
-        raise ConversionError(f"dtype={dtype!r} is none of {', '.join(filter(None, _DTYPES))}.")
+    check_dtype(dtype)
     if source.is_dir() and is_whisper(source):
         if hidden_states or context_length is not None or layout != "cpu" or dtype is not None:
             raise ConversionError(
@@ -401,6 +400,12 @@ _DTYPES: dict[str | None, tuple[Callable[[FloatArray], Matrix], ...]] = {
     "fp16": (half, half),
 }
 """How weights are rounded, by what is asked for: all, and those of the feed-forward layers."""
+
+
+def check_dtype(dtype: str | None) -> None:
+    """Raise `ConversionError` for what `convert` does not know."""
+    if dtype not in _DTYPES:
+        raise ConversionError(f"dtype={dtype!r} is none of {', '.join(filter(None, _DTYPES))}.")
 
 
 def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:
