@@ -31,17 +31,20 @@ _FILTER, _ALLOW, _REFUSE, _CANNOT, _LACKS = 22, 0x7FFF0000, 0x00050001, 0x000500
 _CALLS = {
     "x86_64": (
         *(0xC000003E, 41, 285, 16, 272, 56),
-        (29, 64, 68, 319, 321, 425, 447, 188, 189, 190, 463),
+        (29, 64, 68, 319, 321, 425, 447),
+        (188, 189, 190, 463),
     ),
     "aarch64": (
         *(0xC00000B7, 198, 47, 29, 97, 220),
-        (194, 190, 186, 279, 280, 425, 447, 5, 6, 7, 463),
+        (194, 190, 186, 279, 280, 425, 447),
+        (5, 6, 7, 463),
     ),
 }
 """The machine's number, those of ``socket``, ``fallocate``, ``ioctl``, ``unshare`` and ``clone``,
 and those of what takes memory, or room on disk, that no limit counts:
 ``shmget``, ``semget``, ``msgget``, ``memfd_create``, ``bpf``, ``io_uring_setup`` (which makes
-sockets, too), ``memfd_secret``, and ``setxattr`` and its kin."""
+sockets, too) and ``memfd_secret``; and ``setxattr`` and its kin, which programs that copy files do
+without where a file system has no attributes."""
 _CLONE3 = 435  # on every machine; its flags cannot be seen, and libraries do without it
 _RESERVES = (0x40305828, 0x4030582A, 0x40305839)  # room on disk that no file's size tells of
 _FAMILIES = (1, 2, 10, 16)  # of sockets that a namespace keeps to itself: not VSOCK, to a host
@@ -222,13 +225,15 @@ def _bound_calls(libc: Any, *, has_network: bool) -> None:
     """
     if os.uname().machine not in _CALLS:
         return
-    machine, socket, allocate, control, unshare, clone, calls = _CALLS[os.uname().machine]
+    machine, socket, allocate, control, unshare, clone, calls, attributes = _CALLS[
+        os.uname().machine
+    ]
     refuse = (0x06, 0, 0, _REFUSE)
     steps = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0)]
     steps += [(0x35, 0, 1, 0x40000000), refuse]  # numbers of another kind of programs
-    for call in calls:
-        steps += [(0x15, 0, 1, call), refuse]
-    steps += [(0x15, 0, 1, _CLONE3), (0x06, 0, 0, _LACKS)]
+    for some, answer in ((calls, _REFUSE), (attributes, _CANNOT), ((_CLONE3,), _LACKS)):
+        for call in some:
+            steps += [(0x15, 0, 1, call), (0x06, 0, 0, answer)]
     equals, has_bits = 0x15, 0x45
     for call, place, test, values, one_of_them, another in (
         (allocate, 24, equals, (0,), _ALLOW, _CANNOT),
