@@ -244,7 +244,8 @@ class ValueConfidence:
 
     def __str__(self) -> str:
         others = f"{self.runner_up.text} {self.runner_up.probability:.3f}"
-        return f"{self.path}: {self.chosen.text} {self.probability:.3f}, runner-up {others}"
+        word = "runner-up" if self.margin >= 0 else "likelier"
+        return f"{self.path}: {self.chosen.text} {self.probability:.3f}, {word} {others}"
 
     def _repr_html_(self) -> str:
         """The alternatives, in a notebook."""

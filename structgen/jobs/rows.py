@@ -235,6 +235,8 @@ def _files(name: str) -> list[Path]:
     else:
         found = sorted(Path(one) for one in glob.glob(str(path)) if Path(one).is_file())
     if not found:
+        if path.is_dir():
+            raise OptionError(f"{name} is a folder. Name its files, such as '{path / '*.jsonl'}'.")
         raise OptionError(f"{name}: there is no such file.")
     for one in found:
         if one.suffix.lower() not in _KINDS:

@@ -174,7 +174,7 @@ class ToolSyntax:
 
     @classmethod
     def named(cls, name: str) -> ToolSyntax:
-        """The syntax of a family of models, such as ``"kimi-k2"``: docs/agents.md has them.
+        """The syntax of a family of models, such as ``"kimi-k2"``: docs/sections.md has them.
 
         Raises:
             OutputTypeError: there is no syntax of that name.

@@ -250,6 +250,7 @@ def test_a_confidence_has_a_runner_up_and_a_margin():
     other = Generator(model, Literal["good", "bad"], processor=not_bad).result("x").confidence["$"]
     assert other.chosen.value == "good"
     assert other.runner_up.value == "bad"
+    assert str(other).startswith("$: good 0.000, likelier bad 1.000")
     assert other.margin < -0.99
     assert other.probabilities == pytest.approx(value.probabilities)
 

@@ -408,6 +408,8 @@ def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
     assert str(told.exception).startswith("--prompt, --column and --messages exclude each other")
     wrong = CliRunner().invoke(cli, ["batch", "ticketz", "-o", str(tmp_path / "w")])
     assert "ticketz: there is no such file" in str(wrong.exception) + wrong.output
+    folder = CliRunner().invoke(cli, ["batch", str(tmp_path), "-o", str(tmp_path / "w")])
+    assert f"{tmp_path} is a folder. Name its files" in str(folder.exception) + folder.output
     other = CliRunner().invoke(cli, [*asked, "--seed", "2"], standalone_mode=False)
     assert "another job: options" in str(other.exception)
 

@@ -306,7 +306,7 @@ MODELS = {
 
 
 def row(dialect: str) -> str:
-    """The row of a dialect in the table of docs/agents.md, found out by trying."""
+    """The row of a dialect in the table of docs/sections.md, found out by trying."""
     write, call = WRITERS[dialect], Made("look2", {"a": 1, "ab": 2})
     one, auto = write([call]), compiled(dialect, 1)
     required = compiled(dialect, 1, choice="required")
@@ -337,7 +337,7 @@ def row(dialect: str) -> str:
 
 def test_the_table_in_the_docs_is_so() -> None:
     assert list(MODELS) == list(WRITERS) == list(DIALECTS)
-    docs = Path(__file__).parents[2].joinpath("docs", "agents.md").read_text(encoding="utf-8")
+    docs = Path(__file__).parents[2].joinpath("docs", "sections.md").read_text(encoding="utf-8")
     assert "\n".join(map(row, MODELS)) in docs, "\n".join(map(row, MODELS))
 
 
