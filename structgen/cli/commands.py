@@ -161,6 +161,10 @@ def decide(
     given_model = load(model) if is_text else structgen.load_embedder(model)
     decider = Decider(given_model, warn=False, **options)
     answers = decider.decide(given, asked, abstain_below=abstain_below)
+    learned = {one.question for one in decider.calibrations}
+    if learned and learned.isdisjoint(one.instructions for one in asked.values()):
+        about = f"{', '.join(map(repr, sorted(learned)[:3]))}{', …' if len(learned) > 3 else ''}"
+        click.echo(f"Nothing that was learned is used: it is about {about}.", err=True)
     for name, answer in answers.items():
         if not answer.informative:
             click.echo(f"{name}: no signal ({answer.no_signal}).", err=True)

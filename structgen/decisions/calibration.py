@@ -289,8 +289,9 @@ def read(path: str | os.PathLike[str], form: str, kind: type[T], what: str, made
         if data.count(b",") + data.count(b"[") > _MOST_VALUES or data.count(b":") > _MOST_NAMES:
             raise ValueError(f"it has more than {_MOST_VALUES:,} values, or {_MOST_NAMES:,} names")
         given = json.loads(data)
-        if given["format"] != form:
-            raise ValueError(f"its format is {given['format']!r}")
+        found = given.get("format") if isinstance(given, dict) else None
+        if found != form:
+            raise ValueError(f"its format is {found!r}")
         return TypeAdapter(kind).validate_python(given)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise OptionError(

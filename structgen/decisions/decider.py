@@ -230,7 +230,7 @@ def _by_fingerprint(
         if one.model != model:
             raise OptionError(
                 f"The calibration of {one.question!r} was made for the model {one.model}, and "
-                f"this is {model}. Make one for it with Decider.calibrate."
+                f"this is {model}. Name that model, or make one for this with Decider.calibrate."
             )
         if one.weights and (
             embedder is None

@@ -289,6 +289,15 @@ def test_the_command_line_takes_saved_deciders(embedder, folder, tmp_path):
     assert made.exit_code == 0, made.output
     expected = Decider.load(folder, embedder).decide("A cat sleeps.", {"cat": CAT})["cat"]
     assert json.loads(made.stdout)["cat"]["probability"] == pytest.approx(expected.probability)
+    assert made.stderr == ""
+    criteria = {"true": "animals", "false": "things"}
+    other = {"type": "predicate", "instructions": "Is it an animal?", "criteria": criteria}
+    asked.write_text(json.dumps({"cat": other}), encoding="utf-8")
+    made = CliRunner().invoke(cli, command)
+    assert (
+        "Nothing that was learned is used: it is about 'Does it rain?', 'Is there an animal?'."
+        in made.stderr
+    )
     made = CliRunner().invoke(cli, [*command, "--debias", "none"])
     assert "--decider says all of it" in f"{made.output}{made.exception}"
     check = ["serve", "--check", "--embedder", f"cats={embedder.name}", "--decider"]
