@@ -479,8 +479,9 @@ class Runner(
                 return found[0]
             if not isinstance(text, str):
                 raise RequestError(f"{entry.id} reads texts, and no chats.", param="text")
-            text = in_bounds(host.embedder, text, "text", cuts=True)
-            return (await host.aside(partial(host.embedder.tokenize, [text])))[0]
+            text = in_bounds(host.embedder, text, "text", cuts=None)
+            whole = host.embedder.tokenize_whole
+            return await host.aside(partial(whole, text, add_special_tokens=add_special_tokens))
 
     tokenize_text, atokenize_text = _both(_tokenize_text)
 

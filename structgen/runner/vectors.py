@@ -95,8 +95,9 @@ async def _embedded(
     return result.vectors, 0 if result.n_tokens is None else int(result.n_tokens.sum())
 
 
-def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool) -> str:
-    """A text that is no longer than an embedder could read; ``cuts``: the beginning of it.
+def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool | None) -> str:
+    """A text that is no longer than an embedder could read; ``cuts``: the beginning of it; None:
+    it cannot be cut.
 
     Raises:
         RequestError: it is.
@@ -107,9 +108,10 @@ def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool) -> str:
     if cuts:
         return text[:most]
     takes = f"{most:,} characters" if length is None else f"{length:,} tokens"
+    advice = "" if cuts is None else ", or let it be cut: truncate_sequence=True"
     raise RequestError(
-        f"{where} has {len(text):,} characters, and {embedder.name} takes {takes}. Split it, or "
-        "let it be cut: truncate_sequence=True.",
+        f"{where} has {len(text):,} characters, and {embedder.name} takes {takes}. Split it"
+        f"{advice}.",
         param=where.partition("[")[0],
     )
 

@@ -186,7 +186,8 @@ def test_an_embedder_is_given_no_more_than_it_can_read(monkeypatch: pytest.Monke
         cut: dict[str, Any] = {"truncate_sequence": True}
         assert runner.embed(input=text, **cut).data == runner.embed(input=text[:9999], **cut).data
         assert runner.rerank(query=text, documents=[text, "a word"], **cut).results
-        assert runner.tokenize_text(text)
+        with pytest.raises(RequestError, match=r"text has .* characters.* Split it\.$"):
+            runner.tokenize_text(text)
         for ask in (
             lambda: runner.embed(input=["a", text]),
             lambda: runner.rerank(query="a", documents=["a", text]),

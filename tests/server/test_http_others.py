@@ -92,6 +92,11 @@ def test_tokens(http: httpx.Client) -> None:
     for body, param in (({"prompt": "a", "text": "b"}, None), ({"prompt": 1}, "prompt")):
         answer = http.post("/v1/tokenize", json=body)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    counts = [
+        http.post("/v1/tokenize", json={"model": "vectors", **body}).json()["count"]
+        for body in ({"prompt": "a " * 300}, {"prompt": "a " * 300, "add_special_tokens": False})
+    ]
+    assert counts == [302, 300]  # more than the model takes: nothing is cut, or left out in silence
     for tokens in ([10**9], [-1], ["a"]):
         answer = http.post("/v1/detokenize", json={"tokens": tokens})
         assert answer.status_code == 400

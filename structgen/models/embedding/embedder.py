@@ -347,6 +347,14 @@ class Embedder:
         """
         return [list(one.ids) for one in self._known_tokenizer().encode(list(checked_texts(texts)))]
 
+    def tokenize_whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Return all token ids of a text, however many `max_length` allows.
+
+        Raises:
+            ModelError: as for `tokenize`.
+        """
+        return self._known_tokenizer().whole(text, add_special_tokens=add_special_tokens)
+
     def detokenize(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of tokens, if the tokenizer can restore it.
 

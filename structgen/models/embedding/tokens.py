@@ -85,6 +85,14 @@ class TextTokenizer:
         both = zip(found, n_cut, strict=True)
         return [Tokens(encoding.ids, encoding.type_ids, n) for encoding, n in both]
 
+    def whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """All tokens of a text. Raises what `encode` does."""
+        try:
+            with panics_told(self._file):
+                return list(self._whole.encode(text, add_special_tokens=add_special_tokens).ids)
+        except (TypeError, UnicodeEncodeError):
+            raise OptionError(_unwritable([text])) from None
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """The text of tokens.
 
