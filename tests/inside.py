@@ -175,3 +175,15 @@ def walker(holder: Any) -> Any:
 def walks(holder: Any) -> Any:
     """``_walks`` of ``holder``."""
     return holder._walks
+
+
+def streamed(pieces: list[bytes]) -> list[bytes]:
+    """What the client of a remote model gets of a stream that comes in ``pieces``, one by one."""
+    from types import SimpleNamespace as Some
+
+    from structgen.remote.generator import _Bound
+
+    exchange = Some(is_in_pieces=True, is_interrupted=False, has_scores=False)
+    kind = {"content-type": "text/event-stream"}
+    bound = _Bound(exchange, Some(headers=kind, is_success=True))  # type: ignore[arg-type]
+    return [bound.take(piece) for piece in pieces]

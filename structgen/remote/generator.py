@@ -294,7 +294,10 @@ class _Bound:
         if self._exchange.is_interrupted:
             raise TimeoutError
         blank = max(self._held.rfind(one, begin) for one in (b"\n\n", b"\n\r\n", b"\r\r"))
-        return self.rest(blank + 3) if self._is_stream and blank >= 0 else b""
+        if not self._is_stream or blank < 0:
+            return b""
+        # Old clients know no event that ends so, and copy all that they hold for each line.
+        return self.rest(blank + 3).replace(b"\n\r\n", b"\n\n")
 
     def rest(self, end: int | None = None) -> bytes:
         """What is held, or its beginning.

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+import inside
 import openai
 import pytest
 from pydantic import BaseModel
@@ -420,3 +421,13 @@ def test_a_time_limit_holds_while_something_comes(remote: Any, drips_head: bool)
     while "structgen ask" in {thread.name for thread in {*threading.enumerate()} - others}:
         assert time.perf_counter() < until, "and nobody goes on listening"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\r\r", "\r\n\r\n", "\n\r\n"])
+def test_every_client_sees_where_an_event_ends(end: str) -> None:
+    # Clients of 2024 look for three of these, and copied all before the end for each line more.
+    events = [f"data: {{}}{end}".encode() for _ in range(3)]
+    got = inside.streamed([*events, b"data: ["])
+    ends = (b"\n\n", b"\r\r", b"\r\n\r\n")
+    assert b"data: {}" in b"".join(got)
+    assert all(any(one in piece for one in ends) for piece in got[:3])
