@@ -132,7 +132,7 @@ class CodeExecutionConfig:
         for folder in (*own, *self.sandbox_policy.extra_fs_write):
             outer = os.path.realpath(folder)
             for path in map(os.path.realpath, self._unconfined()):
-                if outer == os.path.commonpath([path, outer]):
+                if Path(path).is_relative_to(outer):
                     raise OptionError(
                         f"Code may write to {folder!r}, which has the Python in it that runs "
                         f"the code: {path}. It could change that, and the next call would run it "

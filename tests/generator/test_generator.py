@@ -126,7 +126,7 @@ def test_chat_messages_go_through_the_template():
         ([{"role": "user", "content": []}], "no message has any content"),
         ([{"role": "user", "content": [TEXT, {"type": "image_url"}]}], "part 1 of .*'image_url'"),
         ([{"role": "user", "content": [{"type": "text"}]}], "part 0 of .*is not text"),
-        ([{"role": "user", "content": ["hi"]}], "part 0 of its content is not text .got a str"),
+        ([{"role": "user", "content": ["hi"]}], "part 0 of its content is a str"),
         ([{"role": "user", "content": [{"type": "text", "text": "\0"}]}], "NUL character"),
         ("a\0b", "NUL character at position 1"),
         ([{"role": "user", "content": "x", "name": "a\0"}], "'name' has a NUL character"),
