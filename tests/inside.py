@@ -183,7 +183,7 @@ def streamed(pieces: list[bytes]) -> list[bytes]:
 
     from structgen.remote.generator import _Bound
 
-    exchange = Some(is_in_pieces=True, is_interrupted=False, has_scores=False)
+    exchange: Any = Some(is_in_pieces=True, is_interrupted=False, has_scores=False)
     kind = {"content-type": "text/event-stream"}
-    bound = _Bound(exchange, Some(headers=kind, is_success=True))  # type: ignore[arg-type]
+    bound = _Bound(exchange, Some(headers=kind, is_success=True))
     return [bound.take(piece) for piece in pieces]

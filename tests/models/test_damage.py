@@ -382,40 +382,41 @@ def test_phi_4s_own_steps_for_sounds_are_accepted(folder):
     assert "logmel_8k/hop_length = 0" in damage.find(folder)[0].says
 
 
-def test_steps_have_what_they_need_and_are_wired_as_phi_4s_are(tmp_path):
-    """The process ended otherwise."""
-    folder = tiny_vision.phi4mm(tmp_path / "seeing")
+def found_in_steps(folder, *changes):
+    """What is found in a folder after each change to its steps, in which there is nothing now."""
     file = folder / "processor_config.json"
     told = file.read_text()
     assert damage.find(folder) == []
-    for changed in (
-        told.replace('"inputs": [":0"]', '"inputs": []'),
-        told.replace('"1:1"', '":0"'),
-        told.replace("Rescale", "Normalize"),
-        told.replace("Phi4VisionDynamicPreprocess", "Rescale"),
-        told.replace("DecodeImage", "LogMelSpectrum"),
-        told.replace('"dynamic_hd": 36', '"dynamic_hd": 36, "dynamic_hd": 36'),
+    for old, new in changes:
+        assert old in told
+        file.write_text(told.replace(old, new))
+        yield damage.find(folder)
+
+
+def test_steps_have_what_they_need_and_are_wired_as_phi_4s_are(tmp_path):
+    """The process ended otherwise."""
+    for found in found_in_steps(
+        tiny_vision.phi4mm(tmp_path / "seeing"),
+        ('"inputs": [":0"]', '"inputs": []'),
+        ('"1:1"', '":0"'),
+        ("Rescale", "Normalize"),
+        ("Phi4VisionDynamicPreprocess", "Rescale"),
+        ("DecodeImage", "LogMelSpectrum"),
+        ('"dynamic_hd": 36', '"dynamic_hd": 36, "dynamic_hd": 36'),
     ):
-        assert changed != told
-        file.write_text(changed)
-        assert damage.find(folder) != []
+        assert found != []
 
 
 def test_steps_of_numbers_come_after_rescale_and_steps_of_bytes_before_it(tmp_path):
     """A step read four times the memory that a picture had: other memory, or none."""
-    folder = tiny_vision.gemma3(tmp_path / "seeing")
-    file = folder / "processor_config.json"
-    told = file.read_text()
-    assert damage.find(folder) == []
-    for changed in (
-        told.replace('"type": "Rescale"', '"type": "ConvertRGB"'),
-        told.replace('"type": "Resize"', '"type": "Rescale"'),
-        told.replace('"type": "Resize"', '"type": "Normalize"'),
-        told.replace('"type": "Permute3D"', '"type": "CenterCrop"'),
+    for found in found_in_steps(
+        tiny_vision.gemma3(tmp_path / "seeing"),
+        ('"type": "Rescale"', '"type": "ConvertRGB"'),
+        ('"type": "Resize"', '"type": "Rescale"'),
+        ('"type": "Resize"', '"type": "Normalize"'),
+        ('"type": "Permute3D"', '"type": "CenterCrop"'),
     ):
-        assert changed != told
-        file.write_text(changed)
-        assert "has steps in an order" in damage.find(folder)[0].says
+        assert "has steps in an order" in found[0].says
 
 
 def test_files_of_a_million_values_are_not_read(folder):

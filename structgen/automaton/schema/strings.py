@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import FALSE, STRING, TRUE, Node, bounds
@@ -245,9 +246,7 @@ def _look(regex: ir.Regex, sets: dict[ir.CharSet, int]) -> _Look:
             words = _words(regex, sets)
             if not words:
                 places += _MANY
-            for word in words:  # where one may end, a longer one may go on
-                for at in range(1, len(word)):
-                    more |= sets[word[at]] if word[:at] in words else 0
+            more |= _going_on(words, sets)
         return _Look(first, more, min([look.fewest for look in looks]), places)
     if isinstance(regex, ir.Repeat) and regex.max != 0:
         first, more, fewest, places = _look(regex.body, sets)
@@ -263,7 +262,7 @@ def _look(regex: ir.Regex, sets: dict[ir.CharSet, int]) -> _Look:
 _Word: TypeAlias = "tuple[ir.CharSet, ...]"
 
 
-def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> set[_Word]:
+def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> list[_Word]:
     """The words of an expression that is a list of them and tells their letters apart; else none.
 
     Args:
@@ -271,9 +270,26 @@ def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> set[_Word]:
         sets: its sets of characters, as masks, perhaps with others.
     """
     words = _listed(regex, _MOST_LETTERS)
+    WORK.spend(sum(map(len, words)))
     masks = [sets[letter] for letter in set(chain.from_iterable(words))]
     is_apart = sum(masks).bit_count() == sum(map(int.bit_count, masks))
-    return set(words) if is_apart else set()
+    return words if is_apart else []
+
+
+def _going_on(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
+    """The letters, as a mask, with which a word may go on where another one ends."""
+    children: dict[tuple[int, ir.CharSet], int] = {}
+    ends: set[int] = set()
+    for word in words:
+        node = 0
+        for letter in word:
+            node = children.setdefault((node, letter), len(children) + 1)
+        ends.add(node)
+    ends.discard(0)  # where nothing was read, each may begin
+    more = 0
+    for node, letter in children:
+        more |= sets[letter] if node in ends else 0
+    return more
 
 
 def _listed(regex: ir.Regex, most: int) -> list[_Word]:
@@ -298,6 +314,7 @@ def _listed(regex: ir.Regex, most: int) -> list[_Word]:
     shorter: list[_Word] = []
     found = [()]
     for n, part in enumerate(parts):
+        WORK.spend(1)
         if n >= least:
             shorter += found
         words = [(part,)] if isinstance(part, ir.CharSet) else _listed(part, most)
