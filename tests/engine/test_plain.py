@@ -8,12 +8,15 @@ from collections import Counter
 from contextlib import suppress
 
 import inside
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from shortest import shortest_match
 
+import structgen
 from engine import strategies
-from structgen import StructgenError
+from engine.walks import TINY
+from structgen import JsonSchema, StructgenError
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.json.document import OpeningLeaf
@@ -207,6 +210,76 @@ def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_n
         "^(?=a)abc$",
     ):
         assert not is_plain(pattern), pattern
+
+
+def _lengths(regex: ir.Regex, most: int) -> set[int]:
+    """The lengths of an expression's texts, up to ``most``."""
+
+    def sums(one: set[int], other: set[int]) -> set[int]:
+        return {a + b for a in one for b in other if a + b <= most}
+
+    if isinstance(regex, ir.CharSet):
+        return {1}
+    assert isinstance(regex, (ir.Concat, ir.Alternate, ir.Repeat))
+    if isinstance(regex, ir.Alternate):
+        return set().union(*(_lengths(part, most) for part in regex.parts))
+    if isinstance(regex, ir.Concat):
+        found = {0}
+        for part in regex.parts:
+            found = sums(found, _lengths(part, most))
+        return found
+    body = _lengths(regex.body, most)
+    found = {0}
+    for _ in range(regex.min):
+        found = sums(found, body)
+    reached = set(found)
+    for _ in range(regex.min, most + regex.min if regex.max is None else regex.max):
+        found = sums(found, body)
+        reached |= found
+    return reached
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_length_that_a_pattern_has_a_text_of_is_possible_beside_it_and_no_other(
+    r: random.Random,
+) -> None:
+    regex = regex_tree.concat([expression(r, 3) for _ in range(r.randrange(1, 3))])
+    most = 24
+    lengths = _lengths(regex, most)
+    for _ in range(6):
+        low, high = sorted((r.randrange(most), r.randrange(most)))
+        both = RegexAutomaton(ir.Intersect((regex, ir.Repeat(ir.ANY_CHAR, low, high))))
+        assert both.is_empty() == lengths.isdisjoint(range(low, high + 1)), (regex, low, high)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("abc", "abc" + " " * 1_000),
+        ("abc.*def", "abc" + " " * 1_000 + "def"),
+        (r"^(\w+ )+\w+\.$", "ab " * 400 + "c."),
+        (r"\d+-[A-F\d]*-[A-F\d]{24}", " " * 1_000 + "1-A-" + "0" * 24),
+    ],
+)
+def test_patterns_are_tried_out_without_the_lengths_beside_them(pattern: str, text: str) -> None:
+    """A state for each length would be some 100,000, for one that a pattern has."""
+    schema = {"type": "string", "pattern": pattern, "minLength": 1_000, "maxLength": 100_000}
+    constraint = structgen.compile(JsonSchema(schema), TINY, max_work=20_000)
+    assert constraint.allows(json.dumps(text))
+    assert not constraint.allows(json.dumps(text[-900:]))
+
+
+def test_a_length_that_keeps_states_few_is_heeded_and_one_that_makes_them_many() -> None:
+    def schema(pattern: str, **lengths: int) -> JsonSchema:
+        return JsonSchema({"type": "string", "pattern": pattern, **lengths})
+
+    for lengths in ({}, {"maxLength": 60}, {"minLength": 30}):
+        with pytest.raises(CompileLimitExceeded, match="begin anywhere"):
+            structgen.compile(schema("^[ab]*a[ab]{25}$", **lengths), TINY)
+    structgen.compile(schema("^c{20}$|^[ab]*a[ab]{25}$", maxLength=20), TINY)
+    structgen.compile(schema("^c$|^[ab]*a[ab]{25}$"), TINY)
+    with pytest.raises(CompileLimitExceeded, match="begin anywhere"):
+        structgen.compile(schema("^c$|^[ab]*a[ab]{25}$", minLength=2), TINY)
 
 
 @given(st.randoms(use_true_random=False))

@@ -40,6 +40,7 @@ from structgen.automaton.schema.strings import has_plain_string
 from structgen.automaton.texts import Text, put, repeated
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, Unsatisfiable, UnsupportedFeature, check_limit
+from structgen.grammar import ir
 from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import (
     ALL_TYPES,
@@ -857,16 +858,8 @@ def _check_patterns(language: JsonLanguage) -> None:
             continue  # it says nothing beside the format
         with language.conjunctions.placed(language.conjunctions.of([2 * number])):
             if own:
-                alone = Node(
-                    node.path,
-                    patterns=own,
-                    min_length=node.min_length,
-                    max_length=node.max_length,
-                )
                 try:
-                    leaf = language.scalars.free_leaf(alone)
-                    if leaf is not None:
-                        probe(leaf.symbols, leaf.encoding)
+                    _probe(language, node, own)
                 except CompileLimitExceeded as error:
                     raise error.at(child_path(node.path, "pattern")) from error
             for name in filter(None, formats):
@@ -881,6 +874,24 @@ def _check_patterns(language: JsonLanguage) -> None:
                 leaf = language.scalars.free_leaf(node)
                 if leaf is not None:
                     leaf.shortest(leaf.start)
+
+
+def _probe(language: JsonLanguage, node: Node, patterns: tuple[ir.Regex, ...]) -> None:
+    """`probe` of a node's patterns beside its lengths.
+
+    By these, states are told apart by what is left of them: many, though each is met once. So they
+    are only looked at where the patterns alone do not tell.
+    """
+    for lengths in dict.fromkeys(((0, None), (node.min_length, node.max_length))):
+        least, most = lengths
+        alone = Node(node.path, patterns=patterns, min_length=least, max_length=most)
+        try:
+            leaf = language.scalars.free_leaf(alone)
+            if leaf is None or probe(leaf.symbols, leaf.encoding, node.min_length):
+                return
+        except CompileLimitExceeded:
+            if most == node.max_length:
+                raise
 
 
 _MOST_LEVELS = 50

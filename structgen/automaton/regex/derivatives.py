@@ -336,9 +336,8 @@ class Derivatives:
                 if len(parts) == 2:
                     rest = parts[0] if part == parts[1] else parts[1]
                     # Of what is plain the lower bound is the length of some text.
-                    if (
-                        not expressions.flags[rest] & 0b11000
-                        and expressions.least[rest] >= other[2]
+                    if not expressions.flags[rest] & 0b11000 and (
+                        expressions.least[rest] >= other[2] or expressions.grows[rest]
                     ):
                         return True
         return None

@@ -59,6 +59,7 @@ class Expressions:
             when the text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums
             and repeats.
         least: per node a lower bound on the characters of a text.
+        grows: per node whether there is a text of each length from that bound on; 0 if in doubt.
         size: how many parts all nodes have together.
         quotes: the documents that are quoted.
         any_char: the node of any one character.
@@ -74,6 +75,7 @@ class Expressions:
         self._room = 1
         self.quotes: list[Passages] = []
         self.least = array("q", (0, 0))
+        self.grows = bytearray((0, 0))
         self._chars: dict[int, int] = {}
         self._counted: dict[int, tuple[tuple[_Counted, int, int], ...]] = {}
         self.any_char = self.set_of(self.alphabet.everything)
@@ -121,6 +123,7 @@ class Expressions:
             self.nodes.append(key)
             self.flags.append(flags)
             self.least.append(min(self._fewest(key), _MOST_LEAST))
+            self.grows.append(self._has_all_lengths(key, self.least[found]))
             self._ids[key] = found
         return found
 
@@ -139,6 +142,19 @@ class Expressions:
         if kind == QUOTE:
             return self.quotes[args[0]].least(Interval(*args[1:]))
         return 0
+
+    def _has_all_lengths(self, key: tuple[int, ...], least: int) -> bool:
+        kind, *args = key
+        if kind == CAT:
+            return bool(self.grows[args[0]] or self.grows[args[1]])
+        if kind == ALT:
+            return any(self.grows[part] and self.least[part] == least for part in args)
+        if kind == REP:
+            body, low, most = args
+            if self.grows[body]:
+                return low > 0 or self.least[body] <= 1
+            return most < 0 and self.least[body] == 1
+        return False
 
     def set_of(self, mask: int) -> int:
         """The node of one of some minterms."""

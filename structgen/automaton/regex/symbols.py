@@ -190,11 +190,19 @@ _FEWEST_LEVELS = 32
 """So many states, at so many lengths of text, tell how fast states grow."""
 
 
-def probe(symbols: SymbolAutomaton, encoding: Utf8) -> None:
+def probe(symbols: SymbolAutomaton, encoding: Utf8, least: int = 0) -> bool:
     """Look at what texts of each length up to the shortest that ends lead to.
 
     So a language whose states grow out of all proportion shows. Where they grow steadily, by a
     few more a character, not all are looked at: here and there along a shortest text.
+
+    Args:
+        symbols: the automaton.
+        encoding: how its symbols are spelt.
+        least: characters up to which it is looked at, too, where there are few states.
+
+    Returns:
+        Whether all states were looked at.
 
     Raises:
         CompileLimitExceeded: it needs too many states.
@@ -202,11 +210,11 @@ def probe(symbols: SymbolAutomaton, encoding: Utf8) -> None:
     start = symbols.start
     expression = symbols.expression(start)
     if symbols.is_private:
-        return  # it has no more states than a document has places, each met when it is read
+        return True  # it has no more states than a document has places, each met when it is read
     most_bytes = MAX_PROBED_BYTES + (expression[0].weight if expression else 0)
-    n_levels = _probe(symbols, start, most_bytes)
+    n_levels = _probe(symbols, start, most_bytes, least)
     if not n_levels or expression is None:
-        return
+        return True
     path = shortest_path(symbols, encoding, start, GROUND, lambda q: symbols.label(q) >= 0)
     at = 0
     while path and at < len(path) - _FEWEST_LEVELS:
@@ -214,11 +222,12 @@ def probe(symbols: SymbolAutomaton, encoding: Utf8) -> None:
         n_levels = _probe(symbols, path[at][0], most_bytes) or _FEWEST_LEVELS
     # What one text leads to is a small part of them; a long life may meet many.
     expression[0].expressions.give_room()
+    return False
 
 
-def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int) -> int:
-    """Look at the states after a symbol state, up to the first that may end, until all take
-    ``most_bytes``.
+def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int, least: int = 0) -> int:
+    """Look at the states after a symbol state, up to the first that may end after ``least``
+    characters, until all take ``most_bytes``.
 
     Returns:
         0, or, where they grow steadily, after how many characters that was seen.
@@ -229,7 +238,7 @@ def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int) -> int:
     level = [start]
     widths: list[int] = []
     weights: list[int] = []
-    while level and not any(symbols.label(q) >= 0 for q in level):
+    while level and (len(widths) < least or not any(symbols.label(q) >= 0 for q in level)):
         following: list[int] = []
         for q in level:
             for _, to in symbols.moves(q):
