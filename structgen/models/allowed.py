@@ -6,7 +6,8 @@ for places in memory. To let folders set one more, add its name here. Knows no f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _MOST_THREADS = 1_024  # of an operator
@@ -132,73 +133,95 @@ def is_allowed(place: tuple[str, ...], value: object) -> bool:
         if name not in table and "*" not in table:
             return False
         table = table.get(name, table.get("*"))
+    if place[-1] in ("patch_size", "spatial_merge_size"):  # by which the runtime divides
+        return type(value) is int and value > 0
     if place[-1].endswith("num_threads"):  # a million would take the memory before one starts
         return type(value) is int and value <= _MOST_THREADS
     # One of the texts that it may be; "inputs" may also be a list of names.
     return not (table and isinstance(value, str)) or value in table or "*" in table
 
 
-_USUAL = (-65_536, 65_536)
-_NUMBERS = {
-    "width": (1, 4_096),
-    "height": (1, 4_096),
-    "min_pixels": (0, 1 << 24),
-    "max_pixels": (1, 1 << 24),
-    "patch_size": (4, 256),
-    "merge_size": (1, 16),
-    "temporal_patch_size": (1, 4),
-    "dynamic_hd": (1, 64),
-    "dyhd_base_resolution": (1, 896),
-    "max_soft_tokens": (1, 4_096),
-    "pooling_kernel_size": (1, 64),
-    "n_fft": (16, 4_096),
-    "frame_length": (16, 4_096),
-    "hop_length": (40, 4_096),
-    "chunk_size": (1, 60),
-    "n_mel": (1, 256),
-    "feature_size": (1, 1_024),
-    "sampling_rate": (1_000, 96_000),
-    "target_sample_rate": (1_000, 96_000),
-    "target_sample_rates": (1_000, 96_000),
+_DECODE = "DecodeImage color_space?=RGB|BGR > ConvertRGB? > "
+_RESIZE = "Resize interpolation?=NEAREST|LINEAR|CUBIC|LANCZOS keep_aspect_ratio?=0 "
+_SCALE = "> Rescale rescale_factor?=0..1 "
+_NORMALIZE = "> Normalize mean?=-999..999*3 std?=-999..999*3 qwen2_5_vl?=0|1 qwen3_vl?=0|1 > "
+_QWEN = (
+    f"{_DECODE}{_RESIZE} smart_resize=1 width?=1..16777216 height?=1..16777216 "
+    "min_pixels?=0..16777216 max_pixels?=1..16777216 patch_size?=8..64 merge_size?=1..4 "
+    f"{_SCALE}{_NORMALIZE} PatchImage? patch_size?=8..64 merge_size?=1..4 temporal_patch_size?=1|2"
+)
+STEPS = {
+    "vision": {
+        "phi3v": f"{_DECODE} Phi3ImageTransform num_crops?=1..64 num_img_tokens?=1..4096",
+        "phi4mm": (
+            "DecodeImage color_space?=RGB > Phi4VisionDynamicPreprocess dynamic_hd?=1..64 "
+            f'dyhd_base_resolution?=448 {_SCALE} :inputs=[":0"] {_NORMALIZE} '
+            "Phi4VisionProcessor dyhd_base_resolution?=448 interpolation?=CUBIC "
+            ':inputs=[":0","phi4_vision_dynamic_preprocess:1"] > phi4-vision-aligner'
+        ),
+        **dict.fromkeys(("qwen2_5_vl", "qwen3_vl", "fara"), _QWEN),
+        "gemma3": (
+            f"{_DECODE}{_RESIZE} width=1..2048 height=1..2048 smart_resize?=0 "
+            f"{_SCALE}{_NORMALIZE} Permute3D dims=[2,0,1]"
+        ),
+    },
+    "speech": {
+        "whisper": (
+            "AudioDecoder > STFTNorm n_fft=400 frame_length=400 hop_length=160 hann_win?=0..1*400 "
+            "_comment?=0..1* > LogMelSpectrum chunk_size=30 hop_length=160 n_fft=400 n_mel=80|128"
+        ),
+        "phi4mm": (
+            "AudioDecoderEx target_sample_rates=[8000,16000] > Phi4AudioEmbed "
+            "audio_compression_rate?=8 stft_normal/n_fft=512 stft_normal/frame_length=400 "
+            "stft_normal/hop_length=160 stft_normal/win_fn?=hamming stft_normal_8k/n_fft=256 "
+            "stft_normal_8k/frame_length=200 stft_normal_8k/hop_length=80 "
+            "stft_normal_8k/win_fn?=hamming logmel/chunk_size=30 logmel/hop_length=160 "
+            "logmel/n_fft=512 logmel/n_mel=80 logmel/feature_first?=0 logmel/no_padding?=1 "
+            "logmel_8k/chunk_size=30 logmel_8k/hop_length=80 logmel_8k/n_fft=512 "
+            "logmel_8k/n_mel=80 logmel_8k/feature_first?=0 logmel_8k/no_padding?=1 "
+            "> phi4-audio-aligner"
+        ),
+    },
 }
-"""The least and the most of the numbers of steps that read pictures and sounds. The runtime divides
-by some, and a zero ends the process; and it takes memory for as many numbers as others say."""
+"""The steps that read pictures and sounds in published folders, in their order, by the type of a
+model; others have ended the process, read memory behind a picture and taken gigabytes. An attribute
+is one of its values, a number of a range, or so many of them; what ends in ``?`` may be missing."""
+
+STEPS_IN = {
+    "vision": ("processor_config.json", "processor", "transforms"),
+    "speech": ("audio_processor_config.json", "feature_extraction", "sequence"),
+}
+"""The file that the runtime reads if a configuration names none, and the names in it."""
 
 
-_NEEDED = {"LogMelSpectrum": {"chunk_size", "hop_length", "n_mel"}}
-_PHI_4 = [
-    *("DecodeImage", "Phi4VisionDynamicPreprocess", "Rescale", "Normalize"),
-    "Phi4VisionProcessor",
-]
+def steps_wrong(part: str, kind: str, said: Mapping[str, Any]) -> Iterator[str]:
+    """Say what the steps of a file have that models of this type do not have."""
+    _, section, name = STEPS_IN[part]
+    steps = [one["operation"] for one in said[section][name]]
+    given = [step["type"] for step in steps]
+    given += [said[section][key] for key in said[section] if key == "output_aligner"]
+    known = [step.split() for step in STEPS[part][kind].split(" > ")]
+    may = " > ".join(first for first, *_ in known)
+    known = [step for step in known if step[0][-1] != "?" or step[0][:-1] in given]
+    if given != [first.rstrip("?") for first, *_ in known]:
+        yield f"the steps {' > '.join(map(str, given))[:200]}, which may be {may} for {kind}"
+        return
+    for step, (_, *rest) in zip(steps, known, strict=False):
+        rules = dict(one.split("=", 1) for one in (":inputs=null", *rest))
+        needed = dict.fromkeys(one for one in rules if one[-1] != "?")
+        values = {**needed, **step.get("attrs", {}), ":inputs": step.get("inputs")}
+        for attribute, value in values.items():
+            rule = rules.get(attribute, rules.get(f"{attribute}?", "nothing"))
+            text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+            if text not in rule.split("|") and not _in_range(value, rule):
+                yield f"{attribute} = {text[:40]} in {step['type']}, which may be {rule}"
 
 
-def numbers_wrong(step: Mapping[str, Any]) -> Iterator[str]:
-    """Say which numbers of a step are out of range, or missing."""
-    attributes = step.get("attrs", {})
-    for name in sorted(_NEEDED.get(step["type"], set()) - attributes.keys()):
-        yield f"no {name}"
-    for name, value in attributes.items():
-        least, most = _NUMBERS.get(name.rpartition("/")[2], _USUAL)
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, (int, float)) and not least <= number <= most:
-                yield f"{name} = {str(number)[:20]}, which may be {least:,} to {most:,}"
-
-
-_OF_BYTES = {"DecodeImage", "Resize", "CenterCrop", "Rescale"}
-_OF_NUMBERS = {"Normalize", "Permute3D", "PatchImage"}
-
-
-def is_wired(steps: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether steps get what they take: they take what the one before gives, but for Phi-4's.
-
-    Those before Rescale take bytes, and those after it numbers of four bytes.
-    """
-    steps = [step for step in steps if step["type"] != "ConvertRGB"]
-    if not any("inputs" in step or step["type"].startswith("Phi4Vision") for step in steps):
-        types = [step["type"] for step in steps]
-        at = types.index("Rescale") if "Rescale" in types else len(types)
-        return _OF_NUMBERS.isdisjoint(types[:at]) and _OF_BYTES.isdisjoint(types[at + 1 :])
-    if [step["type"] for step in steps] != _PHI_4:
+def _in_range(value: Any, rule: str) -> bool:
+    least, dots, most = rule.partition("..")
+    most, star, many = most.partition("*")
+    numbers = value if star and isinstance(value, list) else [value]
+    if not dots or not all(isinstance(one, int | float) for one in numbers):
         return False
-    wires = [[], [], [":0"], [], [":0", f"{steps[1].get('name')}:1"]]
-    return [step.get("inputs", []) for step in steps] == wires
+    fit = all(float(least) <= one <= float(most) for one in numbers)
+    return fit and many in ("", str(len(numbers)))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from structgen.storage.user_folder import LARGEST, document, inside
 
 from . import cache
-from .allowed import FILES, is_allowed, is_wired, numbers_wrong
+from .allowed import FILES, STEPS, STEPS_IN, is_allowed, steps_wrong
 
 _HOLDS = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -36,9 +36,6 @@ _LONGEST_REFERENCE = 10_000  # bytes
 
 _BY_DEFAULT = ("decoder.onnx", "encoder.onnx", "joiner.onnx")
 """Graphs that the runtime takes where a configuration names none."""
-
-_STEPS = ("processor_config.json", "audio_processor_config.json")
-"""As what the runtime reads steps where a configuration names none."""
 
 DESCRIBING = (".json", ".jinja", ".txt", ".model")
 """How files end that describe a model: its settings, tokenizer and chat template."""
@@ -90,23 +87,16 @@ def _of_language_model(folder: Path) -> list[Lack]:
         says = f"{path} cannot be understood: {error!r}."
         return [Lack(path, says, "Copy it again from where the folder is from.")]
     found = _special(folder)
-    graphs = {folder / name for name in _BY_DEFAULT if (folder / name).is_file()}
-    steps, shared = {folder / name for name in _STEPS}, set[Path]()
+    files: list[tuple[tuple[str, ...], Path]] = []
     for place, value in settings:
         if not is_allowed(place, value):
             found.append(_not_its_own(path, ".".join(place), value))
-        elif (name := place[-1]) in FILES and {"inputs", "outputs"}.isdisjoint(place) and value:
+        elif place[-1] in FILES and {"inputs", "outputs"}.isdisjoint(place) and value:
             try:
-                file = inside(folder, value)
+                files.append((place, inside(folder, value)))
             except ValueError as error:
                 found.append(_elsewhere(path, f"{'.'.join(place)} is wrong: {error}"))
-                continue
-            if name == "config_filename":
-                steps.add(file)
-            elif name == "data_file":
-                shared.add(file)
-            elif name == "filename":
-                graphs.add(file)
+    shared = {file for place, file in files if place[-1] == "data_file"}
     read = [str(value) for place, value in settings if place[-1] == "length"]
     if read and (not all(map(str.isdigit, read)) or sum(map(int, read)) > sum(map(_size, shared))):
         says = f"{path} has shared_initializers of more bytes than their files have."
@@ -116,7 +106,18 @@ def _of_language_model(folder: Path) -> list[Lack]:
     if ("slide_key_value_cache", False) in slides and inputs != {False}:
         says = f"{path} has slide_inputs without slide_key_value_cache: the runtime would crash."
         found.append(Lack(path, says, "Set slide_inputs to false there."))
-    found += [lack for file in sorted(steps) if file.is_file() for lack in _of_steps(file)]
+    for part, (usual, *_) in STEPS_IN.items():
+        place = ("model", part, "config_filename")
+        named = {file for at, file in files if at == place}
+        if all(at != place for at, _ in settings):
+            named = {folder / usual}
+        for kind in [value for at, value in settings if at == ("model", "type")]:
+            if kind in STEPS[part]:  # the runtime reads steps for no others
+                found += [
+                    one for file in named if file.is_file() for one in _of_steps(file, part, kind)
+                ]
+    graphs = {file for place, file in files if place[-1] == "filename"}
+    graphs |= {folder / name for name in _BY_DEFAULT if (folder / name).is_file()}
     graphs |= {graph for graph in map(cache.masked, graphs) if graph.is_file()}
     found += [lack for graph in sorted(graphs) for lack in of_graph(graph)]
     if not (folder / _TOKENIZER).is_file():
@@ -124,15 +125,11 @@ def _of_language_model(folder: Path) -> list[Lack]:
     return found
 
 
-def _of_steps(file: Path) -> list[Lack]:
-    """What is wrong with the steps that read pictures or sounds: the runtime ends with its process
-    where they are too deep, or do not fit together, and takes all memory for large numbers."""
+def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
+    """What is wrong with the steps that read pictures or sounds for models of this type."""
     try:
-        steps = list(_operations(document(file, object_pairs_hook=_once)))
-        wrong = [one for step in steps for one in numbers_wrong(step)]
-        if not is_wired(steps):
-            wrong.append("steps in an order, or with inputs, that the runtime does not check")
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        wrong = list(steps_wrong(part, kind, document(file, object_pairs_hook=_once)))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         return [Lack(file, f"{file} cannot be understood: {error!r}.", _copy(file))]
     return [Lack(file, f"{file} has {one}.", _copy(file)) for one in wrong]
 
@@ -142,16 +139,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found := dict(pairs)) < len(pairs):
         raise ValueError("a name occurs twice")
     return found
-
-
-def _operations(section: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(section, dict):
-        if "type" in section:
-            yield section
-        section = list(section.values())
-    if isinstance(section, list):
-        for one in section:
-            yield from _operations(one)
 
 
 def _special(folder: Path) -> list[Lack]:

@@ -13,7 +13,8 @@ from test_hub import graph_with_data
 
 from structgen import Vocabulary, load_embedder, models
 from structgen.errors import ModelError, ModelNotFound
-from structgen.models import damage, genai
+from structgen.models import allowed, damage, genai
+from structgen.models.genai import media
 from structgen.models.genai.folders import start_ids
 
 CONFIG = {
@@ -110,6 +111,7 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
         ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
         ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
         ('"session_options": {"intra_op_num_threads": 1000000}', "intra_op_num_threads"),
+        ('"vision": {"spatial_merge_size": 0}', "spatial_merge_size to '0'"),
         ('"sliding_window": {"slide_key_value_cache": false}', "Set slide_inputs to false"),
         ('"provider_options": [{"x": {"trt_extra_plugin_lib_paths": "a.so"}}]', "plugin_lib"),
         ('"provider_options": [{"qnn": {"backend_path": "a.so"}}]', "backend_path"),
@@ -342,44 +344,10 @@ def test_files_with_gigabytes_of_holes_are_not_read(folder, name):
 def test_steps_that_are_too_deep_are_not_read(folder, name):
     """They ended the process that loaded the model."""
     (folder / "genai_config.json").write_text(
-        '{"model": {"vision": {"config_filename": "own.json"}}}'
+        '{"model": {"type": "phi4mm", "vision": {"config_filename": "own.json"}}}'
     )
     (folder / name).write_text('{"feature_extraction": ' + "[" * 100_000 + "]" * 100_000 + "}")
     assert any(f"{name} cannot be understood" in lack.says for lack in damage.find(folder))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("patch_size", 0), ("temporal_patch_size", 0), ("n_mel", 0), ("chunk_size", 0)),
-        *(("hop_length", 0), ("hop_length", 1), ("chunk_size", 100_000), ("n_mel", 10**400)),
-        *(("width", 100_000), ("dynamic_hd", 1e999), ("an_unknown_number", 10**9)),
-    ],
-)
-def test_numbers_of_steps_are_bounded(folder, name, value):
-    """Those that are zero ended the process that read a picture, and others took all its memory."""
-    step = {"type": "Resize", "attrs": {"mean": [0.5] * 3, "rescale_factor": 1 / 255}}
-    steps = {"processor": {"transforms": [{"operation": step}]}}
-    (folder / "processor_config.json").write_text(json.dumps(steps))
-    assert damage.find(folder) == []
-    step["attrs"][name] = value
-    (folder / "processor_config.json").write_text(json.dumps(steps))
-    (lack,) = damage.find(folder)
-    assert f"has {name} = " in lack.says
-
-
-def test_phi_4s_own_steps_for_sounds_are_accepted(folder):
-    attrs = {"stft_normal/n_fft": 512, "stft_normal/hop_length": 160, "logmel/chunk_size": 30}
-    attrs |= {"logmel_8k/hop_length": 80, "logmel_8k/n_mel": 80, "logmel/no_padding": 1}
-    steps = [
-        {"operation": {"type": "AudioDecoderEx", "attrs": {"target_sample_rates": [8000, 16000]}}},
-        {"operation": {"type": "Phi4AudioEmbed", "attrs": attrs}},
-    ]
-    file = folder / "audio_processor_config.json"
-    file.write_text(json.dumps({"feature_extraction": {"sequence": steps}}))
-    assert damage.find(folder) == []
-    file.write_text(file.read_text().replace('hop_length": 80', 'hop_length": 0'))
-    assert "logmel_8k/hop_length = 0" in damage.find(folder)[0].says
 
 
 def found_in_steps(folder, *changes):
@@ -390,33 +358,150 @@ def found_in_steps(folder, *changes):
     for old, new in changes:
         assert old in told
         file.write_text(told.replace(old, new))
-        yield damage.find(folder)
+        yield ([lack.says.partition(f"{file} has ")[2] for lack in damage.find(folder)], new)
 
 
-def test_steps_have_what_they_need_and_are_wired_as_phi_4s_are(tmp_path):
-    """The process ended otherwise."""
-    for found in found_in_steps(
-        tiny_vision.phi4mm(tmp_path / "seeing"),
-        ('"inputs": [":0"]', '"inputs": []'),
-        ('"1:1"', '":0"'),
-        ("Rescale", "Normalize"),
-        ("Phi4VisionDynamicPreprocess", "Rescale"),
-        ("DecodeImage", "LogMelSpectrum"),
-        ('"dynamic_hd": 36', '"dynamic_hd": 36, "dynamic_hd": 36'),
-    ):
-        assert found != []
+@pytest.mark.parametrize(
+    ("make", "changes"),
+    [
+        (
+            tiny_vision.phi4mm,
+            [
+                ('"inputs": [":0"]', '"inputs": []'),
+                ('"phi4_vision_dynamic_preprocess:1"', '":0"'),
+                ('"Rescale"', '"Normalize"'),
+                ('"Phi4VisionDynamicPreprocess"', '"Rescale"'),
+                ('"DecodeImage"', '"LogMelSpectrum"'),
+                ('"dynamic_hd": 36', '"dynamic_hd": 1e999'),
+                (', "output_aligner": "phi4-vision-aligner"', ""),
+            ],
+        ),
+        (
+            tiny_vision.gemma3,
+            [
+                ('"type": "Rescale"', '"type": "ConvertRGB"'),
+                ('"type": "Resize"', '"type": "Rescale"'),
+                ('"type": "Resize"', '"type": "Normalize"'),
+                ('"type": "Permute3D"', '"type": "CenterCrop"'),
+                ('"width": 896', '"width": 100000'),
+                ('"width": 896, ', ""),
+                ('"width": 896', '"width": 896, "an_unknown_number": 1'),
+                ('"mean": [0.5, 0.5, 0.5]', '"mean": [0.5]'),
+                ("[2, 0, 1]", "[2, 2, 2]"),
+                ('"name": "pictures"', '"output_aligner": "phi4-vision-aligner"'),
+            ],
+        ),
+        (
+            tiny_vision.qwen2_5_vl,
+            [
+                ('"patch_size": 14', '"patch_size": 0'),
+                ('"temporal_patch_size": 2', '"temporal_patch_size": 0'),
+                ('"max_pixels": 12544', '"max_pixels": 1' + "0" * 400),
+                ('"smart_resize": 1', '"smart_resize": 0'),
+                ('"PatchImage"', '"Phi3ImageTransform"'),
+            ],
+        ),
+        (tiny_vision.phi3v, [('"name": "pictures"', '"output_aligner": "phi4-vision-aligner"')]),
+    ],
+)
+def test_steps_are_those_of_published_folders(tmp_path, make, changes):
+    """The process ended otherwise, read other memory than a picture's, or took gigabytes."""
+    for found, change in found_in_steps(make(tmp_path / "seeing"), *changes):
+        assert found != [], change
+        assert all("which may be" in one for one in found), found
 
 
-def test_steps_of_numbers_come_after_rescale_and_steps_of_bytes_before_it(tmp_path):
-    """A step read four times the memory that a picture had: other memory, or none."""
-    for found in found_in_steps(
-        tiny_vision.gemma3(tmp_path / "seeing"),
-        ('"type": "Rescale"', '"type": "ConvertRGB"'),
-        ('"type": "Resize"', '"type": "Rescale"'),
-        ('"type": "Resize"', '"type": "Normalize"'),
-        ('"type": "Permute3D"', '"type": "CenterCrop"'),
-    ):
-        assert "has steps in an order" in found[0].says
+def test_a_name_of_a_step_occurs_once(tmp_path):
+    (found,) = found_in_steps(
+        tiny_vision.gemma3(tmp_path / "seeing"), ('"width": 896', '"width": 896, "width": 9')
+    )
+    assert found != []
+
+
+WHISPER = """{"feature_extraction": {"sequence": [
+    {"operation": {"name": "audio_decoder", "type": "AudioDecoder"}},
+    {"operation": {"name": "STFT", "type": "STFTNorm",
+        "attrs": {"n_fft": 400, "frame_length": 400, "hop_length": 160, "_comment": [0.0, 0.5]}}},
+    {"operation": {"name": "log_mel_spectrogram", "type": "LogMelSpectrum",
+        "attrs": {"chunk_size": 30, "hop_length": 160, "n_fft": 400, "n_mel": 80}}}]}}"""
+PHI_4_SOUNDS = json.dumps(
+    {
+        "feature_extraction": {
+            "output_aligner": "phi4-audio-aligner",
+            "sequence": [
+                {
+                    "operation": {
+                        "name": "audio_decoder",
+                        "type": "AudioDecoderEx",
+                        "attrs": {"target_sample_rates": [8000, 16000]},
+                    }
+                },
+                {
+                    "operation": {
+                        "name": "phi_4_audio_embed",
+                        "type": "Phi4AudioEmbed",
+                        "attrs": {"audio_compression_rate": 8}
+                        | {
+                            f"{step}{rate}/{name}": value
+                            for rate, n_fft, frame, hop in (
+                                ("", 512, 400, 160),
+                                ("_8k", 256, 200, 80),
+                            )
+                            for step, values in (
+                                ("stft_normal", {"n_fft": n_fft, "frame_length": frame}),
+                                ("logmel", {"chunk_size": 30, "n_fft": 512, "n_mel": 80}),
+                            )
+                            for name, value in {**values, "hop_length": hop}.items()
+                        },
+                    }
+                },
+            ],
+        }
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "changes"),
+    [
+        (
+            "whisper",
+            WHISPER,
+            [
+                ('"hop_length": 160', '"hop_length": 0'),
+                ('"chunk_size": 30', '"chunk_size": 100000'),
+                ('"n_mel": 80', '"n_mel": 0'),
+                (', "n_mel": 80', ""),
+                ("STFTNorm", "Gemma4LogMel"),
+                ("[0.0, 0.5]", "[[[]]]"),
+                ('"sequence"', '"output_aligner": "phi4-audio-aligner", "sequence"'),
+            ],
+        ),
+        (
+            "phi4mm",
+            PHI_4_SOUNDS,
+            [
+                ('"logmel_8k/hop_length": 80', '"logmel_8k/hop_length": 0'),
+                ("[8000, 16000]", "[8000, 1]"),
+            ],
+        ),
+    ],
+)
+def test_steps_of_sounds_are_those_of_published_folders(folder, kind, steps, changes):
+    (folder / "genai_config.json").write_text(
+        f'{{"model": {{"type": "{kind}", "speech": {{"config_filename": "own.json"}}}}}}'
+    )
+    file = folder / "own.json"
+    file.write_text(steps)
+    assert damage.find(folder) == []
+    for old, new in changes:
+        assert old in steps
+        file.write_text(steps.replace(old, new))
+        assert "own.json has" in damage.find(folder)[0].says, new
+
+
+def test_what_the_runtime_reads_steps_of_has_known_steps():
+    assert allowed.STEPS["vision"].keys() == media.PICTURES.keys()
 
 
 def test_files_of_a_million_values_are_not_read(folder):

@@ -30,6 +30,7 @@ TOKENS = [*SPECIAL, *byte_alphabet()]
 IDS = {token: i for i, token in enumerate(TOKENS)}
 PAD = IDS["<|image_pad|>"]
 SIZE = len(TOKENS)
+PHI_4 = ["decode_image", "phi4_vision_dynamic_preprocess", "rescale", "normalize", "phi4"]
 FAR = 200_010
 """The token that Phi-4's processor takes for a picture, whatever the tokenizer says."""
 
@@ -399,7 +400,7 @@ def _folder(
     steps = [
         {
             "operation": {
-                "name": f"{i}",
+                "name": f"{i}" if kind != "phi4mm" else PHI_4[i],
                 "domain": "com.microsoft.extensions",
                 "type": name,
                 "attrs": a,
@@ -411,7 +412,7 @@ def _folder(
     if kind == "phi4mm":
         processor["processor"]["output_aligner"] = "phi4-vision-aligner"
         steps[2]["operation"]["inputs"] = [":0"]
-        steps[4]["operation"]["inputs"] = [":0", "1:1"]
+        steps[4]["operation"]["inputs"] = [":0", f"{PHI_4[1]}:1"]
     (folder / "processor_config.json").write_text(json.dumps(processor))
     special = dict(enumerate(SPECIAL)) | ({FAR: "<|endoftext10|>"} if kind == "phi4mm" else {})
     tokenizer = {

@@ -78,8 +78,9 @@ class MediaReader:
 
     def __init__(self, og_model: og.Model, name: str, vocabulary: Vocabulary) -> None:
         """For a model; ``name`` is what messages call it."""
-        self._processor = og_model.create_multimodal_processor()
         self._family = PICTURES.get(str(og_model.type))
+        # Of other types `structgen.models.allowed` knows no steps.
+        self._processor = og_model.create_multimodal_processor() if self._family else None
         self._name = name
         self._names = vocabulary.named_tokens
         self._lock = threading.Lock()
@@ -89,8 +90,8 @@ class MediaReader:
         pictures = [one for one in media if isinstance(one, Image)]
         if len(pictures) < len(media):
             raise PromptError(f"{self._name} takes no sounds.")
-        family = self._family
-        if family is None:
+        family, processor = self._family, self._processor
+        if family is None or processor is None:
             raise PromptError(
                 f"How pictures are written in prompts of {self._name} is not known, only of "
                 f"models of the types {', '.join(PICTURES)}."
@@ -100,7 +101,7 @@ class MediaReader:
         try:
             with self._lock:
                 images = og.Images.open_bytes(*files)
-                found = self._processor("\n".join(markers), images=images)
+                found = processor("\n".join(markers), images=images)
             token_ids = np.asarray(found["input_ids"].as_numpy(), np.int32).reshape(-1)
             del found["input_ids"]
         except Exception as error:
