@@ -69,6 +69,7 @@ _MOST_COOKIES = 50  # or all are forgotten: each request has them, and takes 10 
 _CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
 _MOST_TASKS = 2_000  # that its requests keep waiting, beside those of calls
 _LOOK_SECONDS = 1.0
+_LONGEST_LOG = 1 << 20  # characters of a line that is no message
 _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
 _TOO_LONG = "an answer of more than {:,} bytes"
@@ -400,8 +401,8 @@ def _has_many(text: str) -> bool:
 
 class _Lines(codecs.IncrementalDecoder):
     """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped. In
-    place of one with too many values stands that it has. One that is no object, as programs print
-    them, is dropped.
+    place of one with too many values stands that it has. What else programs print is dropped: what
+    is no object, and a short one that does not say that it is a message, as logs have them.
 
     ``mcp`` reads a program's output by an encoding that can be named, and would keep what has no
     end. What is no UTF-8 would end its reader.
@@ -425,8 +426,12 @@ class _Lines(codecs.IncrementalDecoder):
             end = len(self._held)
         *lines, rest = self._held[:end].decode(errors="replace").split("\n")
         del self._held[:end]
-        objects = [line for line in lines if line.lstrip().startswith("{")]
-        told = [f"{{{_TOO_MANY}" if _has_many(one) else one for one in objects]
+        messages = [
+            line
+            for line in lines
+            if line.lstrip().startswith("{") and ('"jsonrpc"' in line or len(line) > _LONGEST_LOG)
+        ]
+        told = [f"{{{_TOO_MANY}" if _has_many(one) else one for one in messages]
         return "\n".join([*told, rest])
 
 
@@ -559,7 +564,8 @@ class _Bounded:
     async def _sent(self, request: Any, options: Mapping[str, Any]) -> Any:
         exchange = _CALL.get()
         is_resumed = "last-event-id" in request.headers
-        if exchange is None or not (is_resumed or "id" in from_json(request.content)):
+        # Of one that was redirected, what it says has yet to be read.
+        if exchange is None or not (is_resumed or "id" in from_json(request.read())):
             exchange = _Exchange(self._seconds)  # also what says that a call is cancelled
         if request.method == "GET":
             if not is_resumed:
@@ -569,8 +575,9 @@ class _Bounded:
             self._resumes_until = begun + _RESUME_SECONDS
             await exchange.wait(asyncio.sleep(self._resumes_until - now))
         response = await exchange.wait(self._send(request, **options))
-        if len(self._cookies.jar) > _MOST_COOKIES:
-            self._cookies.clear()
+        jar = self._cookies.jar
+        if len(jar) > _MOST_COOKIES or not all(f"{one.name}{one.value}".isascii() for one in jar):
+            self._cookies.clear()  # what is not ASCII cannot be sent
         whole, web = response.stream, self._web
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
@@ -594,6 +601,9 @@ class _Bounded:
             held = b"".join([one async for one in self._pieces(whole, exchange, _MOST_BYTES)])
             if _has_many(held.decode(errors="replace")):
                 raise _Unreadable(_TOO_MANY)
+            status = response.status_code  # of 404, `mcp` knows whether it is a session's end
+            if status >= 400 and status != 404 and b'"jsonrpc"' not in held:
+                raise _Unreadable(f"HTTP status {status} {response.reason_phrase}")
         except BaseException:
             await whole.aclose()
             raise

@@ -71,6 +71,7 @@ async def deep() -> str:
 async def prints() -> str:
     """Prints among its messages."""
     sent("Listening to nobody.")
+    sent('{"level": "info", "message": "Listening."}')
     return "yes"
 
 

@@ -425,7 +425,9 @@ def test_a_server_that_asks_and_reads_no_answers_is_given_up(
 _GARBLING = (
     _ASKING.replace("roots/list", "")
     .replace("while", "if")
-    .replace("""print('{"jsonrpc":"2.0","id":"a","method":""}')""", 'print("{x\\n" * 200)')
+    .replace(
+        """print('{"jsonrpc":"2.0","id":"a","method":""}')""", r"""print('{"jsonrpc"\n' * 200)"""
+    )
 )
 
 
@@ -486,12 +488,14 @@ class Long(http.server.BaseHTTPRequestHandler):
     drops: str | None = None  # a call, before or in its answer
     endless = b""  # what it writes then
     breaks_off: ClassVar[list[float]] = []  # when it did, where it does
-    cookies: ClassVar[list[int]] = []  # how many it was sent, where each answer sets two more
+    cookies: ClassVar[list[int]] = []  # how many it was sent, where each answer sets some more
+    cookie = "c=1"  # beside two
     farewell = threading.Event()  # it says it only then
     listed: ClassVar[dict[str, Any]] = {}  # what each tool has beside its name
     result: ClassVar[dict[str, Any]] = {"content": [{"type": "text", "text": "x" * (1 << 20)}]}
     floods: ClassVar[list[str]] = []  # with which methods' streams
     names: ClassVar[list[str]] = ["say"]
+    moved = False  # to the same path with a slash, as Starlette does
     cursors: ClassVar[list[str | None]] = [None]  # to what follows each page
     streams: ClassVar[list[str]] = []  # that have ended
 
@@ -527,6 +531,12 @@ class Long(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.moved and not self.path.endswith("/"):
+            self.send_response(307)
+            self.send_header("Location", f"{self.path}/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if "id" not in asked:
             self.answered(202, b"")
             return
@@ -575,6 +585,7 @@ class Long(http.server.BaseHTTPRequestHandler):
             self.cookies.append((self.headers["Cookie"] or "").count("="))
             for i in "ab":
                 self.send_header("Set-Cookie", f"{i}{len(self.cookies)}=1")
+            self.send_header("Set-Cookie", self.cookie)
         self.end_headers()
         with contextlib.suppress(OSError):  # the other end has heard enough
             self.wfile.write(body)
@@ -602,6 +613,15 @@ def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.M
         assert run(server, "say").error is None, "one that is too long ended it for all others"
 
 
+def test_a_call_is_redirected_within_its_server(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call ended the connection."""
+    monkeypatch.setattr(Long, "moved", True)
+    with McpServer.http(long_answers) as server:
+        assert [run(server, "say").error for _ in range(2)] == [None, None]
+
+
 def test_few_cookies_are_kept(long_answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer may set 4,000. They stayed, and were sent with each request."""
     monkeypatch.setattr(mcp, "_MOST_COOKIES", 11)
@@ -609,8 +629,11 @@ def test_few_cookies_are_kept(long_answers: str, monkeypatch: pytest.MonkeyPatch
     with McpServer.http(long_answers) as server:
         for _ in range(20):
             assert run(server, "say").error is None
-    assert max(sent) == 10
+    assert max(sent) == 11
     assert sent.count(0) > 2
+    monkeypatch.setattr(Long, "cookie", "\xe9=\xe9")
+    with McpServer.http(long_answers) as server:
+        assert [run(server, "say").error for _ in range(2)] == [None, None]
 
 
 _EVENTS = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -623,6 +646,7 @@ _EVENTS = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encodi
         ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n{head}", "without sending complete message body"),
         ("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n{head}", "it is compressed"),
         ("nothing\r\n\r\n", "illegal status line"),
+        ("HTTP/1.1 401 Not so\r\nContent-Length: 1\r\n{head}", "HTTP status 401 Not so"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{head}", "Failed to parse JSON"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nX: {head}", "Unexpected content type"),
         (_EVENTS + "9\r\ndata: {\n\n\r\n0\r\n\r\n", "Failed to parse SSE"),
@@ -659,7 +683,8 @@ def test_an_answer_of_many_values_is_not_read(
     monkeypatch.setattr(Long, "result", {"content": [{"type": "text", "text": "a"}] * 400})
     with McpServer.http(long_answers) as server:
         assert "more than 100,000 values" in str(run(server, "say").error)
-    lines = mcp._Lines().decode(b'{"a":["%s",1]}\n{"b":[%s1]}\n[' % (b"," * 5_000, b"1," * 1_000))
+    both = b'{"a":["%s",1],"jsonrpc":1}\n{"b":[%s1],"jsonrpc":1}\n['
+    lines = mcp._Lines().decode(both % (b"," * 5_000, b"1," * 1_000))
     assert [line[:9] for line in lines.split("\n")] == ['{"a":[",,', "{an answe", ""]
     assert mcp._why_unreadable(unread(lines.split("\n")[1])) == mcp._TOO_MANY
 
