@@ -430,7 +430,7 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
         form = getattr(asked, name)
         if isinstance(form, dict):
             form = closed(form)
-        dialect = "gbnf" if "::=" in form else "lark"  # which Lark has not
+        dialect = "gbnf" if "::=" in str(form) else "lark"  # which Lark has not
         fields = {"grammar": form, "grammar_type": _KINDS.get(name, dialect)}
     choice, said = await _written(runner, model, asked, {"messages": messages, **fields}, told)
     text, reason = choice.message.content or "", choice.finish_reason
@@ -724,16 +724,21 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
 
     async def lines() -> AsyncIterator[str]:
         while line := await anyio.to_thread.run_sync(given.readline, MAX_BYTES + 1):
-            if len(line) <= MAX_BYTES:
-                yield line.decode(errors="replace")
-                continue
-            while line and not line.endswith(b"\n"):
-                line = await anyio.to_thread.run_sync(given.readline, MAX_BYTES)
-            said = f"A message has more than {MAX_BYTES:,} bytes."
-            error = JSONRPCError(
-                jsonrpc="2.0", id=None, error=ErrorData(code=INVALID_REQUEST, message=said)
-            )
-            await write.send(SessionMessage(error))
+            text, id_ = line.decode(errors="replace"), None
+            said = "A message is an object, not a list of them."
+            if len(line) > MAX_BYTES:
+                said = f"A message has more than {MAX_BYTES:,} bytes."
+                while line and not line.endswith(b"\n"):
+                    line = await anyio.to_thread.run_sync(given.readline, MAX_BYTES)
+            else:
+                try:
+                    if isinstance(from_json(text), dict):
+                        yield text
+                        continue
+                except ValueError as error:  # `mcp` would say nothing, and the host wait
+                    said, id_ = f"A message cannot be read: {error}.", _id_of(text)
+            wrong = ErrorData(code=INVALID_REQUEST, message=said)
+            await write.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=id_, error=wrong)))
 
     async def run() -> None:
         nonlocal write
@@ -752,6 +757,15 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
         os.dup2(given.fileno(), sys.stdin.fileno())
+
+
+def _id_of(text: str) -> Any:
+    """The id of a request that cannot be read: Python's own reader takes half of a character."""
+    with contextlib.suppress(ValueError, RecursionError):
+        given = json.loads(text)
+        id_ = given.get("id") if isinstance(given, dict) else None
+        str(id_).encode()
+        return id_ if isinstance(id_, (int, str)) else None
 
 
 def serve_http(

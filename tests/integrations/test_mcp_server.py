@@ -369,8 +369,13 @@ def test_text_of_every_form(server: Server[Any]) -> None:
     assert said["text"] in ("Ann", "Ben")
     said = value(server, "generate", prompt="A name?", grammar='root ::= "Ann" | "Ben"')
     assert said["text"] in ("Ann", "Ben")
-    said = value(server, "generate", prompt="Count.", json_schema={"type": "array", "maxItems": 3})
-    assert said["value"] == json.loads(said["text"])
+    for schema in ({"type": "array", "maxItems": 3}, True):
+        said = value(server, "generate", prompt="Count.", json_schema=schema, max_tokens=20)
+        assert said["value"] == json.loads(said["text"])
+    assert (
+        "value is allowed"
+        in call(server, "generate", prompt="a", json_schema=False).content[0].text
+    )
     assert (said["model"], said["finish_reason"]) == ("small", "stop")
 
 
@@ -606,6 +611,18 @@ def test_a_message_without_an_end_is_not_kept() -> None:
         assert answers[1] == {"jsonrpc": "2.0", "id": 1, "result": {}}
         process.stdin.close()
         assert process.wait(timeout=60) == 0
+
+
+def test_a_message_that_cannot_be_read_is_answered() -> None:
+    """A host in JavaScript that cut a prompt inside of an emoji waited for an answer for ever."""
+    call = '{"jsonrpc": "2.0", "id": %s, "method": "ping", "params": {"_meta": {"a": "\\ud83d"}}}'
+    lines = ("[]", "{", call % 7, call % '"b"', call % '"\\ud83d"', call % "[7]")
+    with command() as process:
+        said, _ = process.communicate("\n".join(lines).encode(), timeout=60)
+    answers = [json.loads(line) for line in said.splitlines()]
+    assert [answer["id"] for answer in answers] == [None, None, 7, "b", None, None]
+    assert answers[0]["error"]["message"] == "A message is an object, not a list of them."
+    assert all("cannot be read" in answer["error"]["message"] for answer in answers[1:])
 
 
 def test_connections_that_send_nothing_do_not_shut_out_others() -> None:
