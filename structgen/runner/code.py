@@ -51,7 +51,7 @@ _HIDES = re.compile(  # emoji have \u200d, and Persian \u200c
 _MOST_TEXT = 20_000  # characters of output that are kept
 _MOST_OUTPUT = 1 << 20  # bytes of output, after which it is killed
 _MOST_FILES = 32  # that one call hands out
-_MOST_ENTRIES = 4_096  # in the folder that are looked at
+_MOST_ENTRIES = 4_096  # in the folder that are looked at; and threads
 _KEPT_BYTES = 256 << 20  # of files of all chats,
 _MOST_KEPT = 10_000  # and their number
 _MB = 1 << 20
@@ -75,8 +75,8 @@ class SandboxPolicy:
         extra_fs_read: paths that may be read, beside Python's and the system's own.
         extra_fs_write: paths that may be written, beside the folder.
         extra_env: environment variables that it gets.
-        strict: whether to refuse to run where the system cannot keep the network, other processes
-            or files away; else a warning says so.
+        strict: whether to refuse to run where the system cannot keep the network, other
+            processes, files or system calls away; else a warning says so.
     """
 
     max_memory_mb: int = 2048
@@ -94,6 +94,16 @@ class SandboxPolicy:
         for name in ("memory_mb", "cpu_secs", "procs", "open_fds", "file_sz_mb"):
             Whole(1)(f"max_{name}", getattr(self, f"max_{name}"))
         Word(("none", "full"))("network", self.network)
+        for name in ("extra_fs_read", "extra_fs_write", "extra_env"):
+            given = getattr(self, name)
+            if isinstance(given, (str, bytes, os.PathLike)):  # "/data" would be "/" and others
+                raise OptionError(f"{name}={given!r} is one text. Pass a tuple: ({given!r},).")
+            if name != "extra_env":
+                paths = tuple(map(os.path.abspath, given))
+                object.__setattr__(self, name, paths)
+                for path in paths:
+                    if not os.path.exists(path):
+                        raise OptionError(f"{name}: there is no {path!r}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,16 +138,21 @@ class CodeExecutionConfig:
             raise OptionError(f"python_path={self.python_path!r} is not a program.")
         if self.working_directory is not None and not Path(self.working_directory).is_dir():
             raise OptionError(f"working_directory={str(self.working_directory)!r} is not a folder.")
-        own = [] if self.working_directory is None else [str(self.working_directory)]
-        for folder in (*own, *self.sandbox_policy.extra_fs_write):
-            outer = os.path.realpath(folder)
-            for path in map(os.path.realpath, self._unconfined()):
-                if Path(path).is_relative_to(outer):
-                    raise OptionError(
-                        f"Code may write to {folder!r}, which has the Python in it that runs "
-                        f"the code: {path}. It could change that, and the next call would run it "
-                        "without limits. Name another folder, or a python_path= elsewhere."
-                    )
+        policy, own = self.sandbox_policy, os.path.join(tempfile.gettempdir(), "structgen-code-")
+        writable = set(policy.extra_fs_write)
+        if self.working_directory is not None:
+            own = os.path.abspath(self.working_directory)
+            writable.add(own)
+        for folder in writable:
+            for path in {*self._unconfined(), own, *writable, *policy.extra_fs_read} - {folder}:
+                for place in (os.path.abspath(path), os.path.realpath(path)):
+                    if Path(place).is_relative_to(os.path.realpath(folder)):
+                        raise OptionError(
+                            f"Code may write to {folder!r}, which has {path!r} in it. It could put "
+                            "something else there, which the next call would run or open without "
+                            "limits. Name folders that are apart from each other, and from the "
+                            "Python that runs the code (python_path=)."
+                        )
 
     @property
     def interpreter(self) -> str:
@@ -149,7 +164,7 @@ class CodeExecutionConfig:
         found = [str(_CONFINED), self.interpreter]
         while os.path.islink(found[-1]):
             found.append(os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1])))
-        own = (sys.prefix, sys.base_prefix) if self.python_path is None else ()
+        own = [os.path.dirname(os.__file__)] if self.python_path is None else []
         return [*map(os.path.dirname, found), *own]
 
 
@@ -196,7 +211,8 @@ class CodeExecution:
             self._has_warned = True
         warnings.warn(
             f"Code of models runs here with this machine's {' and '.join(lacking)}: the system has "
-            "no namespaces or no Landlock for this user. SandboxPolicy(strict=True) refuses to.",
+            "no namespaces or no filters of system calls for this user. SandboxPolicy(strict=True) "
+            "refuses to.",
             UnenforcedWarning,
             stacklevel=2,
         )
@@ -266,7 +282,7 @@ class CodeSession:
             held = sum(one.bytes for one in self.files)  # of all calls: its answer has them
             if before.get(name) == seen or len(made) == _MOST_FILES or held + size > most:
                 continue
-            kind = mimetypes.guess_type(name)[0]
+            kind = mimetypes.guess_type(f"./{name}")[0]  # a name "data:…" has a type in it
             file = File(
                 id=f"file-{secrets.token_hex(12)}",
                 name=printable(name),
@@ -285,11 +301,9 @@ class CodeSession:
         for run in tuple(self._going):
             run.kill()
         if self._temporary is not None:
-            with contextlib.suppress(RecursionError):
-                shutil.rmtree(self._temporary, ignore_errors=True)
-            if os.path.exists(self._temporary):  # folders without rights, or too deep for Python
-                subprocess.run(["chmod", "-R", "u+rwx", self._temporary], check=False)
-                subprocess.run(["rm", "-rf", self._temporary], check=False)
+            # Folders may lack rights, and may be too deep for Python.
+            subprocess.run(["chmod", "-R", "u+rwx", self._temporary], check=False)
+            subprocess.run(["rm", "-rf", self._temporary], check=False)
 
 
 def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
@@ -355,7 +369,7 @@ class _Run:
                 self._process = process = subprocess.Popen(
                     [
                         self._config.interpreter,
-                        "-I",
+                        *("-I", "-S"),  # no sitecustomize.py, which a folder on its path may have
                         str(_CONFINED),
                         json.dumps(self._arguments(policy, told)),
                     ],
@@ -397,7 +411,6 @@ class _Run:
             "readable": list(policy.extra_fs_read),
             "writable": list(policy.extra_fs_write),
             "strict": policy.strict,
-            "environment": _environment(policy, self._folder),
             "told": told,
         }
 
@@ -428,8 +441,8 @@ class _Run:
                 return bytes(output), f"It ran out of time, {self._config.timeout_secs:g} s."
             if size > _MOST_OUTPUT:
                 return bytes(output), "It was ended: it wrote too much output."
-            processes = _tree(process.pid)
-            if len(processes) > policy.max_procs + 1:
+            processes, threads = _tree(process.pid)
+            if len(processes) > policy.max_procs + 2 or threads > _MOST_ENTRIES:
                 return bytes(output), "It was ended: it started too many processes."
             if now > looks:
                 looks = now + _LOOK_SECONDS
@@ -446,7 +459,7 @@ class _Run:
                 return
             for _ in range(_MOST_KILLS):
                 # Its number is its own until `poll` has said that it ended.
-                started = [] if process.poll() is not None else _tree(process.pid)[1:]
+                started = [] if process.poll() is not None else _tree(process.pid)[0][1:]
                 if not started:
                     break
                 for one in started:
@@ -489,17 +502,21 @@ def _held(folder: str, processes: list[int]) -> float:
     return sum(sizes.values())
 
 
-def _tree(pid: int) -> list[int]:
-    """A process and all that it has started, as far as the system tells."""
+def _tree(pid: int) -> tuple[list[int], int]:
+    """A process and all that it has started, as far as the system tells, and how many threads they
+    have: at most few more than are too many."""
     found: list[int] = []
+    threads = 0
     ahead = [pid]
-    while ahead and len(found) < _MOST_ENTRIES:
+    while ahead and threads <= _MOST_ENTRIES:
         found.append(ahead.pop())
         with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{found[-1]}/task"):
+            tasks = os.listdir(f"/proc/{found[-1]}/task")
+            threads += len(tasks)
+            for task in tasks:
                 children = Path(f"/proc/{found[-1]}/task/{task}/children").read_text()
                 ahead += map(int, children.split())
-    return found
+    return found, threads
 
 
 def _environment(policy: SandboxPolicy, folder: str) -> dict[str, str]:

@@ -1,11 +1,16 @@
 """A script that the interpreter of a model's code runs first: it drops rights, then runs the code.
 
-    python -I confined.py '{"folder": …}'     reads the code from standard input, like `python -`
+    python -I -S confined.py '{"folder": …}'     reads the code from standard input, like `python -`
 
 It sets up what the operating system enforces: namespaces without a network, other processes and
-other files; Landlock; limits on time, memory, processes and files. It writes what is in force to
-the file descriptor ``told`` as JSON. It imports only the standard library, and never runs inside
-the program's own process.
+other files; Landlock, where there is one; which system calls there are; limits on time, memory,
+processes and files.
+It writes what is in force to the file descriptor ``told`` as JSON. It imports only the standard
+library, and never runs inside the program's own process.
+
+    structgen ─▶ this process ─▶ the namespace's first process ─▶ the code, in a session of its own
+
+Each ends with the one before it. Without namespaces the second is missing.
 """
 
 from __future__ import annotations
@@ -24,38 +29,43 @@ _USER, _PROCESSES, _NETWORK, _MEMORY = 0x10000000, 0x20000000, 0x40000000, 0x080
 _MOUNTS, _BIND, _DETACH = 0x00020000, 0x5000, 2
 _SET_MOUNT, _RECURSIVE, _READ_ONLY = 442, 0x8000, struct.pack("QQQQ", 1, 0, 0, 0)
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every machine
-_KEYS, _JOIN_SESSION = {"x86_64": 250, "aarch64": 219}, 1
 _NO_NEW_RIGHTS, _DIE_WITH_PARENT, _ADOPT, _SECURE_BITS = 38, 1, 36, 28
 
-_FILTER, _ALLOW, _REFUSE, _CANNOT, _LACKS = 22, 0x7FFF0000, 0x00050001, 0x0005005F, 0x00050026
+_FILTER, _ALLOW, _CANNOT, _LACKS = 22, 0x7FFF0000, 0x0005005F, 0x00050026
 _CALLS = {
     "x86_64": (
-        *(0xC000003E, 41, 285, 16, 272, 56),
-        (29, 64, 68, 319, 321, 425, 447),
-        (188, 189, 190, 463),
+        *(0xC000003E, (41, 53), 16, 56, (188, 189, 190, 285)),
+        "0-15 17-28 32-40 42-52 54-55 57-63 72-100 102 104-133 137-138 140-152 157-158 160 186-187 "
+        "191-204 213 217-219 221-226 228-235 237-239 247 251-252 257-271 273-277 280-284 286-293 "
+        "295-297 299 302 307 309 314-316 318 322 324-332 334 424 434 436-437 439 441 449 452-456",
     ),
     "aarch64": (
-        *(0xC00000B7, 198, 47, 29, 97, 220),
-        (194, 190, 186, 279, 280, 425, 447),
-        (5, 6, 7, 463),
+        *(0xC00000B7, (198, 199), 29, 220, (5, 6, 7, 47)),
+        "8-17 19-25 30-38 43-46 48-50 52-57 59 61-74 76-80 82-88 90-91 93-96 98-103 107-111 "
+        "113-115 118-141 143-160 163-169 172-179 200-216 221-223 226-233 235-237 240 242-243 "
+        "260-261 269 274-276 278 281 283-291 293 424 434 436-437 439 441 449 452-456",
     ),
 }
-"""The machine's number, those of ``socket``, ``fallocate``, ``ioctl``, ``unshare`` and ``clone``,
-and those of what takes memory, or room on disk, that no limit counts:
-``shmget``, ``semget``, ``msgget``, ``memfd_create``, ``bpf``, ``io_uring_setup`` (which makes
-sockets, too) and ``memfd_secret``; and ``setxattr`` and its kin, which programs that copy files do
-without where a file system has no attributes."""
-_CLONE3 = 435  # on every machine; its flags cannot be seen, and libraries do without it
-_RESERVES = (0x40305828, 0x4030582A, 0x40305839)  # room on disk that no file's size tells of
-_FAMILIES = (1, 2, 10, 16)  # of sockets that a namespace keeps to itself: not VSOCK, to a host
+"""The machine's number, those of ``socket`` and ``socketpair``, ``ioctl``, ``clone``, and of
+``setxattr``, its kin and ``fallocate``; and of all other system calls that code has.
+
+The others fail as in a kernel that lacks them, and so do numbers that are not given yet. They take
+memory, room or watches that no limit counts (shared memory, ``memfd_create``, keys, ``inotify``,
+``io_uring``), look into other processes, or change the system: mounts, namespaces, the clock.
+Programs that copy files do without attributes, and those that reserve room write.
+"""
+_LOCAL, _INTERNET = 1, (2, 10, 16)  # families of sockets: no VSOCK, which leads to a host
+_GROUPS = (0x5400, 0x8900)  # of ioctl: of terminals and pipes, and of sockets. Files have others,
+# which reserve room on disk that no size tells of.
+_NEW_NAMESPACES = 0x7E020000
 
 _READ = 0b1101  # execute and read files, list folders
 _OF_FILES = 0b1100000000000111  # what may be done to what is no folder
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt")
 _SETTINGS = (
-    *("/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/ssl", "/etc/passwd"),
+    *("/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/passwd"),
     *("/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/fonts"),
-    "/etc/alternatives",
+    *("/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),  # not the keys in /etc/ssl
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
@@ -64,7 +74,7 @@ def main() -> None:
     """Confine this process, and become the interpreter."""
     given: dict[str, Any] = json.loads(sys.argv[1])
     libc = ctypes.CDLL(None, use_errno=True)
-    has = {"processes": False, "network": False, "files": False}
+    has = dict.fromkeys(("processes", "network", "files", "system calls"), False)
     flags = _USER | _PROCESSES | _MEMORY | (0 if given["network"] else _NETWORK)
     user, group = os.getuid(), os.getgid()
     if sys.platform == "linux":
@@ -77,22 +87,15 @@ def main() -> None:
                 ):
                     with open(f"/proc/self/{name}", "w") as file:
                         file.write(text)
-        libc.prctl(_ADOPT, 1, 0, 0, 0)
-        child = os.fork()
-        if child:
-            with contextlib.suppress(OSError):
-                os.close(given["told"])
-            status = _wait(child)
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else 128 - code)
-        libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-        if os.uname().machine in _KEYS:  # without the keys of the caller's session
-            libc.syscall(_KEYS[os.uname().machine], _JOIN_SESSION, None)
+            _go_on_in_a_child(libc, given["told"])
+        _go_on_in_a_child(libc, given["told"])
+        os.setsid()  # signals to its group reach no process above it
     for name, most in given["limits"].items():
         kind = getattr(resource, name)
         hard = resource.getrlimit(kind)[1]
-        if name == "RLIMIT_NPROC" and sys.platform == "linux" and not has["processes"]:
-            most += _tasks(user)  # without a namespace, those of the user elsewhere count
+        if name == "RLIMIT_NPROC" and sys.platform == "linux":
+            # Of the namespace there are two already; without one, all of the user count.
+            most += 2 if has["processes"] else _tasks(user)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (most, most))
     if sys.platform != "linux":
@@ -101,7 +104,10 @@ def main() -> None:
         python = [sys.executable]
         while os.path.islink(python[-1]):
             python.append(os.path.join(os.path.dirname(python[-1]), os.readlink(python[-1])))
+        above = os.path.dirname(os.path.dirname(sys.executable))
         prefixes = {sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))}
+        if os.path.exists(f"{above}/pyvenv.cfg"):
+            prefixes.add(above)
         readable = [*_SYSTEM, *_SETTINGS, *prefixes, *python, *given["readable"]]
         writable = [given["folder"], *given["writable"]]
         with contextlib.suppress(OSError):
@@ -110,8 +116,11 @@ def main() -> None:
             )
         os.chdir(given["folder"])
         writable += _DEVICES
-        has["files"] &= _bound_files(libc, readable, writable, has_network=given["network"])
-        _bound_calls(libc, has_network=given["network"])
+        libc.prctl(_SECURE_BITS, 3, 0, 0, 0)  # root, too, has no rights to undo this
+        libc.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0)
+        _bound_files(libc, readable, writable, has_network=given["network"])
+        has["system calls"] = _bound_calls(libc, has_network=given["network"])
+        has["network"] |= has["system calls"]  # by its sockets
     with os.fdopen(given["told"], "w") as told:
         json.dump(has, told)
     asked = has.keys() - ({"network"} if given["network"] else set())
@@ -119,23 +128,32 @@ def main() -> None:
     if given["strict"] and lacking:
         print(f"This system cannot confine {' and '.join(lacking)}, and strict=True.")
         sys.exit(125)
-    os.execve(sys.executable, [sys.executable, "-I", "-u", "-"], given["environment"])
+    os.execv(sys.executable, [sys.executable, "-I", "-u", "-"])
 
 
-def _wait(child: int) -> int:
-    """How a child ended; what it has left running, which is this process's by then, is killed."""
-    while True:
+def _go_on_in_a_child(libc: Any, told: int) -> None:
+    """Return in a child, which ends with this process; this one ends as the child does, and what
+    the child has left running, which is this process's by then, is killed."""
+    libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_ADOPT, 1, 0, 0, 0)
+    child = os.fork()
+    if not child:
+        libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+        return
+    os.close(told)
+    pid = 0
+    while pid != child:
         pid, status = os.waitpid(-1, 0)
-        if pid == child:
-            break
-    while True:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+    code = os.waitstatus_to_exitcode(status)
+    while os.getpid() != 1:  # with the first process of a namespace the system ends the others
+        with open("/proc/thread-self/children") as file:
             left = list(map(int, file.read().split()))
         if not left:
-            return status
+            break
         for one in left:
             os.kill(one, signal.SIGKILL)
         os.waitpid(-1, 0)
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def _tasks(user: int) -> int:
@@ -150,11 +168,7 @@ def _tasks(user: int) -> int:
 
 
 def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
-    """Have this process see these paths and no others; whether it does.
-
-    Landlock leaves to code what opens no file: it may change modes and times of the user's files,
-    and connect to sockets of other programs, such as Docker's.
-    """
+    """Have this process see these paths and no others; whether it does."""
     real = {path: os.path.realpath(path) for path in (*readable, *writable) if os.path.exists(path)}
     may_write = {real.get(path) for path in writable}
 
@@ -185,22 +199,25 @@ def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
         with contextlib.suppress(OSError):  # it is seen already
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.symlink(target, path)
-    # Root, too, has no rights to undo this.
-    has_no_rights: bool = libc.prctl(_SECURE_BITS, 3, 0, 0, 0) == 0
-    return has_no_rights
+    only_read: int = libc.syscall(_SET_MOUNT, -1, b"/", 0, _READ_ONLY, ctypes.c_size_t(32))
+    return only_read == 0
 
 
-def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_network: bool) -> bool:
-    """Let code write to some paths alone, and read these and others."""
+def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_network: bool) -> None:
+    """Let code write to some paths alone, and read these and others, where the system has Landlock.
+
+    Beside a root of its own this is a second wall. Alone it leaves to code what opens no file: to
+    change modes and times of the user's files, and to connect to sockets of other programs, such as
+    Docker's.
+    """
     abi = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if abi < 1:
-        return False
+        return
     rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
-    sockets = 0 if abi < 4 or has_network else 0b11
-    attributes = struct.pack("QQ", rights, sockets)[: 16 if abi >= 4 else 8]
+    sockets, others = 0 if has_network else 0b11, 0b11  # sockets without a file, and signals
+    attributes = struct.pack("QQQ", rights, sockets, others)
+    attributes = attributes[: 8 if abi < 4 else 16 if abi < 6 else 24]
     ruleset = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
-    if ruleset < 0:
-        return False
     for paths, allowed in ((readable, _READ), (writable, rights)):
         for path in paths:
             try:
@@ -210,45 +227,38 @@ def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_net
             allowed_here = allowed & rights if os.path.isdir(path) else allowed & rights & _OF_FILES
             libc.syscall(_ADD_RULE, ruleset, 1, struct.pack("=Qi", allowed_here, place), 0)
             os.close(place)
-    libc.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0)
-    is_bound: bool = libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
+    libc.syscall(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
-    return is_bound
 
 
-def _bound_calls(libc: Any, *, has_network: bool) -> None:
-    """Refuse memory and room on disk that no limit counts, and sockets that leave the namespace,
-    where the system can.
-
-    Code has no user namespace of its own: in one it could make networks, whose memory no limit
-    counts.
-    """
+def _bound_calls(libc: Any, *, has_network: bool) -> bool:
+    """Let code make the system calls of `_CALLS` alone; whether the system can."""
     if os.uname().machine not in _CALLS:
-        return
-    machine, socket, allocate, control, unshare, clone, calls, attributes = _CALLS[
-        os.uname().machine
-    ]
-    refuse = (0x06, 0, 0, _REFUSE)
-    steps = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0)]
-    steps += [(0x35, 0, 1, 0x40000000), refuse]  # numbers of another kind of programs
-    for some, answer in ((calls, _REFUSE), (attributes, _CANNOT), ((_CLONE3,), _LACKS)):
-        for call in some:
-            steps += [(0x15, 0, 1, call), (0x06, 0, 0, answer)]
+        return False
+    machine, sockets, control, clone, without, others = _CALLS[os.uname().machine]
+    families = (_LOCAL, *_INTERNET) if has_network else (_LOCAL,)
+    steps = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), (0x06, 0, 0, _LACKS), (0x20, 0, 0, 0)]
+    for call in without:
+        steps += [(0x15, 0, 1, call), (0x06, 0, 0, _CANNOT)]
     equals, has_bits = 0x15, 0x45
-    for call, place, test, values, one_of_them, another in (
-        (allocate, 24, equals, (0,), _ALLOW, _CANNOT),
-        (control, 24, equals, _RESERVES, _CANNOT, _ALLOW),
-        (socket, 16, equals, _FAMILIES, _ALLOW, _ALLOW if has_network else _REFUSE),
-        (unshare, 16, has_bits, (_USER,), _REFUSE, _ALLOW),
-        (clone, 16, has_bits, (_USER,), _REFUSE, _ALLOW),
+    for call, place, bits, test, values, one_of_them, another in (
+        *((call, 16, ~0, equals, families, _ALLOW, _CANNOT) for call in sockets),
+        (control, 24, 0xFF00, equals, _GROUPS, _ALLOW, _CANNOT),
+        (clone, 16, ~0, has_bits, (_NEW_NAMESPACES,), _LACKS, _ALLOW),
     ):
-        steps += [(0x15, 0, len(values) + 3, call), (0x20, 0, 0, place)]
+        steps += [(0x15, 0, len(values) + 4, call), (0x20, 0, 0, place)]
+        steps += [(0x54, 0, 0, bits & 0xFFFFFFFF)]
         steps += [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
         steps += [(0x06, 0, 0, another), (0x06, 0, 0, one_of_them)]
-    steps.append((0x06, 0, 0, _ALLOW))
+    for part in others.split():
+        first, _, last = part.partition("-")
+        steps += [(0x35, 0, 2, int(first)), (0x25, 1, 0, int(last or first)), (0x06, 0, 0, _ALLOW)]
+    steps.append((0x06, 0, 0, _LACKS))
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-    libc.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0)
-    libc.prctl(_FILTER, 2, struct.pack("HP", len(steps), ctypes.addressof(code)), 0, 0)
+    is_bound: bool = (
+        libc.prctl(_FILTER, 2, struct.pack("HP", len(steps), ctypes.addressof(code)), 0, 0) == 0
+    )
+    return is_bound
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -108,6 +110,24 @@ def test_it_sees_no_secrets(here: CodeSession, monkeypatch: pytest.MonkeyPatch) 
     allowed.close()
 
 
+def test_nobody_else_sees_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All users of a machine may read the arguments of a program."""
+    monkeypatch.setenv("HF_TOKEN", "hf_of_this_test")
+    made = session(sandbox_policy=SandboxPolicy(extra_env=("HF_TOKEN",)))
+
+    async def main() -> str:
+        task = asyncio.ensure_future(
+            made._called("import os, time; time.sleep(1); print(os.environ)")
+        )
+        while not left(made._folder):
+            await asyncio.sleep(0.05)
+        assert left("hf_of_this_test") == []
+        return await task
+
+    assert "hf_of_this_test" in asyncio.run(main())
+    made.close()
+
+
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls the system by a number")
 def test_it_has_no_keys_of_the_caller(here: CodeSession) -> None:
     """Kernel keyrings hold secrets of Kerberos, of mounts and of others."""
@@ -191,7 +211,7 @@ def test_it_runs_where_many_files_are_open(here: CodeSession) -> None:
 
 def test_files_elsewhere_are_neither_read_nor_written(here: CodeSession, tmp_path: Path) -> None:
     if not has(here)["files"]:
-        pytest.skip("no namespaces or no Landlock")
+        pytest.skip("no namespaces")
     (tmp_path / "secret").write_text("secret", encoding="utf-8")
     for code in (
         f"open({str(tmp_path / 'secret')!r})",
@@ -208,9 +228,17 @@ def test_files_elsewhere_are_neither_read_nor_written(here: CodeSession, tmp_pat
     wide.close()
 
 
+def test_keys_of_the_machine_are_not_seen(here: CodeSession) -> None:
+    """Root, and whoever is in their group, may read them."""
+    if not has(here)["files"] or not os.path.exists("/etc/ssl/certs"):
+        pytest.skip("no namespaces or no certificates")
+    code = "import os; print(*map(os.path.exists, ('/etc/ssl/certs', '/etc/ssl/private')))"
+    assert told(here, code) == "True False"
+
+
 def test_what_opens_no_file_reaches_none_either(here: CodeSession, tmp_path: Path) -> None:
     if not has(here)["files"]:
-        pytest.skip("no namespaces or no Landlock")
+        pytest.skip("no namespaces")
     secret, agent = tmp_path / "secret", tempfile.mkdtemp()  # the name of a socket is short
     secret.write_text("secret", encoding="utf-8")
     secret.chmod(0o600)
@@ -233,7 +261,11 @@ def test_what_opens_no_file_reaches_none_either(here: CodeSession, tmp_path: Pat
 
 def test_a_name_that_is_no_utf8_ends_no_answer(here: CodeSession) -> None:
     assert told(here, r"open(b'\xff', 'w').write('x')") == "\n[file \\udcff, 1 bytes]"
-    assert here.files[0].model_dump_json()
+    told(
+        here, r"import os; os.mkdir(b'data:a\xff'); open(b'data:a\xff/b,', 'w')"
+    )  # as a URL has it
+    assert [one.mime_type for one in here.files] == [None, None]
+    assert [one.model_dump_json() for one in here.files]
 
 
 def test_there_is_no_network(here: CodeSession) -> None:
@@ -268,17 +300,23 @@ def test_there_is_no_network(here: CodeSession) -> None:
             "for i in range(9): open(f'z{i}', 'wb').write(b'x' * 999_999)\ntime.sleep(9)",
             "its files are too large together",
         ),
-        ("import os; os.memfd_create('x')", "PermissionError"),
+        ("import os; os.memfd_create('x')", "Function not implemented"),
         (
             "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
             "print([(call(0, 32_000, 0o1600), ctypes.get_errno())\n"
             "       for call in (libc.shmget, libc.semget, libc.msgget)])",
-            "[(-1, 1), (-1, 1), (-1, 1)]",
+            "[(-1, 38), (-1, 38), (-1, 38)]",
         ),
         (
             "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
             "print(libc.syscall(425, 8, ctypes.create_string_buffer(120)), ctypes.get_errno())",
-            "-1 1",
+            "-1 38",
+        ),
+        (  # keys, and watches of files, whose number is that of all of the user's programs
+            "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
+            "print([(libc.syscall(call, 0), ctypes.get_errno()) for call in "
+            f"{(248, 253) if os.uname().machine == 'x86_64' else (217, 26)}])",
+            "[(-1, 38), (-1, 38)]",
         ),
         (
             "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -297,17 +335,17 @@ def test_there_is_no_network(here: CodeSession) -> None:
         (
             "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
             "print(libc.unshare(1 << 28), ctypes.get_errno())",
-            "-1 1",  # no matter what /proc/sys says, which a pod of Kubernetes cannot write to
+            "-1 38",  # no matter what /proc/sys says, which a pod of Kubernetes cannot write to
         ),
         ("import os; os.setxattr('/', 'user.x', bytes(64))", "Operation not supported"),
         ("import os; open('x', 'w'); print(os.system('cp -a x y'))", "0"),  # as if there were none
-        ("import socket; socket.socket(40, 1)", "PermissionError"),
+        ("import socket; socket.socket(40, 1)", "Operation not supported"),
         ("for i in range(9): open(f'{i}', 'wb').write(b'x' * 999_999)\nimport time; time.sleep(9)",
          "its files are too large together"),
     ],
     ids=[
         *("memory", "file", "open", "output", "deleted files", "many files", "files in memory"),
-        *("memory of System V", "io_uring", "room on disk", "the same by ioctl"),
+        *("memory of System V", "io_uring", "keys", "room on disk", "the same by ioctl"),
         *("namespaces of its own", "attributes", "copies", "sockets of machines", "files"),
     ],
 )  # fmt: skip
@@ -330,6 +368,31 @@ def left(mark: str) -> list[str]:
     return found
 
 
+def has_ended(mark: str) -> bool:
+    """Whether what has a mark ends soon."""
+    for _ in range(100):
+        if not left(mark):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+ENDS_ITS_GROUP = """
+import ctypes, os, signal, sys, time
+ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # it does not end with its parent
+if os.fork() == 0:
+    time.sleep(0.5)
+    os.kill(0, signal.SIGKILL)
+try:
+    os.setpgid(0, 0)
+except PermissionError:
+    pass
+null = os.open(os.devnull, os.O_RDWR)
+for i in range(3):
+    os.dup2(null, i)
+os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", "{mark}"])
+"""
+
 DETACHED = """
 import os, subprocess, sys
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "{mark}"],
@@ -343,12 +406,29 @@ def test_nothing_of_it_stays(end: str, here: CodeSession) -> None:
     mark = f"structgen-mark-{os.getpid()}-{len(end)}"
     seen = told(made, DETACHED.format(mark=mark) + end)
     assert seen == ("It ran out of time, 1 s." if end else "")
-    for _ in range(100):
-        if not left(mark):
-            break
-        time.sleep(0.05)
-    assert left(mark) == []
+    assert has_ended(mark)
     made.close()
+
+
+def test_what_ends_its_group_ends_nothing_above_it(here: CodeSession) -> None:
+    """It ended the process that watched it, and stayed."""
+    mark = f"structgen-group-{os.getpid()}"
+    told(here, ENDS_ITS_GROUP.format(mark=mark))
+    assert has_ended(mark)
+
+
+def test_it_ends_with_the_program(tmp_path: Path) -> None:
+    mark = f"structgen-orphan-{os.getpid()}"
+    code = DETACHED.format(mark=mark) + "import time; time.sleep(600)"
+    program = f"""
+from structgen.runner.code import _Run, CodeExecutionConfig
+_Run(CodeExecutionConfig(), {str(tmp_path)!r}).result({code!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        while not left(mark) and process.poll() is None:
+            time.sleep(0.05)
+        process.kill()
+    assert has_ended(mark)
 
 
 def test_a_fork_bomb_ends(here: CodeSession) -> None:
@@ -358,6 +438,18 @@ def test_a_fork_bomb_ends(here: CodeSession) -> None:
     seen = told(made, bomb)
     assert "too many processes" in seen or "BlockingIOError" in seen or "out of time" in seen
     assert told(made, "print('next')") == "next"
+    made.close()
+
+
+def test_threads_are_bounded_for_root_too() -> None:
+    """The system does not count those of root: the numbers of processes ran out for all."""
+    made = session(sandbox_policy=SandboxPolicy())
+    seen = told(
+        made,
+        "import _thread, threading, time\nthreading.stack_size(32768)\n"
+        "for _ in range(5000): _thread.start_new_thread(time.sleep, (60,))\ntime.sleep(60)",
+    )
+    assert "too many processes" in seen or "can't start new thread" in seen
     made.close()
 
 
@@ -379,11 +471,7 @@ def test_a_chat_that_ends_ends_its_code() -> None:
             await task
 
     asyncio.run(main())
-    for _ in range(100):
-        if not left(mark):
-            break
-        time.sleep(0.05)
-    assert left(mark) == []
+    assert has_ended(mark)
     made.close()
 
 
@@ -455,7 +543,10 @@ def test_it_is_off_unless_asked_for() -> None:
 def test_what_is_wrong_in_the_configuration(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         CodeExecutionConfig(**fields)
-    for wrong in ({"max_procs": 0}, {"network": "loopback"}):
+    for wrong in (
+        *({"max_procs": 0}, {"network": "loopback"}, {"extra_fs_read": ("no/such",)}),
+        *({"extra_fs_read": "/usr"}, {"extra_env": "PATH"}),  # not "/", "u" and so on
+    ):
         with pytest.raises(OptionError):
             SandboxPolicy(**wrong)  # type: ignore[arg-type]
 
@@ -475,9 +566,100 @@ def test_code_cannot_change_the_python_that_runs_it(tmp_path: Path) -> None:
         {"working_directory": sys.prefix},
         {"working_directory": Path(sys.prefix).parent},
     ):
-        with pytest.raises(OptionError, match="has the Python in it that runs the code"):
+        with pytest.raises(OptionError, match="Code may write to"):
             CodeExecutionConfig(**fields)
     CodeExecutionConfig(python_path=str(python), working_directory=tmp_path / "work")
+
+
+def test_code_cannot_put_links_where_paths_of_the_policy_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It put a link to all files in their place, and the next call opened that."""
+    for name in ("work", "data", "work/inner"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "work" / "inner")
+    monkeypatch.chdir(tmp_path)
+    for folder, policy in (
+        ("work", SandboxPolicy(extra_fs_read=("work/inner",))),
+        ("work", SandboxPolicy(extra_fs_write=("link",))),
+        ("work/inner", SandboxPolicy(extra_fs_write=("work",))),
+        (None, SandboxPolicy(extra_fs_write=(tempfile.gettempdir(),))),
+    ):
+        with pytest.raises(OptionError, match="Name folders that are apart"):
+            CodeExecutionConfig(working_directory=folder, sandbox_policy=policy)
+    # Paths are of the program's folder, and not of the code's.
+    made = session(sandbox_policy=SandboxPolicy(extra_fs_write=("data",)))
+    told(made, f"import os; os.symlink({str(tmp_path)!r}, 'data')")
+    told(made, f"for name in 'new', 'data/new': open({str(tmp_path)!r} + '/' + name, 'w')")
+    assert not (tmp_path / "new").exists()
+    if has(made)["files"]:
+        assert told(made, f"open({str(tmp_path / 'data' / 'new')!r}, 'w')") == ""
+        assert (tmp_path / "data" / "new").exists()
+    made.close()
+
+
+def test_code_cannot_change_what_python_starts_with(tmp_path: Path) -> None:
+    """A project that is installed to be edited is on the path: Python ran its sitecustomize.py."""
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (tmp_path / "venv" / "pyvenv.cfg").write_text(f"home = {sys.base_exec_prefix}/bin\n")
+    version = "python{}.{}".format(*sys.version_info)
+    packages = tmp_path / "venv" / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    (tmp_path / "project").mkdir()
+    (packages / "project.pth").write_text(f"{tmp_path / 'project'}\n")
+    (packages / "there.py").write_text("")
+    made = session(python_path=str(python), working_directory=tmp_path / "project")
+    if not has(made)["files"]:
+        pytest.skip("no namespaces")
+    hook = f"open({str(tmp_path / 'escaped')!r}, 'w')"
+    told(made, f"open('sitecustomize.py', 'w').write({hook!r})")
+    assert "Error in sitecustomize" in told(made, "print(1)")
+    assert not (tmp_path / "escaped").exists()
+    assert told(made, "import there, sys; print(sys.prefix)").endswith(str(tmp_path / "venv"))
+
+
+def confined(
+    folder: Path, before: list[str], code: str, **given: Any
+) -> tuple[dict[str, bool] | None, str]:
+    """What is in force where another program runs the script, and what code then prints."""
+    reads, told = os.pipe()
+    given = {
+        **{"folder": str(folder), "limits": {}, "network": False, "readable": [], "writable": []},
+        **{"strict": False, "told": told, **given},
+    }
+    command = [*before, sys.executable, "-I", "-S", str(code_module._CONFINED), json.dumps(given)]
+    done = subprocess.run(
+        command, input=code, pass_fds=[told], capture_output=True, text=True, check=False
+    )
+    os.close(told)
+    with open(reads) as pipe:
+        said = pipe.read()
+    return json.loads(said or "null"), done.stdout + done.stderr
+
+
+def test_without_namespaces_it_says_so_and_keeps_what_it_can(tmp_path: Path) -> None:
+    """As in a container of Docker."""
+    none = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    before = ["unshare", "-Urm", "sh", "-c", none, "sh"]
+    kept, seen = confined(tmp_path, before, "import socket; socket.socket()")
+    if kept is None or kept["processes"] or not kept["system calls"]:
+        pytest.skip("the system cannot make one")
+    assert kept == {"processes": False, "network": True, "files": False, "system calls": True}
+    assert "Operation not supported" in seen
+    _, seen = confined(tmp_path, before, "print(1)", strict=True)
+    assert seen == "This system cannot confine files and processes, and strict=True.\n"
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs a machine with another")
+def test_a_machine_whose_system_calls_are_not_known_is_told(tmp_path: Path) -> None:
+    """It ran without the filter, and said nothing."""
+    kept, _ = confined(tmp_path, ["setarch", "i686"], "print(1)")
+    assert kept is not None
+    assert not kept["system calls"]
+    _, seen = confined(tmp_path, ["setarch", "i686"], "print(1)", strict=True)
+    assert "system calls, and strict=True." in seen
 
 
 def test_a_system_that_cannot_confine_is_told(
