@@ -39,7 +39,7 @@ from structgen.errors import (
 )
 from structgen.grammar import ir
 from structgen.models.progress import has_bars
-from structgen.options import OPTIONS
+from structgen.options import FIELDS, OPTIONS, Whole
 from structgen.runner import ChatRequest, DecisionRequest, EmbeddingRequest, ModelConfig, Runner
 from structgen.types import lower
 
@@ -527,7 +527,8 @@ def batch(
         questions: ask these of each row instead: see `structgen.decisions`.
         embed: make a vector of each row instead.
         model: as in `structgen.load`; with ``runner`` its id there; None: the default model.
-        runner: use its model. None: load the model for this job.
+        runner: use its model, without ``workers`` and ``batch_size``. None: load the model for this
+            job.
         cluster: a `structgen.ray.Cluster` that runs the model; None: this machine.
         output: the folder for the results. The same job with the same folder continues where it
             stopped.
@@ -568,8 +569,14 @@ def batch(
         as_written=as_written,
         options=options,
     )
-    if cluster is not None and (runner, workers, batch_size) != (None, None, None):
-        raise OptionError("runner=, workers= and batch_size= do not go with cluster=.")
+    if cluster is not None and runner is not None:
+        raise OptionError("runner= does not go with cluster=.")
+    given = {"cluster=": cluster is not None, "runner=": runner is not None, "embed=True": embed}
+    if (workers, batch_size) != (None, None) and any(given.values()):
+        other = next(name for name, is_given in given.items() if is_given)
+        raise OptionError(f"workers= and batch_size= do not go with {other}.")
+    if workers is not None:
+        Whole(1, 64)("workers", workers)
     named = os.fspath(model or default_model(embed))
     if runner is not None and model is None:
         named = runner.get_default_model_id() or named
@@ -679,28 +686,27 @@ def default_model(embed: bool) -> str:
     return "all-minilm-l6-v2" if embed else models.DEFAULT
 
 
-def _fields(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+_MORE = ("max_tokens", "with_schema_hint", "enable_thinking", "reasoning_effort", "thinking_budget")
+_MORE += ("debias", "tolerance", "dimensions", "input_type", "prompt_name")
+"""Fields of a request, beside those of call options, that a job can set."""
+
+
+def _fields(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a call as fields of a request."""
-    taken = {
-        "messages",
-        "model",
-        "input",
-        "state",
-        "questions",
-        "output_type",
-        "n",
-        "stream_options",
-    }
+    names = {name: option.field for name, option in OPTIONS.items()}
+    names |= {name: name for name in (*FIELDS, *_MORE)}
+    known = {name: field for name, field in names.items() if field in kind.model_fields}
     fields: dict[str, Any] = {}
     for name, value in options.items():
-        field = name if name not in OPTIONS else OPTIONS[name].field
-        if field is None or field in taken or field not in kind.model_fields:  # type: ignore[attr-defined]
-            known = [*(batch.__kwdefaults__ or ()), *OPTIONS]
-            hint = did_you_mean(name, [*known, *kind.model_fields])  # type: ignore[attr-defined]
-            hint = hint or (
-                f" The output type is the second argument. Options are: {', '.join(known)}."
+        field = known.get(name)
+        if field is None:
+            others = [*(batch.__kwdefaults__ or ()), *known]
+            hint = did_you_mean(name, others) or (
+                f" The output type is the second argument. Options are: {', '.join(others)}."
             )
             raise OptionError(f"There is no option {name!r} here.{hint}", option=name)
+        if field in fields:
+            raise OptionError(f"{name}= is given twice, under two names. Pass one.", option=name)
         fields[field] = value
     return fields
 

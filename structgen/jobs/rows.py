@@ -564,6 +564,8 @@ class Prompts:
         """
         if sum(one is not None for one in (prompt, column, messages)) > 1:
             raise OptionError("prompt=, column= and messages= exclude each other. Pass one.")
+        if messages is not None and not messages:
+            raise OptionError("messages= is empty. Pass at least one message.")
         given = {"prompt": prompt, "column": column, "messages": messages}
         self.identity = {name: one for name, one in given.items() if one is not None}
         """What tells these prompts from others, as JSON."""

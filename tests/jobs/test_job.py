@@ -338,13 +338,23 @@ def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None
         ({"nope": 1}, "The output type is the second argument. Options are: prompt, "),
         ({"outptu": "x"}, "Did you mean 'output'?"),
         ({"max_new_token": 9}, "Did you mean 'max_new_tokens'?"),
-        ({"n": 2}, "There is no option 'n'"),
+        ({"n": 2}, r"There is no option 'n' here\. The"),
+        ({"tools": []}, "There is no option 'tools'"),  # nothing was written of the calls
+        ({"session_id": "x"}, "There is no option 'session_id'"),  # rows were one conversation
+        ({"max_tokens": 9, "max_new_tokens": 9}, "given twice"),
+        ({"workers": 2}, "do not go with runner="),
+        ({"embed": True, "batch_size": 2}, "do not go with runner="),
+        ({"messages": []}, "messages= is empty"),
         ({"embed": True, "questions": {}}, "exclude each other"),
         ({"temperature": "hot"}, "temperature"),
         ({"output": tmp_path / "x", "format": "xml"}, "none of jsonl, parquet"),
     ):
         with pytest.raises(OptionError, match=said):
             list(batch(TEXTS, runner=runner, progress=lambda job: None, **options))
+    with pytest.raises(OptionError, match="workers=0 is out of range"):
+        batch(TEXTS, workers=0)
+    with pytest.raises(OptionError, match="do not go with embed=True"):
+        batch(TEXTS, embed=True, workers=2)
 
 
 def test_both_ways_to_run_a_model_are_tried_where_there_are_many_rows(
