@@ -2,11 +2,10 @@
 
 Objects become structs, arrays lists, enums dictionaries, decimals with a fixed number of places
 decimals, and date and date-time strings the Arrow types of the same name. What has no single Arrow
-type (unions, objects with arbitrary names, times with offsets) becomes text that holds its JSON.
+type (unions, objects with arbitrary names) becomes text that holds its JSON, and its field says so.
 
 Untyped input columns get the types of the values in the first part. A column of objects, of nested
-lists, or with mixed or no values there says too little about later parts: it becomes JSON, and its
-field says so.
+lists, or with mixed or no values there says too little about later parts: it becomes JSON, too.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Columns:
         self._inputs = inputs
         schema = _schema_of(output_type)
         is_open = isinstance(output_type, JsonSchema)  # where it names no others, classes have none
-        self._type = _Types(schema, is_open).of(schema)
+        self._output = _Types(schema, is_open).field(result, schema)
 
     def table(self, rows: Sequence[Row], schema: Any) -> Any:
         """A table of rows, with the columns of an Arrow schema; None: those of these rows."""
@@ -61,18 +60,18 @@ class Columns:
                 "prompt_tokens": arrow.int64(),
                 "output_tokens": arrow.int64(),
                 "confidence": arrow.map_(arrow.string(), arrow.float64()),
-                self._result: self._type,
-                **{field.name: field.type for field in self._inputs or ()},
             }
+            fields = {name: arrow.field(name, kind) for name, kind in told.items()}
+            fields[self._result] = self._output
+            fields |= {one.name: arrow.field(one.name, one.type) for one in self._inputs or ()}
             schema = arrow.schema(
-                arrow.field(name, told[name])
-                if name in told
-                else self._found(name, [row.get(name) for row in rows])
+                fields.get(name) or self._found(name, [row.get(name) for row in rows])
                 for name in names
             )
         if unknown := names.keys() - set(schema.names):
             raise ValueError(f"there is no column {min(unknown)!r} in the first part")
-        for name in (field.name for field in schema if field.metadata == _JSON):
+        others = [field.name for field in schema if field.metadata == _JSON]
+        for name in (name for name in others if name != self._result):
             for row in rows:
                 row[name] = None if row.get(name) is None else as_json(row[name]).decode()
         try:
@@ -108,7 +107,7 @@ class Columns:
     def _written(self, row: Row) -> Row:
         made: Row = {name: _utf8(one) for name, one in row.items()}
         try:
-            made[self._result] = _value(made.get(self._result), self._type)
+            made[self._result] = _value(made.get(self._result), self._output)
         except (ValueError, OverflowError, ArithmeticError) as error:
             made |= self._misfit(error)
         if made.get("confidence") is not None:
@@ -153,16 +152,23 @@ class _Types:
         self._is_open = is_open
         self._arrow = pyarrow()
 
-    def of(self, schema: Any, depth: int = 0) -> Any:
+    def field(self, name: str, schema: Any, depth: int = 0) -> Any:
+        """A field of values of a schema; of those without a type, of their JSON."""
+        kind = self._of(schema, depth)
+        if kind is None:
+            return self._arrow.field(name, self._arrow.string(), metadata=_JSON)
+        return self._arrow.field(name, kind)
+
+    def _of(self, schema: Any, depth: int) -> Any:
         arrow = self._arrow
         if not isinstance(schema, Mapping) or depth > _DEEPEST:
-            return arrow.string()
+            return None
         if "$ref" in schema:
-            return self.of(self._found(schema["$ref"]), depth + 1)
+            return self._of(self._found(schema["$ref"]), depth + 1)
         for key in ("anyOf", "oneOf"):
             if key in schema:
                 some = [one for one in schema[key] if one != {"type": "null"}]
-                return self.of(some[0], depth + 1) if len(some) == 1 else arrow.string()
+                return self._of(some[0], depth + 1) if len(some) == 1 else None
         kind = schema.get("type")
         if isinstance(kind, Sequence) and not isinstance(kind, str):
             some = [one for one in kind if one != "null"]
@@ -173,17 +179,17 @@ class _Types:
                 return arrow.dictionary(arrow.int32(), arrow.string())
             kinds = {type(value) for value in values if value is not None}
             plain = {bool: arrow.bool_(), int: arrow.int64(), float: arrow.float64()}
-            return plain.get(kinds.pop(), arrow.string()) if len(kinds) == 1 else arrow.string()
+            return plain.get(kinds.pop()) if len(kinds) == 1 else None
         if kind == "object" and schema.get("properties"):
             others = schema.get("additionalProperties", self._is_open)
             if others is not False or "patternProperties" in schema:
-                return arrow.string()
+                return None
             return arrow.struct(
-                [(name, self.of(one, depth + 1)) for name, one in schema["properties"].items()]
+                [self.field(name, one, depth + 1) for name, one in schema["properties"].items()]
             )
         items = schema.get("items")
         if kind == "array" and isinstance(items, Mapping) and "prefixItems" not in schema:
-            return arrow.list_(self.of(items, depth + 1))
+            return arrow.list_(self.field("item", items, depth + 1))
         formats = {
             "date": arrow.date32(),
             "date-time": arrow.timestamp("us", "UTC"),
@@ -196,7 +202,7 @@ class _Types:
             "boolean": arrow.bool_(),
             "integer": arrow.int64(),
             "number": arrow.float64(),
-        }.get(kind or "", arrow.string())
+        }.get(kind or "")
 
     def _found(self, reference: str) -> Any:
         found: Any = self._root
@@ -205,18 +211,25 @@ class _Types:
         return found
 
 
-def _value(value: Any, kind: Any) -> Any:
+def _value(value: Any, field: Any) -> Any:
+    """A value of JSON as one that Arrow takes for a field."""
+    if value is not None and field.metadata == _JSON:
+        return json.dumps(value, ensure_ascii=False)
+    return _inside(value, field.type)
+
+
+def _inside(value: Any, kind: Any) -> Any:
     """A value of JSON as one that Arrow takes for a type."""
     arrow = pyarrow()
     if value is None:
         return None
     if arrow.types.is_struct(kind) and isinstance(value, Mapping):
-        return {field.name: _value(value.get(field.name), field.type) for field in kind}
+        return {field.name: _value(value.get(field.name), field) for field in kind}
     if arrow.types.is_list(kind) and isinstance(value, list):
-        return [_value(one, kind.value_type) for one in value]
+        return [_value(one, kind.value_field) for one in value]
     if arrow.types.is_decimal(kind):
         return Decimal(str(value))
-    if arrow.types.is_string(kind):
+    if arrow.types.is_string(kind):  # of a decimal, say, that was written as a number
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
         if arrow.types.is_date(kind):

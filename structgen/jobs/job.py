@@ -686,8 +686,10 @@ def default_model(embed: bool) -> str:
     return "all-minilm-l6-v2" if embed else models.DEFAULT
 
 
-_MORE = ("max_tokens", "with_schema_hint", "enable_thinking", "reasoning_effort", "thinking_budget")
-_MORE += ("debias", "tolerance", "dimensions", "input_type", "prompt_name")
+_MORE = (
+    *("max_tokens", "with_schema_hint", "enable_thinking", "reasoning_effort", "thinking_budget"),
+    *("debias", "tolerance", "dimensions", "input_type", "prompt_name"),
+)
 """Fields of a request, beside those of call options, that a job can set."""
 
 

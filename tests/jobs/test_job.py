@@ -330,7 +330,8 @@ def test_parquet_has_the_types_of_the_output(runner: Runner, tmp_path: Path) -> 
     assert pyarrow.types.is_dictionary(inner.field("kinds").type.value_type)
     assert pyarrow.types.is_dictionary(inner.field("when").type)
     for row in table.to_pylist():
-        Outer.model_validate(row["output"])
+        made = row["output"]
+        Outer.model_validate({**made, "any": json.loads(made["any"])})
 
 
 def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None:

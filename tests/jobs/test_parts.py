@@ -171,6 +171,20 @@ def test_an_output_that_does_not_fit_its_column_is_a_row_with_an_error() -> None
     assert json.loads(table["output"][0].as_py()) == {"a": 1, "zz": 2}  # open: any names
 
 
+def test_values_of_several_types_are_told_apart() -> None:
+    """A text among them was no JSON: 5 and "5" were one."""
+    pytest.importorskip("pyarrow")
+    value = {"type": ["integer", "string"]}
+    members = {"one": value, "some": {"type": "array", "items": value}, "few": {"enum": [1, "1"]}}
+    schema = JsonSchema({"type": "object", "properties": members, "additionalProperties": False})
+    given = [{"one": one, "some": [one, "a"], "few": one} for one in (1, "1")]
+    table = Columns(schema, "output").table([{"output": one} for one in given], None)
+    for row, one in zip(table.to_pylist(), given, strict=True):
+        found = row["output"]
+        read = {name: json.loads(found[name]) for name in ("one", "few")}
+        assert {**read, "some": [json.loads(item) for item in found["some"]]} == one
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_part_that_was_damaged_is_made_again_with_all_after_it(seed: int, tmp_path: Path) -> None:
     r = random.Random(seed)
