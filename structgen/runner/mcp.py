@@ -786,7 +786,8 @@ class McpServer:
             # Compressed, a few bytes may be gigabytes.
             headers_ = {"Accept-Encoding": "identity", **(headers or {})}
             web = transport.httpx2
-            seconds = web.Timeout(connect_timeout, read=None)  # a call has its own
+            # A call has its own, also to wait for one of its 100 connections.
+            seconds = web.Timeout(connect_timeout, read=None, pool=None)
             client = transport.create_mcp_http_client(headers=headers_, timeout=seconds)
             _Bounded(client, web, connect_timeout)
             await stack.enter_async_context(client)

@@ -495,6 +495,7 @@ class Long(http.server.BaseHTTPRequestHandler):
     result: ClassVar[dict[str, Any]] = {"content": [{"type": "text", "text": "x" * (1 << 20)}]}
     floods: ClassVar[list[str]] = []  # with which methods' streams
     names: ClassVar[list[str]] = ["say"]
+    seconds = 0.0  # that a call takes
     moved = False  # to the same path with a slash, as Starlette does
     cursors: ClassVar[list[str | None]] = [None]  # to what follows each page
     streams: ClassVar[list[str]] = []  # that have ended
@@ -569,6 +570,8 @@ class Long(http.server.BaseHTTPRequestHandler):
         if asked["method"] == "tools/call" and self.breaks_off:
             self.break_off()
             return
+        if asked["method"] == "tools/call":
+            time.sleep(self.seconds)
         result = results.get(asked["method"], {})
         answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
         self.answered(200, json.dumps(answer).encode())
@@ -620,6 +623,20 @@ def test_a_call_is_redirected_within_its_server(
     monkeypatch.setattr(Long, "moved", True)
     with McpServer.http(long_answers) as server:
         assert [run(server, "say").error for _ in range(2)] == [None, None]
+
+
+def test_calls_wait_for_a_connection(long_answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those beyond the first hundred failed after ``connect_timeout``."""
+    one = partial(httpx2.AsyncClient, limits=httpx2.Limits(max_connections=1))
+    monkeypatch.setattr("mcp.client.streamable_http.create_mcp_http_client", one)
+    monkeypatch.setattr(Long, "seconds", 2.5)
+    with McpServer.http(long_answers, connect_timeout=2) as server:
+        (tool,) = server.tools
+
+        async def both() -> list[ToolOutcome]:
+            return await asyncio.gather(tool.run("{}"), tool.run("{}"))
+
+        assert [outcome.error for outcome in asyncio.run(both())] == [None, None]
 
 
 def test_few_cookies_are_kept(long_answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
