@@ -160,12 +160,11 @@ class CodeExecutionConfig:
         return os.path.abspath(shutil.which(self.python_path or sys.executable) or sys.executable)
 
     def _unconfined(self) -> list[str]:
-        """Folders of what runs before code is confined."""
+        """Folders of what runs before code is confined, and of what this program imports."""
         found = [str(_CONFINED), self.interpreter]
         while os.path.islink(found[-1]):
             found.append(os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1])))
-        own = [os.path.dirname(os.__file__)] if self.python_path is None else []
-        return [*map(os.path.dirname, found), *own]
+        return [*map(os.path.dirname, found), *sys.path]
 
 
 @final
