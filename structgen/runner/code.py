@@ -401,7 +401,7 @@ class _Run:
             "RLIMIT_NOFILE": policy.max_open_fds,
             "RLIMIT_FSIZE": policy.max_file_sz_mb * _MB,
             "RLIMIT_NPROC": policy.max_procs,
-            "RLIMIT_CORE": 0,
+            "RLIMIT_CORE": 1,  # by which no program that gathers cores is run, as by 0
         }
         return {
             "folder": self._folder,

@@ -34,20 +34,20 @@ _NO_NEW_RIGHTS, _DIE_WITH_PARENT, _ADOPT, _SECURE_BITS = 38, 1, 36, 28
 _FILTER, _ALLOW, _CANNOT, _LACKS = 22, 0x7FFF0000, 0x0005005F, 0x00050026
 _CALLS = {
     "x86_64": (
-        *(0xC000003E, (41, 53), 16, 56, (188, 189, 190, 285)),
-        "0-15 17-28 32-40 42-52 54-55 57-63 72-100 102 104-133 137-138 140-152 157-158 160 186-187 "
+        *(0xC000003E, (41, 53), 72, 16, 56, (188, 189, 190, 285)),
+        "0-15 17-28 32-40 42-52 54-55 57-63 73-100 102 104-133 137-138 140-152 157-158 160 186-187 "
         "191-204 213 217-219 221-226 228-235 237-239 247 251-252 257-271 273-277 280-284 286-293 "
         "295-297 299 302 307 309 314-316 318 322 324-332 334 424 434 436-437 439 441 449 452-456",
     ),
     "aarch64": (
-        *(0xC00000B7, (198, 199), 29, 220, (5, 6, 7, 47)),
-        "8-17 19-25 30-38 43-46 48-50 52-57 59 61-74 76-80 82-88 90-91 93-96 98-103 107-111 "
+        *(0xC00000B7, (198, 199), 25, 29, 220, (5, 6, 7, 47)),
+        "8-17 19-24 30-38 43-46 48-50 52-57 59 61-74 76-80 82-88 90-91 93-96 98-103 107-111 "
         "113-115 118-141 143-160 163-169 172-179 200-216 221-223 226-233 235-237 240 242-243 "
         "260-261 269 274-276 278 281 283-291 293 424 434 436-437 439 441 449 452-456",
     ),
 }
-"""The machine's number, those of ``socket`` and ``socketpair``, ``ioctl``, ``clone``, and of
-``setxattr``, its kin and ``fallocate``; and of all other system calls that code has.
+"""The machine's number, those of ``socket`` and ``socketpair``, ``fcntl``, ``ioctl``, ``clone``,
+and of ``setxattr``, its kin and ``fallocate``; and of all other system calls that code has.
 
 The others fail as in a kernel that lacks them, and so do numbers that are not given yet. They take
 memory, room or watches that no limit counts (shared memory, ``memfd_create``, keys, ``inotify``,
@@ -55,6 +55,8 @@ memory, room or watches that no limit counts (shared memory, ``memfd_create``, k
 Programs that copy files do without attributes, and those that reserve room write.
 """
 _LOCAL, _INTERNET = 1, (2, 10, 16)  # families of sockets: no VSOCK, which leads to a host
+_COMMANDS = (*range(12), 15, 16, 36, 37, 38, *range(1030, 1035))  # of fcntl: with a lease, all
+# others who open a file, such as a program of the system, wait until it is given back.
 _GROUPS = (0x5400, 0x8900)  # of ioctl: of terminals and pipes, and of sockets. Files have others,
 # which reserve room on disk that no size tells of.
 _NEW_NAMESPACES = 0x7E020000
@@ -78,6 +80,8 @@ def main() -> None:
     flags = _USER | _PROCESSES | _MEMORY | (0 if given["network"] else _NETWORK)
     user, group = os.getuid(), os.getgid()
     if sys.platform == "linux":
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # where memory runs out, it is this that the system ends
         if libc.unshare(flags) == 0:
             has["processes"], has["network"] = True, True
             with contextlib.suppress(OSError):
@@ -235,7 +239,7 @@ def _bound_calls(libc: Any, *, has_network: bool) -> bool:
     """Let code make the system calls of `_CALLS` alone; whether the system can."""
     if os.uname().machine not in _CALLS:
         return False
-    machine, sockets, control, clone, without, others = _CALLS[os.uname().machine]
+    machine, sockets, command, control, clone, without, others = _CALLS[os.uname().machine]
     families = (_LOCAL, *_INTERNET) if has_network else (_LOCAL,)
     steps = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), (0x06, 0, 0, _LACKS), (0x20, 0, 0, 0)]
     for call in without:
@@ -243,6 +247,7 @@ def _bound_calls(libc: Any, *, has_network: bool) -> bool:
     equals, has_bits = 0x15, 0x45
     for call, place, bits, test, values, one_of_them, another in (
         *((call, 16, ~0, equals, families, _ALLOW, _CANNOT) for call in sockets),
+        (command, 24, ~0, equals, _COMMANDS, _ALLOW, _CANNOT),
         (control, 24, 0xFF00, equals, _GROUPS, _ALLOW, _CANNOT),
         (clone, 16, ~0, has_bits, (_NEW_NAMESPACES,), _LACKS, _ALLOW),
     ):

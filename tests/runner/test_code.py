@@ -325,6 +325,7 @@ def test_there_is_no_network(here: CodeSession) -> None:
             "print(libc.fallocate(file, 1, 0, 4 << 20), ctypes.get_errno())",
             "-1 95",
         ),
+        ("import fcntl; fcntl.fcntl(open('x', 'w'), 1024, 1)", "Operation not supported"),
         (
             "import fcntl, struct\n"
             "room = struct.pack('hhqq24x', 0, 0, 0, 4 << 20)\n"
@@ -344,7 +345,8 @@ def test_there_is_no_network(here: CodeSession) -> None:
     ],
     ids=[
         *("memory", "file", "open", "output", "deleted files", "many files", "files in memory"),
-        *("memory of System V", "io_uring", "keys", "room on disk", "the same by ioctl"),
+        *("memory of System V", "io_uring", "keys", "room on disk"),
+        *("leases, for which others wait", "room by ioctl"),
         *("namespaces of its own", "attributes", "copies", "sockets of machines", "files"),
     ],
 )  # fmt: skip
