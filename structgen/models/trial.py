@@ -9,6 +9,9 @@ The runtime's tokenizer passes over much that a ``tokenizer.json`` may say: all 
 SentencePiece's, most kinds of pre-tokenizers. So its tokens are compared with those of
 ``tokenizers``, and a model whose prompts would be other ones than in its training is told.
 
+A normalizer or a decoder that makes a few characters gigabytes may wait for a character that is in
+none of these texts. Embedders use them in the user's process, so they are bounded.
+
 The file is also the script of that process, which imports the runtime or ``tokenizers`` alone::
 
     python -I trial.py '{"paths": …}'     writes _BEGUN, perhaps _READS, and _DONE if it has lived
@@ -16,9 +19,11 @@ The file is also the script of that process, which imports the runtime or ``toke
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
+import math
 import os
 import signal
 import string
@@ -34,7 +39,10 @@ CPU_SECONDS = 30
 
 _SECONDS = 120  # by the clock, where a system counts no processor's time
 _BYTES = 4 << 30
-_BEGUN, _READS, _DONE = "begun\n", "reads otherwise\n", "done\n"
+_BEGUN, _READS, _GROWS, _DONE = "begun\n", "reads otherwise\n", "grows\n", "done\n"
+
+_MOST_GROWTH = 128  # a text may become so many times as long: with XLM-R's 18 it does 36
+_LONGEST_TOKEN = 4096  # in characters: published ones have 500
 
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
@@ -105,7 +113,8 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
     """See that ``tokenizers`` can use a ``tokenizer.json``.
 
     Raises:
-        ValueError: it ends the process that uses it, or takes too much of its time or memory.
+        ValueError: it ends the process that uses it, takes too much of its time or memory, or could
+            do so with another text.
         OSError: the file cannot be read, or is too large.
 
     Cost: the first time a process of 0.2 s for 50k tokens; then 1 ms a megabyte.
@@ -114,7 +123,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"1 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"2 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -159,6 +168,8 @@ def _tried(asked: Mapping[str, Any]) -> str | None:
         return f"takes more than {_SECONDS} s for a short text"
     if not process.stdout.startswith(_BEGUN):
         return None
+    if _GROWS in process.stdout:
+        return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens"
     if process.stdout.endswith(_DONE):
         return _READS if _READS in process.stdout else ""
     code = process.returncode
@@ -194,7 +205,11 @@ def _main() -> None:
     sys.stdout.flush()
     if "file" in given:
         try:
-            Tokenizer.from_file(given["file"]).encode_batch(given["texts"])
+            own = Tokenizer.from_file(given["file"])
+            if _grows(given["file"], own.get_vocab()):
+                sys.stdout.write(_GROWS)
+                return
+            own.encode_batch(given["texts"])
         except MemoryError:
             sys.exit(1)
         except BaseException:  # a panic is no Exception; who uses it in earnest says what it is
@@ -219,6 +234,37 @@ def _main() -> None:
                 if list(tokenizer.encode(text)) != own.encode(text, add_special_tokens=False).ids:
                     sys.stdout.write(_READS)
     sys.stdout.write(_DONE)
+
+
+def _grows(file: str, tokens: Mapping[str, int]) -> bool:
+    """Whether a ``tokenizer.json`` that can be read makes far longer texts of some."""
+    try:
+        document = json.loads(Path(file).read_bytes())
+        growth = max(_growth(document.get(name)) for name in ("normalizer", "decoder"))
+    except Exception:  # no growth that is known
+        return True
+    return growth > _MOST_GROWTH or max(map(len, tokens), default=0) > _LONGEST_TOKEN
+
+
+def _growth(part: Any) -> float:
+    """How many times as long a normalizer or a decoder makes a text at most; 18 of Unicode's own
+    are not counted."""
+    if part is None:
+        return 1
+    kind = part["type"]
+    if kind == "Sequence":
+        parts = part["normalizers"] if "normalizers" in part else part["decoders"]
+        return math.prod(map(_growth, parts)) if len(parts) <= 32 else math.inf
+    if kind == "Replace":
+        old = part["pattern"].get("String")  # a regular expression may match what has no length
+        return max(1, len(part["content"]) / len(old)) if old else 1 + len(part["content"])
+    if kind == "Prepend":
+        return 1 + len(part["prepend"])
+    if kind == "Precompiled" and part["precompiled_charsmap"]:
+        data = base64.b64decode(part["precompiled_charsmap"])
+        texts = data[4 + int.from_bytes(data[:4], "little") :].decode(errors="replace")
+        return max(map(len, texts.split("\0")))
+    return 1
 
 
 @contextlib.contextmanager

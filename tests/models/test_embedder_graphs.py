@@ -746,13 +746,13 @@ def test_a_tokenizer_that_panics_is_told(tmp_path, part, capfd):
 
 
 def test_a_tokenizer_that_ends_the_process_is_refused(tmp_path):
-    """A normalizer that makes terabytes of an `e`: it is tried in a process of its own."""
+    """A normalizer that makes terabytes of an `e`: it is read in a process of its own."""
     place = tiny.folder(tmp_path)
     document = json.loads((place / "tokenizer.json").read_text())
     grows = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 1000}
     document["normalizer"] = {"type": "Sequence", "normalizers": [grows] * 4}
     (place / "tokenizer.json").write_text(json.dumps(document))
-    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be used: it (ends|takes) "):
+    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be used: it makes "):
         load_embedder(place)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import runpy
 import struct
 import tempfile
-from json import loads
+from contextlib import nullcontext
+from json import dumps, loads
 from pathlib import Path
+from typing import Any
 
 import filelock
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 
 import structgen
 from structgen import models
-from structgen.models import cache, fetch
+from structgen.models import cache, fetch, trial
 from structgen.models.catalogue import File
 from structgen.models.embedding import EmbeddingResult
 from structgen.models.embedding.embedder import Embedder
@@ -175,3 +177,28 @@ def test_the_folder_holds_only_what_is_needed():
     found = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     # Older versions wrote no record, and their folders are still in use.
     assert found - {cache.RECORD} == {file.path for file in entry.files}
+
+
+GROWS = {"type": "Replace", "pattern": {"String": "ж"}, "content": "ж" * 60}
+LONG = "x" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_good"),
+    [
+        ({"normalizer": {"type": "Sequence", "normalizers": [GROWS] * 6}}, False),
+        ({"normalizer": GROWS | {"pattern": {"Regex": "[ж]"}, "content": LONG}}, False),
+        ({"decoder": {"type": "Sequence", "decoders": [GROWS] * 6}}, False),
+        ({"model": {"type": "WordLevel", "vocab": {LONG: 0, "u": 1}, "unk_token": "u"}}, False),
+        ({"normalizer": GROWS, "decoder": GROWS}, True),
+    ],
+)
+def test_a_tokenizer_that_grows_by_a_character_of_few_texts_is_refused(
+    tmp_path: Path, changes: dict[str, Any], is_good: bool
+) -> None:
+    """It ended the process when somebody wrote that character."""
+    model = {"type": "WordLevel", "vocab": {"a": 0, "u": 1}, "unk_token": "u"}
+    file = tmp_path / "tokenizer.json"
+    file.write_text(dumps({"version": "1.0", "model": model, "added_tokens": [], **changes}))
+    with nullcontext() if is_good else pytest.raises(ValueError, match="128 times as long"):
+        trial.check_file(file)
