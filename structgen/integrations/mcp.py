@@ -702,6 +702,7 @@ def _text(text: str, *, is_error: bool = False) -> CallToolResult:
 HOST = "127.0.0.1"
 PATH = "/mcp"
 _SHORT = 8 << 10  # bytes of a message that there is always room for
+_MOST_BESIDE = 10_000  # values of a message beside the arguments of a call
 _MOST_HELD = 64 << 20  # bytes of longer messages that are read or answered
 _PART = 64 << 10  # bytes of an answer that are sent at once
 _BODY_SECONDS = 30.0  # in which a message has to arrive
@@ -819,8 +820,8 @@ def serve_http(
 class Bounded:
     """An ASGI application whose messages are bounded, and which keeps nothing of a client.
 
-    A body has at most twice the values that a call may have: ``mcp`` looks for all that is wrong
-    with a message, which held up everybody for 4 s. It has no sessions here: it would keep each
+    A body has few values beside the arguments of a call: ``mcp`` looks for all that is wrong
+    with them, which held up everybody for 4 s. It has no sessions here: it would keep each
     for half an hour, with its last message. The number that a client gets in their place says
     whose a call is, and whose it is to cancel. A call also ends with its client. Answers that
     nobody reads make room for others.
@@ -846,7 +847,8 @@ class Bounded:
             try:
                 if not await self._arrived(receive, body):
                     return  # The client is gone.
-                check_values(body.decode(errors="replace"), 2 * MAX_VALUES)
+                check_values(body.decode(errors="replace"), MAX_VALUES + _MOST_BESIDE)
+                about = _about(bytes(body))
             except asyncio.TimeoutError:
                 status, why = 408, f"it did not arrive within {_BODY_SECONDS:g} s"
             except BufferError as error:
@@ -854,7 +856,7 @@ class Bounded:
             except ValueError as error:
                 why = str(error)
             else:
-                await self._passed(scope, receive, send, bytes(body))
+                await self._passed(scope, receive, send, bytes(body), about)
                 return
             said = ErrorData(code=INVALID_REQUEST, message=f"The message cannot be read: {why}.")
             refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
@@ -902,9 +904,11 @@ class Bounded:
             more = message.get("more_body", False)
         return True
 
-    async def _passed(self, scope: Any, receive: Any, send: Any, body: bytes) -> None:
+    async def _passed(
+        self, scope: Any, receive: Any, send: Any, body: bytes, about: tuple[Any, Any, Any]
+    ) -> None:
         """Have a request answered, and end the one that it cancels."""
-        method, id_, cancels = _about(body)
+        method, id_, cancels = about
         session = next((value for name, value in scope["headers"] if name == _SESSION), None)
         loop = asyncio.get_running_loop()
         over, left = loop.create_future(), loop.create_future()
@@ -958,13 +962,21 @@ async def _in_parts(send: Any, message: Any) -> None:
 
 
 def _about(body: bytes) -> tuple[Any, Any, Any]:
-    """The method of a message, the id of a request, and that of one which the message cancels."""
+    """The method of a message, the id of a request, and that of one which the message cancels.
+
+    Raises:
+        ValueError: it has too many values beside the arguments of a call.
+    """
     message: Any = None
     with contextlib.suppress(ValueError):  # which `mcp` says, too
         message = from_json(body)
     if not isinstance(message, dict):
         return None, None, None
     method, id_, params = message.get("method"), message.get("id"), message.get("params")
+    if method == "tools/call" and isinstance(params, dict):
+        message["params"] = {**params, "arguments": None}
+    if has_more(message, _MOST_BESIDE):
+        raise ValueError(f"it has more than {_MOST_BESIDE:,} values beside the arguments of a call")
     cancels = None
     if method == "notifications/cancelled" and isinstance(params, dict):
         cancels = params.get("requestId")
