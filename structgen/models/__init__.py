@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -301,6 +302,7 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
         folder = cache.find(name)
         if folder is not None:
             return folder
+        shutil.rmtree(work / "converted", ignore_errors=True)  # of a run that was killed
         made = convert(place, work / "converted", report, target=target, dtype=dtype)
         return cache.install(name, made, f"converted from {place}")
 

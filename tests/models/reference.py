@@ -116,7 +116,8 @@ class Reference:
         """How many tokens a token sees; 0: all before it."""
         window = self.get("attention.sliding_window", 0)
         if self.family == "gemma3":
-            return 0 if layer % 6 == 5 else window
+            period = self.get("attention.sliding_window_pattern", 6)
+            return 0 if layer % period == period - 1 else window
         if self.family == "gemma2":
             return window if layer % 2 == 0 else 0
         return window if self.family == "phi3" else 0

@@ -21,7 +21,7 @@ import tiny_gguf
 from reference import Reference
 
 from structgen.errors import ConversionError, ModelError
-from structgen.models import convert, genai
+from structgen.models import cache, convert, genai, requantized
 from structgen.models.conversion import decoder, gguf, graph
 from structgen.models.conversion.convert import _is_running
 from structgen.models.progress import silent
@@ -149,6 +149,10 @@ KINDS = {
     "gemma3, stretched": {
         "architecture": "gemma3",
         "metadata": {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    },
+    "gemma3, without windows": {
+        "architecture": "gemma3",
+        "metadata": {"attention.sliding_window_pattern": 1},
     },
     "phi3": {"architecture": "phi3"},
     "phi3, long": {
@@ -559,6 +563,17 @@ def test_a_truncated_file(share, tmp_path):
 def test_what_a_plain_llama_does_not_have(options, message, tmp_path):
     path = tiny_gguf.write(tmp_path / "tiny.gguf", **options)
     assert message in refused(path, tmp_path)
+
+
+def test_weights_are_converted_again_after_a_run_that_was_killed(tmp_path, monkeypatch):
+    """It had converted them, and had not yet written down what they are."""
+    monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "cache"))
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    with monkeypatch.context() as killed:
+        killed.setattr(cache, "write_record", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            requantized(path, "int8")
+    assert genai.folders.read_config(requantized(path, "int8"))
 
 
 def test_an_existing_folder_is_not_overwritten(tmp_path):

@@ -82,7 +82,7 @@ class Family:
         is_fused: queries, keys and values are one projection, gate and up another.
         scales_embeddings: by the square root of their width; numbers between the operators then
             exceed what 16 bits hold, and Hugging Face's files have a norm's gain minus one.
-        full_period: every how many layers one sees the whole text where the others see a window; 1:
+        full_period: every how many layers one sees the whole text where the others see a window; 0:
             all layers are alike.
         rope_period: every how many layers one has no positions; 0: all have them.
         window_rope_base: base of the frequencies of layers with a window; None: the same as of the
@@ -101,7 +101,7 @@ class Family:
     has_post_norms: bool = False
     is_fused: bool = False
     scales_embeddings: bool = False
-    full_period: int = 1
+    full_period: int = 0
     rope_period: int = 0
     window_rope_base: float | None = None
     attention_cap: float = 0.0

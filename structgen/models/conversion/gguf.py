@@ -690,7 +690,7 @@ class GgufCheckpoint(Checkpoint):
             is_near = window != 0 and (
                 bool(period[layer])
                 if isinstance(period, list)
-                else period <= 1 or (layer + 1) % int(period) != 0
+                else not period or (layer + 1) % int(period) != 0
             )
             has_rope = not family.rope_period or (layer + 1) % family.rope_period != 0
             rope = (near if is_near else usual) if has_rope else None

@@ -349,7 +349,7 @@ class HuggingFaceCheckpoint(Checkpoint):
             elif family.rope_period:
                 is_near = not has_rope
             else:
-                is_near = layer >= first and (period == 1 or (layer + 1) % period != 0)
+                is_near = layer >= first and (not period or (layer + 1) % period != 0)
             is_near &= window != 0
             rope = (near if is_near else usual) if has_rope else None
             layers.append(Attention(rope, window if is_near else 0))
