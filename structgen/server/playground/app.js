@@ -41,7 +41,7 @@ function asked() {
     }
     body.response_format = { type: "json_schema", json_schema: { name: "answer", schema } };
   } else if (kind === "tools") {
-    Object.assign(body, { tools: json($("tools").value, "The tools"), tool_choice: $("tool-choice").value,
+    Object.assign(body, { tools: json($("tools").value, "The list of tools"), tool_choice: $("tool-choice").value,
       parallel_tool_calls: false });
   } else if (kind === "regex") {
     if (!$("regex").value) throw new Error("Type a regular expression.");
