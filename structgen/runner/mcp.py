@@ -58,6 +58,7 @@ _MOST_TOOLS = 500  # that are offered: a request with 3,000 took 30 s, and 1 GB
 _LONGEST_TOOL = 100_000  # characters of one's name, description and schema: they are in each prompt
 _LONGEST_SAID = 2_000  # characters of foreign text that a message has
 _LONGEST_ID = 100  # characters of that of a request
+_MOST_WRONG = 1_000  # values of an answer that are all named: 500,000 take 1.3 s and 300 MB
 _MOST_PARTS = 10_000  # of the content of an answer: for a wrong one `mcp` makes errors of 30 kB
 _MOST_MESSAGES = 1_000  # in a second: nothing may wait for them
 _MOST_UNREADABLE = 100  # messages, of which `mcp` logs each
@@ -330,6 +331,8 @@ class Connection:
         inner = getattr(error, "exceptions", ())
         if inner:  # of a group, as anyio raises
             return self._failure(what, inner[0])
+        if isinstance(error, ValidationError) and error.error_count() > _MOST_WRONG:
+            error = ValueError(f"{error.error_count():,} values of its {error.title} are wrong")
         why = printable(f"{type(error).__name__}: {error}"[:_LONGEST_SAID].rstrip(": "))
         if isinstance(error, _Unreadable):
             why = f"it sent what cannot be read: {error}"
