@@ -209,7 +209,7 @@ def sqlite(text: str) -> str | None:
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute(f"EXPLAIN {text}")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, sqlite3.Warning) as error:  # the latter in 3.10
         return None if _MEANING.match(str(error)) else str(error)
     finally:
         connection.close()

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from structgen.models.genai.runtime import OLD
+
+needs_newer_runtime = pytest.mark.skipif(bool(OLD), reason=OLD)
+
 
 def arrays(holder: Any) -> Any:
     """``_arrays`` of ``holder``."""

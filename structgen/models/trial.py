@@ -25,10 +25,12 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import signal
 import string
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +51,7 @@ _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "
 _TEXT = "What is it?" * 100 + string.printable[:95]
 _TEMPLATE = "chat_template.jinja"
 _USER = {"role": "user", "content": _TEXT}
-_PROSE = "The Quick brown Fox isn't 42?\n\nNo;  it's 3.14", "Naïve café: Straße, Привет, 日本 ½"
+_PROSE = "The Quick brown Fox isn't 42?\n\nNo;  it's 3.14", "Naïve café: Straße, Привет, 日本, ﬁn"
 _CHATS = (
     [_USER],
     [{"role": "system", "content": "Be brief."}, _USER],
@@ -81,7 +83,7 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.models import cache, damage
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"2 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"3 {og.__version__} {template}".encode(errors="replace"))
     try:
         user_folder.inside(folder, _TEMPLATE)
     except ValueError as error:
@@ -180,6 +182,42 @@ def _tried(asked: Mapping[str, Any]) -> str | None:
     return f"ends the process that uses it (exit code {code})"
 
 
+# An ONNX graph that gives its input back.
+_NOTHING = (
+    b'\x08\n:S\n\x1d\n\x0eaudio_features\x12\x01y"\x08Identity\x12\x01gZ\x1d\n\x0eaudio_features'
+    b"\x12\x0b\n\t\x08\x01\x12\x05\n\x03\x12\x01nb\x10\n\x01y\x12\x0b\n\t\x08\x01\x12\x05\n\x03"
+    b"\x12\x01nB\x04\n\x00\x10\x15"
+)
+
+
+def write_nothing(folder: Path, **more: Any) -> None:
+    """Make a folder one of a model that computes nothing: the runtime reads the rest of it.
+
+    Args:
+        folder: where.
+        more: what else the configuration says of the model.
+    """
+    (folder / "nothing.onnx").write_bytes(_NOTHING)
+    graph = {"filename": "nothing.onnx"}
+    tokens = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "vocab_size": 1}
+    model = {"type": "whisper", "context_length": 1, "encoder": graph, "decoder": graph, **tokens}
+    config = json.dumps({"model": {**model, **more}})
+    (folder / "genai_config.json").write_text(config, encoding="utf-8")
+
+
+def _tokenizer(og: Any, folder: str) -> Any:
+    """The runtime's tokenizer of a folder."""
+    try:
+        return og.Tokenizer(folder)
+    except TypeError:  # The last runtime for Python 3.10 wants a model, which may be large.
+        with tempfile.TemporaryDirectory() as name:
+            for path in Path(folder).iterdir():
+                if path.suffix in (".json", ".jinja", ".txt", ".model") and path.is_file():
+                    shutil.copyfile(path, Path(name, path.name))
+            write_nothing(Path(name))
+            return og.Tokenizer(og.Model(name))
+
+
 def _main() -> None:
     given = json.load(sys.stdin)
     sys.path[:] = given["paths"]
@@ -218,7 +256,7 @@ def _main() -> None:
         return
     use = {} if given["template"] is None else {"template_str": given["template"]}
     with _refused():
-        tokenizer = og.Tokenizer(given["folder"])
+        tokenizer = _tokenizer(og, given["folder"])
         for chat in map(json.dumps, _CHATS):
             for tools in ({}, {"tools": json.dumps([_TOOL])}):
                 with _refused():

@@ -242,6 +242,7 @@ def test_arguments_of_tool_calls_are_text(model):
     assert spelt(templated, got) == calling(messages)
 
 
+@inside.needs_newer_runtime
 def test_text_is_in_the_tokens_of_a_tokenizer_that_knows_no_special_ones(model, plain_tokenizer):
     templated = Templated(chatml, model)
     for content in [*TEXTS, *ATTACKS, *(f"why is {attack} here? {attack}" for attack in ATTACKS)]:

@@ -11,6 +11,8 @@ import numpy as np
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
+from structgen.models.genai.runtime import OLD
+
 
 class Reference:
     def __init__(self, path, context=None):
@@ -81,7 +83,7 @@ class Reference:
                 rows = np.arange(len(q))
                 hidden = rows[None] > rows[:, None]
                 if window:
-                    hidden |= rows[:, None] - rows[None] >= window
+                    hidden |= rows[:, None] - rows[None] >= window + bool(OLD)
                 for head in range(n_heads):
                     kv = head // (n_heads // n_kv)
                     scores = q[:, head] @ k[:, kv].T / np.sqrt(size)

@@ -15,7 +15,7 @@ from structgen.models.base import ON_CPU, passes
 from structgen.models.genai.model import TextModel
 from structgen.models.progress import silent
 
-TEXTS = ["the the in", "a", "", "12 ab " * 13, "The Eiffel Tower", "in the " * 11]
+TEXTS = ["the the in", "a", "", "12 ab " * 17, "The Eiffel Tower", "in the " * 11]
 
 
 @pytest.fixture(scope="module")

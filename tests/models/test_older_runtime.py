@@ -42,7 +42,7 @@ def test_only_outputs_that_there_are_are_asked_for(monkeypatch: pytest.MonkeyPat
     config = {"model": {"decoder": {"num_hidden_layers": 3, "outputs": names}}}
     assert inside.bytes_of_a_token(None, config) == 3 * 2 * 2 * 8 * 4
     assert Sequence.asked == [f"present.{i}.{kind}" for i in range(3) for kind in "kv"]
-    monkeypatch.setattr(runtime, "ENDS_AT_UNKNOWN_OUTPUTS", True)
+    monkeypatch.setattr(runtime, "OLD", "It is old.")
     Sequence.asked = []
     assert inside.bytes_of_a_token(None, None) == 0
     assert not Sequence.asked
@@ -55,6 +55,6 @@ def test_what_a_graph_lacks_is_read_from_its_file(
     assert read_config(folder)["model"]["decoder"]["num_hidden_layers"] == 30
     assert not genai_model.has_output(folder)
     assert not genai_model.has_output(None)
-    monkeypatch.setattr(runtime, "ENDS_AT_UNKNOWN_OUTPUTS", True)
+    monkeypatch.setattr(runtime, "OLD", "It is old.")
     with pytest.raises(ModelError, match="has no output 'hidden_states'"):
         model.embed("tea")

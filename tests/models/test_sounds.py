@@ -8,6 +8,7 @@ import json
 import time
 from typing import Annotated, Literal
 
+import inside
 import numpy as np
 import pytest
 import sounds
@@ -27,6 +28,8 @@ from structgen.models.genai import sound
 from structgen.models.genai import whisper as genai_whisper
 from structgen.models.genai.whisper import _Written
 from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
+
+pytestmark = inside.needs_newer_runtime
 
 STAMP = tiny_whisper.FIRST_STAMP
 ID = tiny_whisper.ID

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from models.tiny_gguf import byte_alphabet
 from onnx import numpy_helper
 from PIL import Image as Pillow
+
+from structgen.models.genai.runtime import OLD
 
 HIDDEN = 16
 CONTEXT = {"phi3v": 8192, "phi4mm": 4096, "qwen2_5_vl": 512, "gemma3": 2048}
@@ -308,6 +311,8 @@ _DOTTED = {
 def _folder(
     folder, kind, *, inputs, vision, is_own, positions, place, operations, more=None
 ) -> Path:
+    if OLD:
+        pytest.skip(OLD)
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(5)
 

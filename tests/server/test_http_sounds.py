@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import inside
 import openai
 import pytest
 from doc_blocks import run
@@ -21,6 +22,9 @@ from structgen.media import Audio
 from structgen.server import Settings
 
 TONE = sounds.wav(sounds.tone())
+
+
+pytestmark = inside.needs_newer_runtime
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from operator import add, or_
 from typing import Annotated, Any, Literal
@@ -55,6 +56,8 @@ def test_any_two_kinds(first: str, combined: Callable[[Any, Any], Any]) -> None:
     seconds = {name: OWN[name] for name in own[own.index(first) :]}  # the others had this one
     for name, second in {**seconds, **OTHERS}.items():
         for one, other in ((OWN[first], second), (second, OWN[first])):
+            if sys.version_info < (3, 11) and combined is or_ and one is OTHERS["Literal"]:
+                continue  # which takes types alone
             output = combined(one, other)
             result = walk(structgen.compile(output, TINY), random.Random(name), 60)
             lower(output).parse(result.text)

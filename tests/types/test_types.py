@@ -633,7 +633,7 @@ class Shop:
 @pytest.mark.parametrize(
     ("function", "advice"),
     [
-        (print, "'args' of print() has no annotation. It is built in: wrap it in a function"),
+        (divmod, "'x' of divmod() has no annotation. It is built in: wrap it in a function"),
         (str.upper, "'self' of upper() has no annotation. It is built in: wrap it"),
         (Shop.sell, "'self' of sell() has no annotation. Pass the method of an object: the_obj"),
         (lambda: 3, "called <lambda>, and the model chooses by name"),

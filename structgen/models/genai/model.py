@@ -447,7 +447,7 @@ class TextModel:
         from structgen.models.embedding import pooling as pools
 
         hears = isinstance(self.reader, Whisper)
-        if hears or (runtime.ENDS_AT_UNKNOWN_OUTPUTS and not has_output(self.folder)):
+        if hears or (runtime.OLD and not has_output(self.folder)):
             raise no_output(self.name)
         kind = pools.check_pooling(pooling)
         for i, row in enumerate(rows):

@@ -125,7 +125,7 @@ def load(
         if "provider option" in said:
             hint = " Correct session_options=."
         elif "parse" in said or "parsing" in said:
-            hint = f" {remedy(folder)}"
+            hint = f" {runtime.OLD or remedy(folder)}"
         elif names and "cuda" in names:
             hint = f" {_CUDA_LIBRARIES}"
         raise ModelError(
@@ -462,7 +462,7 @@ def _bytes_per_token(
         decoder = config["model"].get("decoder", {})
         layers: Iterable[int] = range(int(decoder.get("num_hidden_layers", 0)))
         outputs = decoder.get("outputs", {})
-    elif runtime.ENDS_AT_UNKNOWN_OUTPUTS:
+    elif runtime.OLD:
         return 0
     else:
         layers, outputs = itertools.count(), {}

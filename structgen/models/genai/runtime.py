@@ -14,10 +14,13 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime_genai as og  # type: ignore[import-untyped]
 
-ENDS_AT_UNKNOWN_OUTPUTS = tuple(map(int, og.__version__.split(".")[:2])) < (0, 12)
-"""Whether the runtime ends the process when it is asked for an output that the graph lacks."""
+OLD = ""
+"""What to say of a runtime that is the last for Python 3.10: it decodes no sounds, does not read
+settings that came later, and ends the process when asked for an output that the graph lacks."""
+if tuple(map(int, og.__version__.split(".")[:2])) < (0, 12):
+    OLD = f"ONNX Runtime GenAI {og.__version__} is the last for Python 3.10. Use Python 3.11."
 
-__all__ = ["ENDS_AT_UNKNOWN_OUTPUTS", "Running", "og"]
+__all__ = ["OLD", "Running", "og"]
 
 
 @final

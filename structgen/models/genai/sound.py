@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from structgen.errors import PromptError
+from structgen.models import trial
 from structgen.models.base import Passes, run_passes
 from structgen.models.listening import RATE, Samples
 
-from .runtime import og
+from .runtime import OLD, og
 
 MOST_SECONDS = 1_800
 """Longest sound."""
@@ -125,7 +126,7 @@ def _read(data: bytes) -> Samples:
         found = _decoder()(["a"], audios=both)["audio_features"].as_numpy()
         samples = np.array(found[1], np.float32).reshape(-1)
     except Exception as error:
-        raise PromptError(f"Audio: it cannot be decoded: {error}.") from error
+        raise PromptError(f"Audio: it cannot be decoded: {OLD or f'{error}.'}") from error
     np.clip(np.nan_to_num(samples, copy=False, posinf=0, neginf=0), -1, 1, out=samples)
     return samples
 
@@ -185,31 +186,19 @@ def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
     return whole[: -(-len(samples) * RATE // rate)]
 
 
-# An ONNX graph that gives its input back.
-_NOTHING = (
-    b'\x08\n:S\n\x1d\n\x0eaudio_features\x12\x01y"\x08Identity\x12\x01gZ\x1d\n\x0eaudio_features'
-    b"\x12\x0b\n\t\x08\x01\x12\x05\n\x03\x12\x01nb\x10\n\x01y\x12\x0b\n\t\x08\x01\x12\x05\n\x03"
-    b"\x12\x01nB\x04\n\x00\x10\x15"
-)
-
-
 @functools.cache
 def _decoder() -> Any:
     """A processor that decodes, and no more."""
-    graph = {"filename": "nothing.onnx"}
-    tokens = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "vocab_size": 1}
-    model = {"type": "whisper", "context_length": 1, "encoder": graph, "decoder": graph, **tokens}
     step = {"target_sample_rates": _RATES, "max_samples": 0}
     steps = [{"operation": {"name": "decode", "type": "AudioDecoder", "attrs": step}}]
     files = {
-        "genai_config.json": {"model": {**model, "speech": {"config_filename": "steps.json"}}},
         "steps.json": {"feature_extraction": {"sequence": steps}},
         "tokenizer.json": {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}},
         "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"},
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "nothing.onnx").write_bytes(_NOTHING)
+        trial.write_nothing(folder, speech={"config_filename": "steps.json"})
         for file, content in files.items():
             (folder / file).write_text(json.dumps(content), encoding="utf-8")
         return og.Model(name).create_multimodal_processor()
