@@ -300,7 +300,8 @@ class Connection:
         assert self._client is not None
         exchange = _Exchange(math.inf)
         _CALL.set(exchange)
-        call = asyncio.ensure_future(self._client.call_tool(name, arguments))
+        # Not of the client: it lists the tools again where a server says so, and keeps all.
+        call = asyncio.ensure_future(self._client.session.call_tool(name, arguments))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         try:

@@ -499,6 +499,8 @@ class Long(http.server.BaseHTTPRequestHandler):
     moved = False  # to the same path with a slash, as Starlette does
     cursors: ClassVar[list[str | None]] = [None]  # to what follows each page
     streams: ClassVar[list[str]] = []  # that have ended
+    asked_for: ClassVar[list[str]] = []  # methods
+    era: ClassVar[dict[str, Any]] = {}  # what each result has beside, of a newer server
 
     def log_message(self, *told: object) -> None:
         pass
@@ -572,7 +574,8 @@ class Long(http.server.BaseHTTPRequestHandler):
             return
         if asked["method"] == "tools/call":
             time.sleep(self.seconds)
-        result = results.get(asked["method"], {})
+        self.asked_for.append(asked["method"])
+        result = results.get(asked["method"], {}) | self.era
         answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
         self.answered(200, json.dumps(answer).encode())
 
@@ -714,6 +717,21 @@ def test_an_answer_of_which_much_is_wrong_is_told_shortly(
     monkeypatch.setattr(Long, "result", {"content": [part]})
     with McpServer.http(long_answers) as server:
         assert "values of its CallToolResult are wrong" in str(run(server, "say").error)
+
+
+def test_a_call_has_the_tools_listed_no_more(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The schemas of a hundred pages of tools, 1 GB a call, stayed with the connection."""
+    wrong = {"jsonrpc": "2.0", "id": None, "error": {"code": -32020, "message": "not that header"}}
+    head = "HTTP/1.1 400 No\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    era = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete"}
+    monkeypatch.setattr(Long, "era", {**era, "ttlMs": 0, "cacheScope": "private"})
+    monkeypatch.setattr(Long, "drops", head + json.dumps(wrong))
+    monkeypatch.setattr(Long, "asked_for", asked_for := [])
+    with McpServer.http(long_answers) as server:
+        assert "not that header" in str(run(server, "say").error)
+    assert asked_for == ["server/discover", "tools/list"]
 
 
 def unread(line: str) -> ValidationError:
