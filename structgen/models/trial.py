@@ -9,8 +9,8 @@ The runtime's tokenizer passes over much that a ``tokenizer.json`` may say: all 
 SentencePiece's, most kinds of pre-tokenizers. So its tokens are compared with those of
 ``tokenizers``, and a model whose prompts would be other ones than in its training is told.
 
-A normalizer or a decoder that makes a few characters gigabytes may wait for a character that is in
-none of these texts. Embedders use them in the user's process, so they are bounded.
+What makes a few characters gigabytes may wait for a character that is in none of these texts.
+Embedders use their tokenizers in the user's process, so what each part can do is bounded.
 
 The file is also the script of that process, which imports the runtime or ``tokenizers`` alone::
 
@@ -43,8 +43,9 @@ _SECONDS = 120  # by the clock, where a system counts no processor's time
 _BYTES = 4 << 30
 _BEGUN, _READS, _GROWS, _DONE = "begun\n", "reads otherwise\n", "grows\n", "done\n"
 
-_MOST_GROWTH = 128  # a text may become so many times as long: with XLM-R's 18 it does 36
+_MOST_GROWTH = 256  # a text may become so many times as long: with SigLIP's it does 144
 _LONGEST_TOKEN = 4096  # in characters: published ones have 500
+_LONGEST_WORD = 1000  # of which each part is looked up: published ones take 100
 
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
@@ -125,7 +126,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"2 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"3 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -171,7 +172,7 @@ def _tried(asked: Mapping[str, Any]) -> str | None:
     if not process.stdout.startswith(_BEGUN):
         return None
     if _GROWS in process.stdout:
-        return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens"
+        return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens or words"
     if process.stdout.endswith(_DONE):
         return _READS if _READS in process.stdout else ""
     code = process.returncode
@@ -244,7 +245,7 @@ def _main() -> None:
     if "file" in given:
         try:
             own = Tokenizer.from_file(given["file"])
-            if _grows(given["file"], own.get_vocab()):
+            if _grows(given["file"], own):
                 sys.stdout.write(_GROWS)
                 return
             own.encode_batch(given["texts"])
@@ -274,24 +275,39 @@ def _main() -> None:
     sys.stdout.write(_DONE)
 
 
-def _grows(file: str, tokens: Mapping[str, int]) -> bool:
-    """Whether a ``tokenizer.json`` that can be read makes far longer texts of some."""
+def _grows(file: str, own: Any) -> bool:
+    """Whether a ``tokenizer.json`` that can be read makes far longer texts, or far more tokens, of
+    some, or takes far longer for them."""
     try:
         document = json.loads(Path(file).read_bytes())
-        growth = max(_growth(document.get(name)) for name in ("normalizer", "decoder"))
+        model, of = document["model"], document.get
+        growth = max(
+            _growth(of("normalizer")) * _growth(of("pre_tokenizer")),
+            _growth(of("decoder")),
+            *map(own.num_special_tokens_to_add, (False, True)),
+        )
+        put = [str(model.get(name)) for name in ("continuing_subword_prefix", "end_of_word_suffix")]
+        # What is put around a text repeats it, maybe, with as many characters as a token's.
+        longest = max(map(len, (*own.get_vocab(), *put, json.dumps(of("post_processor")))))
+        word = model.get("max_input_chars_per_word", 0)
     except Exception:  # no growth that is known
         return True
-    return growth > _MOST_GROWTH or max(map(len, tokens), default=0) > _LONGEST_TOKEN
+    return growth > _MOST_GROWTH or longest > _LONGEST_TOKEN or word > _LONGEST_WORD
+
+
+_GROWTHS = {"ByteLevel": 4, "BertNormalizer": 3, "BPEDecoder": 2, "Metaspace": 2, "WordPiece": 2}
+"""How many times as long the kinds of parts make a text at most that always do the same."""
 
 
 def _growth(part: Any) -> float:
-    """How many times as long a normalizer or a decoder makes a text at most; 18 of Unicode's own
-    are not counted."""
+    """How many times as long a normalizer, pre-tokenizer or decoder makes a text at most; 18 of
+    Unicode's own are not counted."""
     if part is None:
         return 1
     kind = part["type"]
     if kind == "Sequence":
-        parts = part["normalizers"] if "normalizers" in part else part["decoders"]
+        names = ("normalizers", "pretokenizers", "decoders")
+        parts = [one for name in names for one in part.get(name, ())]
         return math.prod(map(_growth, parts)) if len(parts) <= 32 else math.inf
     if kind == "Replace":
         old = part["pattern"].get("String")  # a regular expression may match what has no length
@@ -302,7 +318,7 @@ def _growth(part: Any) -> float:
         data = base64.b64decode(part["precompiled_charsmap"])
         texts = data[4 + int.from_bytes(data[:4], "little") :].decode(errors="replace")
         return max(map(len, texts.split("\0")))
-    return 1
+    return _GROWTHS.get(kind, 1)
 
 
 @contextlib.contextmanager

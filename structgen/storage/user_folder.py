@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
@@ -148,6 +148,18 @@ def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
     if n_values(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} values", str(file))
     return json.loads(data, **how)
+
+
+def flag(config: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Whether such a JSON object sets something; ``default``: it does not say. Null is no.
+
+    Raises:
+        ValueError: it says neither; ``"false"`` would be true.
+    """
+    value = config.get(name, default)
+    if value not in (True, False, None):
+        raise ValueError(f"{name} = {repr(value)[:40]} is neither true nor false")
+    return bool(value)
 
 
 def is_own(found: os.stat_result) -> bool:

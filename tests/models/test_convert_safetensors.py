@@ -285,6 +285,7 @@ LLAMA3 = {
         ({"config": {"rope_theta": -1.0}}, "-1.0 is out of range for RoPE"),
         ({"config": {"rope_scaling": LLAMA3 | {"factor": 1e-300}}}, "out of range for RoPE"),
         ({"config": {"layer_types": ["full_attention", "linear"]}}, "layers of type 'linear'"),
+        ({"config": {"tie_word_embeddings": "false"}}, "is neither true nor false"),
         ({"config": {"use_bidirectional_attention": True}}, "attention to what comes later"),
         (
             {"config": {"rope_scaling": LLAMA3, "partial_rotary_factor": 1e8}},

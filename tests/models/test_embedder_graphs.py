@@ -644,6 +644,8 @@ def test_variants_are_named_by_their_file(tmp_path):
         ),
         ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode is not a name"),
         ("1_Pooling/config.json", {"pooling_mode_cls_token": "true"}, "neither true nor false"),
+        ("1_Pooling/config.json", {"include_prompt": "false"}, "neither true nor false"),
+        ("sentence_bert_config.json", {"do_lower_case": "false"}, "neither true nor false"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "the pooling 'nothing'"),
         ("1_Pooling/config.json", {"pooling_mode": []}, "the pooling 'nothing'"),
     ],

@@ -24,6 +24,7 @@ from structgen.storage.user_folder import (
     MOST_VALUES,
     contents,
     document,
+    flag,
     inside,
     n_values,
 )
@@ -197,7 +198,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         self._names = replace(_NAMES, parts={**_NAMES.parts, **post})
         if self._name == "qwen2":
             self._biased = ("q", "k", "v")
-        elif self._config.get("attention_bias"):
+        elif flag(self._config, "attention_bias"):
             self._biased = ("q", "k", "v", "o")
         super().__init__(path, family, SafetensorsFolder(path), context_length)
 
@@ -283,7 +284,7 @@ class HuggingFaceCheckpoint(Checkpoint):
                 raise self._refuse(f"a mixture of {config[key]} experts")
         if "quantization_config" in config:
             raise self._refuse("quantised weights")
-        if config.get("use_bidirectional_attention"):
+        if flag(config, "use_bidirectional_attention"):
             raise self._refuse("attention to what comes later")
         context, layers = self._layers(head_size, trained, context_length)
         # What a key is when it is missing is transformers' default, which may be another than null.
@@ -298,7 +299,7 @@ class HuggingFaceCheckpoint(Checkpoint):
             vocab_size=self._number("vocab_size"),
             context_length=context,
             rms_epsilon=float(config.get("rms_norm_eps", 1e-5 if family.is_fused else 1e-6)),
-            is_tied=bool(config.get("tie_word_embeddings", self._name in _TIED)),
+            is_tied=flag(config, "tie_word_embeddings", self._name in _TIED),
             layers=layers,
             attention_scale=float(query) ** -0.5,
             attention_cap=float(config.get("attn_logit_softcapping", family.attention_cap) or 0),
@@ -359,7 +360,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         """How many tokens layers with a window see; 0: there are none."""
         config = self._config
         by_default = self._model_type in ("mistral", "phi3") or self._family.full_period > 1
-        if not config.get("use_sliding_window", by_default):
+        if not flag(config, "use_sliding_window", by_default):
             return 0
         has_default = self._model_type in ("mistral", "qwen2", "qwen3")
         default = 4096 if has_default or self._family.full_period > 1 else 0

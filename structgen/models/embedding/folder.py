@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from structgen.errors import ModelError, ModelNotFound
-from structgen.storage.user_folder import document, inside
+from structgen.storage.user_folder import document, flag, inside
 
 from .pooling import Pooling
 
@@ -107,7 +107,8 @@ def read(place: Path) -> Settings:
     pooling = _json(pooling_file)
     own_file = folder / "config_sentence_transformers.json"
     own = _json(own_file)
-    bert = _json(folder / "sentence_bert_config.json")
+    bert_file = folder / "sentence_bert_config.json"
+    bert = _json(bert_file)
     tokenizer_config = _json(folder / "tokenizer_config.json")
     config = _json(folder / "config.json")
     positions = _positions(config)
@@ -126,8 +127,8 @@ def read(place: Path) -> Settings:
         graph=graph,
         tokenizer=tokenizer if tokenizer.is_file() else None,
         pooling=_pooling(pooling_file, pooling),
-        pools_prompt=bool(pooling.get("include_prompt", True)),
-        is_lower_case=bool(bert.get("do_lower_case")),
+        pools_prompt=_flag(pooling_file, pooling, "include_prompt", True),
+        is_lower_case=_flag(bert_file, bert, "do_lower_case"),
         max_length=_length(bert.get("max_seq_length")) or min(known, default=None),
         positions=positions,
         prompts=MappingProxyType(prompts),
@@ -178,6 +179,13 @@ def _read(file: Path) -> Any:
         raise ModelError(f"{file} cannot be understood: {error}.") from error
 
 
+def _flag(file: Path, config: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    try:
+        return flag(config, name, default)
+    except ValueError as error:
+        raise ModelError(f"{file} cannot be understood: {error}.") from None
+
+
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """The kind and the folder of each step, as ``modules.json`` lists them."""
     file = folder / "modules.json"
@@ -210,15 +218,12 @@ def _prompts(file: Path, config: Mapping[str, Any]) -> dict[str, str]:
 def _pooling(file: Path, config: Mapping[str, Any]) -> str | None:
     """The pooling of a configuration in either of its two forms; None if it says nothing of it."""
     named = config.get("pooling_mode")
-    flags = {name: is_on for name, is_on in config.items() if name.startswith(_FLAG)}
+    flags = {name: _flag(file, config, name) for name in config if name.startswith(_FLAG)}
     if named is not None:
         modes = [named] if isinstance(named, str) else named
         if not isinstance(modes, list) or not all(isinstance(name, str) for name in modes):
             raise ModelError(f"{file} cannot be understood: its pooling_mode is not a name.")
     else:
-        for name, is_on in flags.items():
-            if is_on not in (True, False, None):
-                raise ModelError(f"{file} cannot be understood: {name} is neither true nor false.")
         modes = [
             name.removeprefix(_FLAG).removesuffix("_token").removesuffix("_tokens")
             for name, is_on in flags.items()
