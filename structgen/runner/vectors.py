@@ -49,7 +49,7 @@ async def embed(
     """
     if request.input_type is not None and request.prompt_name is not None:
         raise RequestError("Pass prompt_name or input_type, not both.", param="input_type")
-    inputs = await host.aside(partial(_inputs, host, request.input))
+    inputs = await host.aside(partial(_inputs, host, request))
     if isinstance(host, TextHost):
         found, n_tokens = await _text_vectors(host, request, inputs, model, instead)
     else:
@@ -68,16 +68,10 @@ async def embed(
 
 
 async def _embedded(
-    host: EmbeddingHost, request: EmbeddingRequest, inputs: Sequence[Any], model: str
+    host: EmbeddingHost, request: EmbeddingRequest, texts: Sequence[Any], model: str
 ) -> tuple[npt.NDArray[np.float32], int]:
     """The vectors of an embedder, and how many tokens the texts have."""
     embedder, cuts = host.embedder, request.truncate_sequence
-    texts = [
-        in_bounds(embedder, one, f"input[{index}]", cuts=cuts)
-        if isinstance(one, str)
-        else await host.aside(partial(embedder.detokenize, one))
-        for index, one in enumerate(inputs)
-    ]
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} ranks documents and makes no vectors.", param="model")
     told = "ignore" if cuts else "error"
@@ -121,8 +115,9 @@ def _told(error: OptionError | PromptError) -> str:
     return str(error).replace("on_truncation='warn'", "truncate_sequence=True")
 
 
-def _inputs(host: Host, given: Any) -> list[str | tuple[int, ...]]:
-    """The texts of an ``input``: one or several, as texts or as token ids."""
+def _inputs(host: Host, request: EmbeddingRequest) -> list[str | tuple[int, ...]]:
+    """The texts of an ``input``: one or several, as texts or, for a text model, as token ids."""
+    given, cuts = request.input, request.truncate_sequence
     if isinstance(given, str) or are_tokens(given):
         given = [given]
     if not isinstance(given, (list, tuple)) or not given:
@@ -135,13 +130,15 @@ def _inputs(host: Host, given: Any) -> list[str | tuple[int, ...]]:
             try:
                 if isinstance(host, TextHost):
                     host.check_tokens(one)
+                    one = tuple(one)
                 else:
-                    host.embedder.detokenize(one)
+                    one = host.embedder.detokenize(one)
             except OptionError as error:
                 raise RequestError(f"{where}: {error}", param=where) from error
-            one = tuple(one)
         elif not isinstance(one, str):
             raise RequestError(f"{where} is neither a text nor token ids.", param=where)
+        if not isinstance(host, TextHost):
+            one = in_bounds(host.embedder, one, where, cuts=cuts)
         found.append(one)
     return found
 

@@ -185,11 +185,14 @@ def test_an_embedder_is_given_no_more_than_it_can_read(monkeypatch: pytest.Monke
         text = "word " * (most_characters(longest) // 5 + 1)
         cut: dict[str, Any] = {"truncate_sequence": True}
         assert runner.embed(input=text, **cut).data == runner.embed(input=text[:9999], **cut).data
+        ids = runner.tokenize_text("word", add_special_tokens=False) * (len(text) // 5 + 1)
+        assert runner.embed(input=ids, **cut).data == runner.embed(input=text[:9999], **cut).data
         assert runner.rerank(query=text, documents=[text, "a word"], **cut).results
         with pytest.raises(RequestError, match=r"text has .* characters.* Split it\.$"):
             runner.tokenize_text(text)
         for ask in (
             lambda: runner.embed(input=["a", text]),
+            lambda: runner.embed(input=["a", ids]),
             lambda: runner.rerank(query="a", documents=["a", text]),
         ):
             with pytest.raises(RequestError, match=r"\[1\] has .* characters"):
