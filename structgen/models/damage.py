@@ -37,7 +37,7 @@ _LONGEST_REFERENCE = 10_000  # bytes
 _BY_DEFAULT = ("decoder.onnx", "encoder.onnx", "joiner.onnx")
 """Graphs that the runtime takes where a configuration names none."""
 
-DESCRIBING = (".json", ".jinja", ".txt", ".model")
+DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 """How files end that describe a model: its settings, tokenizer and chat template."""
 
 _NOTE = b"version https://git-lfs"
@@ -86,7 +86,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
     except (OSError, ValueError, KeyError, RecursionError) as error:
         says = f"{path} cannot be understood: {error!r}."
         return [Lack(path, says, "Copy it again from where the folder is from.")]
-    found = _special(folder)
+    found = [*_special(folder), *_of_tokens(folder)]
     files: list[tuple[tuple[str, ...], Path]] = []
     for place, value in settings:
         if not is_allowed(place, value):
@@ -123,6 +123,19 @@ def _of_language_model(folder: Path) -> list[Lack]:
     if not (folder / _TOKENIZER).is_file():
         found.append(_no_tokenizer(folder, "a language model"))
     return found
+
+
+def _of_tokens(folder: Path) -> Iterator[Lack]:
+    """What is wrong with the file of tokens that the runtime reads in place of its usual one."""
+    for path in (folder / "tokenizer_config.json", folder / "tokenizer_module.json"):
+        try:
+            name = document(path).get("tiktoken_file") if path.is_file() else None
+            if name is not None and inside(folder, name).parent != folder:
+                raise ValueError(f"{name!r} is in another folder")
+            if name is not None and Path(name).suffix not in DESCRIBING:
+                raise ValueError(f"{name!r} ends in none of {', '.join(DESCRIBING)}")
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            yield _elsewhere(path, f"tiktoken_file is wrong: {error}")
 
 
 def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:

@@ -532,6 +532,24 @@ def test_what_a_folder_says_of_itself_can_be_printed(folder):
     assert (said.source, said.commit, said.context) == (r"\ud800", r"\x1b", None)
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *(("../a.tiktoken", "not a path inside"), ("link.tiktoken", "leads out of the folder")),
+        *(("/dev/zero", "not a path inside"), ("sub/a.tiktoken", "in another folder")),
+        *((5, "'5' is not a path"), ("a.bin", "ends in none of"), ("a.tiktoken", None)),
+    ],
+)
+@pytest.mark.parametrize("config", ["tokenizer_config.json", "tokenizer_module.json"])
+def test_a_file_of_tokens_is_in_the_folder(folder, config, name, says):
+    """The runtime reads it in place of the tokens in tokenizer.json, wherever it is."""
+    (folder / "link.tiktoken").symlink_to("/etc/passwd")
+    (folder / "sub").mkdir()
+    (folder / config).write_text(json.dumps({"tiktoken_file": name}))
+    said = [lack.says for lack in damage.find(folder)]
+    assert [says in one for one in said] == ([] if says is None else [True])
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"files": {"a": [1e999, ""]}}'])
 def test_a_record_that_cannot_be_understood_is_none(folder, text):
     (folder / ".structgen.json").write_text(text)
