@@ -440,7 +440,7 @@ class _Run:
                 return bytes(output), f"It ran out of time, {self._config.timeout_secs:g} s."
             if size > _MOST_OUTPUT:
                 return bytes(output), "It was ended: it wrote too much output."
-            processes, threads = _tree(process.pid)
+            processes, threads = _tree(process.pid, policy.max_procs + 2)
             if len(processes) > policy.max_procs + 2 or threads > _MOST_ENTRIES:
                 return bytes(output), "It was ended: it started too many processes."
             if now > looks:
@@ -458,12 +458,8 @@ class _Run:
                 return
             for _ in range(_MOST_KILLS):
                 # Its number is its own until `poll` has said that it ended.
-                started = [] if process.poll() is not None else _tree(process.pid)[0][1:]
-                if not started:
+                if process.poll() is not None or _tree(process.pid, kills=True)[0] == [process.pid]:
                     break
-                for one in started:
-                    with contextlib.suppress(OSError):
-                        os.kill(one, signal.SIGKILL)
                 time.sleep(0.01)
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -501,13 +497,14 @@ def _held(folder: str, processes: list[int]) -> float:
     return sum(sizes.values())
 
 
-def _tree(pid: int) -> tuple[list[int], int]:
+def _tree(pid: int, most: int = _MOST_ENTRIES, *, kills: bool = False) -> tuple[list[int], int]:
     """A process and all that it has started, as far as the system tells, and how many threads they
-    have: at most few more than are too many."""
+    have: one process or few threads more than are too many. ``kills`` kills each but the first as
+    it is found: while others are looked for, they start more."""
     found: list[int] = []
     threads = 0
     ahead = [pid]
-    while ahead and threads <= _MOST_ENTRIES:
+    while ahead and threads <= _MOST_ENTRIES and len(found) <= most:
         found.append(ahead.pop())
         with contextlib.suppress(OSError):
             tasks = os.listdir(f"/proc/{found[-1]}/task")
@@ -515,6 +512,9 @@ def _tree(pid: int) -> tuple[list[int], int]:
             for task in tasks:
                 children = Path(f"/proc/{found[-1]}/task/{task}/children").read_text()
                 ahead += map(int, children.split())
+        with contextlib.suppress(OSError):
+            if kills and found[-1] != pid:
+                os.kill(found[-1], signal.SIGKILL)
     return found, threads
 
 

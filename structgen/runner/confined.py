@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import resource
 import signal
 import struct
@@ -69,6 +70,7 @@ _SETTINGS = (
     *("/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/fonts"),
     *("/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),  # not the keys in /etc/ssl
 )
+_MOST_TASKS = 4_096
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
@@ -92,6 +94,7 @@ def main() -> None:
                     with open(f"/proc/self/{name}", "w") as file:
                         file.write(text)
             _go_on_in_a_child(libc, given["told"])
+            _bound_processes()
         _go_on_in_a_child(libc, given["told"])
         os.setsid()  # signals to its group reach no process above it
     for name, most in given["limits"].items():
@@ -160,6 +163,14 @@ def _go_on_in_a_child(libc: Any, told: int) -> None:
     os._exit(code if code >= 0 else 128 - code)
 
 
+def _bound_processes() -> None:
+    """Bound processes and threads of this namespace, for root too, of whom no limit is."""
+    release = re.match(r"(\d+)\.(\d+)\.", os.uname().release)
+    if release and (int(release[1]), int(release[2])) >= (6, 14):  # before, it was the machine's
+        with contextlib.suppress(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
+            file.write(str(_MOST_TASKS))
+
+
 def _tasks(user: int) -> int:
     """How many processes and threads a user has, of which the system's limit is."""
     found = 0
@@ -199,7 +210,8 @@ def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
     os.chdir("/proc")
     if libc.pivot_root(b".", b".") or libc.umount2(b".", _DETACH):
         return False
-    for path, target in real.items():
+    # Locks of multiprocessing are files of /dev/shm, which here count as the folder's.
+    for path, target in (*real.items(), ("/dev/shm", real[writable[0]])):
         with contextlib.suppress(OSError):  # it is seen already
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.symlink(target, path)
