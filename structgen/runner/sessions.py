@@ -23,6 +23,7 @@ import sqlite3
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
@@ -152,6 +153,7 @@ class Database:
             connection.close()
             raise
         self._connection, self._process = connection, os.getpid()
+        weakref.finalize(self, connection.close).atexit = False  # where nobody closes it
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:

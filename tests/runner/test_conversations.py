@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import sqlite3
@@ -444,7 +445,8 @@ def test_sessions_in_a_file_outlive_the_runner(tmp_path: Path) -> None:
     (tmp_path / "other.db").write_bytes(b"no database" * 100)
     with pytest.raises(SessionError, match="damaged"):
         Runner(sessions=tmp_path / "other.db")
-    assert sqlite3.connect(file).execute("SELECT count(*) FROM sessions").fetchone() == (1,)
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
 
 
 # -- metrics and spans ------------------------------------------------------------------------

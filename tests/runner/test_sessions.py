@@ -523,7 +523,7 @@ def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match=r"(?s)notes\.txt.*damaged"):
         Sessions(text)
     assert text.read_text().startswith("These are my notes")
-    with sqlite3.connect(other) as connection:
+    with contextlib.closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE mine (a)")
     connection.close()
     before = other.read_bytes()
@@ -535,7 +535,7 @@ def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_file_of_a_later_form_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     Sessions(file).close()
-    with sqlite3.connect(file) as connection:
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
     with pytest.raises(SessionError, match="form 9"):
