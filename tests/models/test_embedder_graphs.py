@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import os
 import re
 import threading
 import warnings
@@ -654,6 +655,17 @@ def test_settings_of_another_kind_are_refused(tmp_path, name, content, told):
     place = tiny.folder(tmp_path)
     tiny.write(place / name, content)
     with pytest.raises(ModelError, match=told):
+        load_embedder(place)
+
+
+@pytest.mark.parametrize("name", ["1_Pooling/config.json", "modules.json"])
+def test_settings_in_a_pipe_are_refused(tmp_path, name):
+    """They were as good as none, and the vectors others."""
+    place = tiny.folder(tmp_path)
+    (place / "1_Pooling").mkdir(exist_ok=True)
+    (place / name).unlink(missing_ok=True)
+    os.mkfifo(place / name)
+    with pytest.raises(ModelError, match="a pipe or a device"):
         load_embedder(place)
 
 

@@ -164,7 +164,7 @@ def _graph_in(folder: Path) -> Path:
 
 def _json(file: Path) -> dict[str, Any]:
     """What is in a file; nothing if it is not there."""
-    if not file.is_file():
+    if not file.exists():
         return {}
     found = _read(file)
     if not isinstance(found, dict):
@@ -189,7 +189,7 @@ def _flag(file: Path, config: Mapping[str, Any], name: str, default: bool = Fals
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """The kind and the folder of each step, as ``modules.json`` lists them."""
     file = folder / "modules.json"
-    if not file.is_file():
+    if not file.exists():
         return []
     try:
         return [
