@@ -159,7 +159,8 @@ def _go_on_in_a_child(libc: Any, told: int) -> None:
             break
         for one in left:
             os.kill(one, signal.SIGKILL)
-        os.waitpid(-1, 0)
+        for _ in left:
+            os.waitpid(-1, 0)
     os._exit(code if code >= 0 else 128 - code)
 
 
