@@ -375,8 +375,14 @@ def test_events_that_are_followed_are_under_way_until_they_are_read(served: Serv
             while httpx.get(place).json()["status"] in ("queued", "in_progress"):
                 time.sleep(0.05)
             told.append(httpx.get(place, params={"stream": True}).text)
-    assert "rate_limit_exceeded" in told[0]
+        told.append(httpx.post(f"{small.root}/v1/responses", json={**ask, "stream": True}).text)
+        first = json.loads(told[2].split("data: ")[1].partition("\n")[0])
+        place = f"{small.root}/v1/responses/{first['response']['id']}"
+        while (made := httpx.get(place).json())["status"] == "in_progress":
+            time.sleep(0.05)
+    assert ["rate_limit_exceeded" in text for text in told] == [True, False, True]
     assert "response.completed" in told[1]
+    assert made["status"] == "completed"  # whoever follows it does not end it
 
 
 def test_an_answer_that_is_there_is_told_again(client: openai.OpenAI) -> None:

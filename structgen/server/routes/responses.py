@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, final
 
 from fastapi import APIRouter, Request
@@ -426,6 +427,7 @@ async def _made(
     pieces: AsyncChunkStream[ChatChunk] | AsyncGenerator[ChatChunk, None],
 ) -> AsyncGenerator[bytes, None]:
     """Have the chunks of a chat make an answer: its events. It is kept before the last is told."""
+    every = partial(_all, request, is_counted=not stored.response["background"])  # else `_unread`
     try:
         for one in events.begin():
             yield one
@@ -433,10 +435,10 @@ async def _made(
             note(request, piece)
             check_sure(piece)
             news = events.feed(piece)
-            for one in await _all(request, news) if events.ends_scores(piece) else news:
+            for one in await every(news) if events.ends_scores(piece) else news:
                 yield one
         _settle(request, asked, stored)
-        last = await _all(request, events.end())
+        last = await every(events.end())
         if stored.response["store"] and not stored.response["background"]:
             await _store(request).put(stored)
         for one in last:
@@ -450,10 +452,13 @@ async def _read(events: AsyncGenerator[bytes, None]) -> None:
         pass
 
 
-async def _all(request: Request, events: Iterator[bytes]) -> list[bytes]:
+async def _all(
+    request: Request, events: Iterator[bytes], *, is_counted: bool = True
+) -> list[bytes]:
     """Make events that repeat the whole answer: it may have the scores of thousands of tokens."""
     made = await aside(request, lambda: list(events), is_large=True)
-    request.state.taken(sum(map(len, made)))
+    if is_counted:
+        request.state.taken(sum(map(len, made)))
     return made
 
 
@@ -470,7 +475,7 @@ async def _in_background(request: Request, asked: Asked[ChatRequest], stored: St
         raise
     job.task = asyncio.ensure_future(_done(request, asked, job))
     if asked.streams:
-        return _followed(request, job.after(-1))
+        return _followed(request, _unread(request, job, -1))
     return await written(request, stored.response)
 
 
