@@ -161,7 +161,7 @@ def _asked(
         connection.request("GET", f"{path}?{parts.query}" if parts.query else path)
         answer = connection.getresponse()
         data = bytearray()
-        while answer.status == 200:
+        while answer.status == 200 and not answer.isclosed():  # as of 3.13 with its last byte
             link.settimeout(_left(end))
             chunk = answer.read1(_CHUNK)
             data += chunk
