@@ -96,7 +96,8 @@ def check(folder: Path, template: str | None) -> None:
             digest.update(f"{path.name} {path.stat().st_size} ".encode(errors="backslashreplace"))
             with contextlib.suppress(OSError):  # the runtime cannot read it either
                 digest.update(user_folder.contents(path))
-    ended = _ended(digest.hexdigest(), {"folder": str(folder.absolute()), "template": template})
+    asked = {"folder": str(folder.absolute()), "template": template, "ends": damage.DESCRIBING}
+    ended = _ended(digest.hexdigest(), asked)
     if ended == _READS:
         warnings.warn(
             f"ONNX Runtime GenAI reads prompts otherwise than {folder / 'tokenizer.json'} says, "
@@ -206,14 +207,14 @@ def write_nothing(folder: Path, **more: Any) -> None:
     (folder / "genai_config.json").write_text(config, encoding="utf-8")
 
 
-def _tokenizer(og: Any, folder: str) -> Any:
-    """The runtime's tokenizer of a folder."""
+def _tokenizer(og: Any, folder: str, ends: Sequence[str]) -> Any:
+    """The runtime's tokenizer of a folder; ``ends``: how the names of its files may end."""
     try:
         return og.Tokenizer(folder)
     except TypeError:  # The last runtime for Python 3.10 wants a model, which may be large.
         with tempfile.TemporaryDirectory() as name:
             for path in Path(folder).iterdir():
-                if path.suffix in (".json", ".jinja", ".txt", ".model") and path.is_file():
+                if path.suffix in ends and path.is_file():
                     shutil.copyfile(path, Path(name, path.name))
             write_nothing(Path(name))
             return og.Tokenizer(og.Model(name))
@@ -257,7 +258,7 @@ def _main() -> None:
         return
     use = {} if given["template"] is None else {"template_str": given["template"]}
     with _refused():
-        tokenizer = _tokenizer(og, given["folder"])
+        tokenizer = _tokenizer(og, given["folder"], given["ends"])
         for chat in map(json.dumps, _CHATS):
             for tools in ({}, {"tools": json.dumps([_TOOL])}):
                 with _refused():

@@ -882,8 +882,7 @@ def _probe(language: JsonLanguage, node: Node, patterns: tuple[ir.Regex, ...]) -
     By these, states are told apart by what is left of them: many, though each is met once. So they
     are only looked at where the patterns alone do not tell.
     """
-    for lengths in dict.fromkeys(((0, None), (node.min_length, node.max_length))):
-        least, most = lengths
+    for least, most in dict.fromkeys(((0, None), (node.min_length, node.max_length))):
         alone = Node(node.path, patterns=patterns, min_length=least, max_length=most)
         try:
             leaf = language.scalars.free_leaf(alone)
