@@ -9,12 +9,15 @@ The runtime's tokenizer passes over much that a ``tokenizer.json`` may say: all 
 SentencePiece's, most kinds of pre-tokenizers. So its tokens are compared with those of
 ``tokenizers``, and a model whose prompts would be other ones than in its training is told.
 
-What makes a few characters gigabytes may wait for a character that is in none of these texts.
-Embedders use their tokenizers in the user's process, so what each part can do is bounded.
+What takes gigabytes or hours may wait for a character that is in none of these texts. So patterns
+are made of what is in published ones, whose time is linear here; a pattern of another kind has the
+runtime use the stack for each character, and both of them try all its ways. Embedders use their
+tokenizers in the user's process, so what each of their parts can do is bounded, too.
 
 The file is also the script of that process, which imports the runtime or ``tokenizers`` alone::
 
-    python -I trial.py '{"paths": …}'     writes _BEGUN, perhaps _READS, and _DONE if it has lived
+    python -I trial.py '{"paths": …}'     writes _BEGUN, perhaps _READS, and _DONE if it has lived;
+                                          or what is wrong, in JSON
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import string
@@ -41,7 +45,7 @@ CPU_SECONDS = 30
 
 _SECONDS = 120  # by the clock, where a system counts no processor's time
 _BYTES = 4 << 30
-_BEGUN, _READS, _GROWS, _DONE = "begun\n", "reads otherwise\n", "grows\n", "done\n"
+_BEGUN, _READS, _DONE = "begun\n", "reads otherwise\n", "done\n"
 
 _MOST_GROWTH = 256  # a text may become so many times as long: with SigLIP's it does 144
 _LONGEST_TOKEN = 4096  # in characters: published ones have 500
@@ -84,7 +88,7 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.models import cache, damage
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"3 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"4 {og.__version__} {template}".encode(errors="replace"))
     try:
         user_folder.inside(folder, _TEMPLATE)
     except ValueError as error:
@@ -108,8 +112,8 @@ def check(folder: Path, template: str | None) -> None:
         )
     elif ended:
         raise ModelError(
-            f"The tokenizer or the chat template of {folder} {ended}. It would do the same to "
-            "your program. Pass chat_template= to use another template, or choose another model."
+            f"The tokenizer or the chat template of {folder} {ended}. "
+            "Pass chat_template= to use another template, or choose another model."
         )
 
 
@@ -127,7 +131,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"3 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"4 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -172,8 +176,8 @@ def _tried(asked: Mapping[str, Any]) -> str | None:
         return f"takes more than {_SECONDS} s for a short text"
     if not process.stdout.startswith(_BEGUN):
         return None
-    if _GROWS in process.stdout:
-        return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens or words"
+    if (wrong := process.stdout.removeprefix(_BEGUN)).startswith('"'):
+        return str(json.loads(wrong))
     if process.stdout.endswith(_DONE):
         return _READS if _READS in process.stdout else ""
     code = process.returncode
@@ -246,8 +250,9 @@ def _main() -> None:
     if "file" in given:
         try:
             own = Tokenizer.from_file(given["file"])
-            if _grows(given["file"], own):
-                sys.stdout.write(_GROWS)
+            document = json.loads(Path(given["file"]).read_bytes())
+            if wrong := _pattern(document) or _growing(document, own):
+                sys.stdout.write(json.dumps(wrong))
                 return
             own.encode_batch(given["texts"])
         except MemoryError:
@@ -257,6 +262,11 @@ def _main() -> None:
         sys.stdout.write(_DONE)
         return
     use = {} if given["template"] is None else {"template_str": given["template"]}
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # the runtime says of them
+        document = json.loads(Path(given["folder"], "tokenizer.json").read_bytes())
+        if wrong := _pattern(document):
+            sys.stdout.write(json.dumps(wrong))
+            return
     with _refused():
         tokenizer = _tokenizer(og, given["folder"], given["ends"])
         for chat in map(json.dumps, _CHATS):
@@ -276,11 +286,61 @@ def _main() -> None:
     sys.stdout.write(_DONE)
 
 
-def _grows(file: str, own: Any) -> bool:
-    """Whether a ``tokenizer.json`` that can be read makes far longer texts, or far more tokens, of
-    some, or takes far longer for them."""
+_WORD = r"[^\r\n\p{L}\p{N}]?"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_UNITS = (
+    *(
+        f"{_WORD}{_UPPER}*{_LOWER}+{end}|{_WORD}{_UPPER}+{_LOWER}*{end}"
+        for end in ("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
+    ),
+    "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
+    *("(?i:'s|'t|'re|'ve|'m|'ll|'d)", "'s|'t|'re|'ve|'m|'ll|'d"),
+    *(r" ?\p{L}+| ?\p{N}+", r"[\p{L}]+|[\p{N}]", r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+"),
+    *(rf"{_WORD}\p{{L}}+", rf"{_WORD}[\p{{L}}\p{{M}}]+", r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"),
+    *(r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}]+"),
+    *(r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", r" ?[\p{P}\p{S}]+[\r\n]*", r"[^\s\p{L}\p{N}]+"),
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+""",
+    *(r"\s*[\r\n]+|\s+(?!\S)|\s+", r"\s+(?!\S)|\s+"),
+)
+"""What the patterns of published tokenizers are made of, as far as the runtime has code of its own
+for it. It leaves the rest to std::regex."""
+
+_REPLACED = (" {2,}", r"\s+", r"\s{2,}|[\n\r\t]")
+"""Patterns of normalizers, which only ``tokenizers`` heeds."""
+
+_PLAIN = re.compile(r"(?:\||\\[pP]\{\w+\}|\\[^\d]|\[(?:[^\[\]\\]|\\.)+\]|[^\[\](){}*+?\\])*")
+"""A pattern without repetition and groups: each character is compared with a few."""
+
+
+def _pattern(document: Any) -> str | None:
+    """What is wrong with the patterns of a ``tokenizer.json``."""
+    for name in ("normalizer", "pre_tokenizer", "decoder"):
+        for pattern in _patterns(document.get(name)):
+            rest = f"|{pattern}|"
+            for unit in (*_UNITS, *(_REPLACED if name == "normalizer" else ())):
+                rest = rest.replace(f"|{unit}|", "|", 1)
+            if len(rest) > _LONGEST_TOKEN or not _PLAIN.fullmatch(rest):
+                return (
+                    f"looks in its {name} for the pattern {pattern[:200]!r}, of a kind that no "
+                    "published tokenizer has, and that may take hours or end the process"
+                )
+    return None
+
+
+def _patterns(section: Any) -> Iterator[str]:
+    """All regular expressions in a part of a ``tokenizer.json``."""
+    if isinstance(section, dict):
+        for name, value in section.items():
+            yield from [str(value)] if name == "Regex" else _patterns(value)
+    elif isinstance(section, list):
+        for value in section:
+            yield from _patterns(value)
+
+
+def _growing(document: Any, own: Any) -> str | None:
+    """How a ``tokenizer.json`` makes far longer texts, or far more tokens, of some, or takes far
+    longer for them."""
     try:
-        document = json.loads(Path(file).read_bytes())
         model, of = document["model"], document.get
         growth = max(
             _growth(of("normalizer")) * _growth(of("pre_tokenizer")),
@@ -291,13 +351,22 @@ def _grows(file: str, own: Any) -> bool:
         # What is put around a text repeats it, maybe, with as many characters as a token's.
         longest = max(map(len, (*own.get_vocab(), *put, json.dumps(of("post_processor")))))
         word = model.get("max_input_chars_per_word", 0)
-    except Exception:  # no growth that is known
-        return True
-    return growth > _MOST_GROWTH or longest > _LONGEST_TOKEN or word > _LONGEST_WORD
+        if model.get("dropout"):
+            return f"has dropout = {model['dropout']}, so that its tokens are random"
+    except Exception as error:
+        return f"has a part that is not known ({error!r})"
+    if growth > _MOST_GROWTH or longest > _LONGEST_TOKEN or word > _LONGEST_WORD:
+        return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens or words"
+    return None
 
 
-_GROWTHS = {"ByteLevel": 4, "BertNormalizer": 3, "BPEDecoder": 2, "Metaspace": 2, "WordPiece": 2}
-"""How many times as long the kinds of parts make a text at most that always do the same."""
+_SAME = (
+    "BertPreTokenizer ByteFallback CharDelimiterSplit Digits Fuse Lowercase NFC NFD NFKC NFKD Nmt "
+    "Precompiled Punctuation Split Strip StripAccents UnicodeScripts Whitespace WhitespaceSplit"
+)
+_GROWTHS = dict.fromkeys(_SAME.split(), 1) | dict.fromkeys(("BPEDecoder", "Metaspace"), 2)
+_GROWTHS |= {"ByteLevel": 4, "BertNormalizer": 3, "WordPiece": 2}
+"""How many times as long the known kinds of parts make a text at most that always do the same."""
 
 
 def _growth(part: Any) -> float:
@@ -319,7 +388,7 @@ def _growth(part: Any) -> float:
         data = base64.b64decode(part["precompiled_charsmap"])
         texts = data[4 + int.from_bytes(data[:4], "little") :].decode(errors="replace")
         return max(map(len, texts.split("\0")))
-    return _GROWTHS.get(kind, 1)
+    return _GROWTHS[kind]
 
 
 @contextlib.contextmanager

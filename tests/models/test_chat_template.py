@@ -207,6 +207,19 @@ def test_a_tokenizer_that_the_runtime_does_not_follow_is_told(
             trial.check(place, None)
 
 
+def test_a_pattern_that_the_runtime_follows_with_the_stack_is_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A text of 40,000 characters ended the process."""
+    place = Path(shutil.copytree(folder, tmp_path / "tiny"))
+    document = json.loads((place / "tokenizer.json").read_text())
+    step = {"type": "Split", "pattern": {"Regex": "(a|b)*c"}, "behavior": "Isolated"}
+    document["pre_tokenizer"] = {"type": "ByteLevel", "pretokenizers": [{**step, "invert": False}]}
+    (place / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(ModelError, match=r"tiny looks in its pre_tokenizer for .*\(a\|b\)\*c"):
+        trial.check(place, None)
+
+
 def test_a_link_to_another_file_is_no_template(folder: Path, tmp_path: Path) -> None:
     """Any file of the user's was the prompt of each chat, for everybody to ask about."""
     place = Path(shutil.copytree(folder, tmp_path / "tiny"))

@@ -188,6 +188,14 @@ ALL = {"Sequence": {"id": "A", "type_id": 0}}
 END = {"SpecialToken": {"id": "e", "type_id": 0}}
 
 
+def splits(*patterns: str) -> dict[str, Any]:
+    steps = [
+        {"type": "Split", "pattern": {"Regex": one}, "behavior": "Isolated", "invert": False}
+        for one in patterns
+    ]
+    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+
+
 def put_around(single: list[Any], ids: int = 1) -> dict[str, Any]:
     special = {"e": {"id": "e", "ids": [0] * ids, "tokens": ["e"] * ids}}
     pair = [ALL, {"Sequence": {"id": "B", "type_id": 0}}]
@@ -226,4 +234,66 @@ def test_a_tokenizer_that_grows_by_a_character_of_few_texts_is_refused(
     file = tmp_path / "tokenizer.json"
     file.write_text(dumps({"version": "1.0", "model": model, "added_tokens": [], **changes}))
     with nullcontext() if is_good else pytest.raises(ValueError, match="256 times as long"):
+        trial.check_file(file)
+
+
+WORDS_OF = {
+    "Llama 3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "Qwen 3.5": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "gpt-oss": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "Mistral": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "DeepSeek 3": r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|"""
+    r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "DeepSeek's Chinese": "[一-龥぀-ゟ゠-ヿ]+",
+    "Falcon": "[0-9][0-9][0-9]",
+    "CLIP": r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]"
+    r"|[^\s\p{L}\p{N}]+",
+}
+
+
+@pytest.mark.parametrize("name", WORDS_OF)
+def test_patterns_of_published_tokenizers_are_taken(tmp_path: Path, name: str) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0, "u": 1}, "unk_token": "u"}
+    file = tmp_path / "tokenizer.json"
+    file.write_text(dumps({"model": model, "added_tokens": [], **splits(WORDS_OF[name])}))
+    trial.check_file(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (splits(r"(?:ж|жж){21}[bc]|ж"), "pre_tokenizer for the pattern '.*hours or end"),
+        (splits("x", "(a|b)*c"), "pre_tokenizer for the pattern"),
+        (splits(r"\s*[\r\n]+"), "pre_tokenizer for the pattern"),  # without what ends it early
+        (splits(r"\s+(?!\S)|\s+|x|\s+(?!\S)|\s+"), "pre_tokenizer for the pattern"),
+        ({"normalizer": GROWS | {"pattern": {"Regex": " +x"}, "content": ""}}, "its normalizer"),
+        ({"decoder": GROWS | {"pattern": {"Regex": r"(a)\1"}, "content": ""}}, "its decoder"),
+        (
+            {
+                "decoder": {
+                    "type": "CTC",
+                    "cleanup": True,
+                    **dict.fromkeys(["pad_token", "word_delimiter_token"], ""),
+                }
+            },
+            "CTC",
+        ),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.5}}, "random"),
+    ],
+)
+def test_what_some_texts_may_wait_for_is_refused(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    """A text of 1,000 characters held the process for minutes."""
+    model = {"type": "WordLevel", "vocab": {"a": 0, "u": 1}, "unk_token": "u"}
+    file = tmp_path / "tokenizer.json"
+    file.write_text(dumps({"version": "1.0", "model": model, "added_tokens": [], **changes}))
+    with pytest.raises(ValueError, match=says):
         trial.check_file(file)
