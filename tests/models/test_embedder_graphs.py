@@ -649,6 +649,16 @@ def test_variants_are_named_by_their_file(tmp_path):
         ("sentence_bert_config.json", {"do_lower_case": "false"}, "neither true nor false"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "the pooling 'nothing'"),
         ("1_Pooling/config.json", {"pooling_mode": []}, "the pooling 'nothing'"),
+        ("sentence_bert_config.json", {"max_seq_length": "9"}, "'9' is not a whole number"),
+        ("tokenizer_config.json", {"model_max_length": True}, "True is not a whole number"),
+        ("tokenizer_config.json", {"truncation_side": "middle"}, "neither 'left' nor 'right'"),
+        ("config.json", {"max_position_embeddings": 8.5}, "8.5 is not a whole number"),
+        ("config.json", {"num_attention_heads": [float("nan")]}, "is not a whole number"),
+        (
+            "config.json",
+            {"max_position_embeddings": 20, "model_type": "roberta", "pad_token_id": "x"},
+            "pad_token_id = 'x' is not",
+        ),
     ],
 )
 def test_settings_of_another_kind_are_refused(tmp_path, name, content, told):
@@ -675,13 +685,25 @@ def test_settings_as_others_write_them_are_read(tmp_path):
     tiny.write(place / "1_Pooling" / "config.json", flags)
     tiny.write(place / "modules.json", [{"type": "a.Transformer", "path": None}])
     (place / "sentence_bert_config.json").unlink()
-    config = {"max_position_embeddings": 20, "model_type": "roberta", "pad_token_id": "x"}
+    config = {"max_position_embeddings": 20, "model_type": "roberta", "pad_token_id": 1}
     tiny.write(place / "config.json", config)
     embedder = load_embedder(place)
     assert (embedder.pooling, embedder.max_length) == ("cls", 18)
     (place / "config.json").write_text("[" * 100_000)
     with pytest.raises(ModelError, match=r"config\.json cannot be understood"):
         load_embedder(place)
+
+
+@pytest.mark.parametrize("said", [None, "left", "right"])
+def test_texts_are_cut_on_the_side_that_the_folder_says(tmp_path, said):
+    """The vector was that of the other end of the text."""
+    place = tiny.folder(tmp_path)
+    if said is not None:
+        tiny.write(place / "tokenizer_config.json", {"truncation_side": said})
+    words = " ".join("abcdefghijklmnopqrst")
+    kept = words[-2 * tiny.LONGEST + 5 :] if said == "left" else words[: 2 * tiny.LONGEST - 5]
+    embedder = load_embedder(place)
+    assert embedder.tokenize([words]) == [tiny.ids_of(kept)] == embedder.tokenize([kept])
 
 
 def test_what_cannot_be_pooled_is_refused(tmp_path):

@@ -670,7 +670,7 @@ def load(
         )
     return Embedder(
         graph,
-        TextTokenizer(settings.tokenizer, most),
+        TextTokenizer(settings.tokenizer, most, settings.cuts),
         settings,
         pooling=wanted or _folders_pooling(settings) if graph.kind == "tokens" else None,
         max_length=most,

@@ -8,7 +8,7 @@ or in ``onnx/``. All of them are optional. Knows no runtime.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,10 +26,9 @@ _UNLIMITED = 1_000_000
 
 _LONGEST_PROMPT = 100_000
 
-# What configurations call it, and what a large embedder has.
-_HEADS = ("num_attention_heads", "n_heads", "n_head"), 16
-_HIDDEN = ("hidden_size", "dim", "n_embd"), 1024
-_INNER = ("intermediate_size", "hidden_dim", "n_inner"), 4096
+_HEADS = ("num_attention_heads", "n_heads", "n_head")  # what configurations call it
+_HIDDEN = ("hidden_size", "dim", "n_embd")
+_INNER = ("intermediate_size", "hidden_dim", "n_inner")
 
 NUMBERS = 1 << 27
 """Most numbers that a pass may hold of one kind: it takes some 1.2 GB, of two to three kinds."""
@@ -57,6 +56,8 @@ class Settings:
         positions: most tokens of the graph, or None if not known.
         prompts: texts to prepend, by kind of text: ``"query"``, ``"document"``, ….
         default_prompt: the name of the prompt for texts without a kind, or None.
+        cuts: on which side long texts are cut, ``"left"`` or ``"right"``; None: as
+            ``tokenizer.json`` says.
         lacks: the pooling's configuration, if ``modules.json`` names it and it is missing.
         others: modules after the pooling that change the vector, such as ``Dense``.
         heads: of attention.
@@ -73,6 +74,7 @@ class Settings:
     positions: int | None
     prompts: Mapping[str, str]
     default_prompt: str | None
+    cuts: str | None
     lacks: Path | None
     others: tuple[str, ...]
     heads: int
@@ -103,42 +105,45 @@ def read(place: Path) -> Settings:
         folder = folder.parent
     modules = _modules(folder)
     pooling_folder = next((path for kind, path in modules if kind == "Pooling"), None)
-    pooling_file = (pooling_folder or folder / _POOLING) / "config.json"
-    pooling = _json(pooling_file)
-    own_file = folder / "config_sentence_transformers.json"
-    own = _json(own_file)
-    bert_file = folder / "sentence_bert_config.json"
-    bert = _json(bert_file)
-    tokenizer_config = _json(folder / "tokenizer_config.json")
-    config = _json(folder / "config.json")
-    positions = _positions(config)
-    lengths = [_length(tokenizer_config.get("model_max_length")), positions]
+    pooling = _File((pooling_folder or folder / _POOLING) / "config.json")
+    own = _File(folder / "config_sentence_transformers.json")
+    bert = _File(folder / "sentence_bert_config.json")
+    of_tokenizer = _File(folder / "tokenizer_config.json")
+    config = _File(folder / "config.json")
+    positions = config.number("max_position_embeddings")
+    if positions is not None and config.said.get("model_type") in _OFFSET_POSITIONS:
+        positions -= (config.number("pad_token_id") or 1) + 1
+    lengths = [of_tokenizer.number("model_max_length"), positions]
     known = [length for length in lengths if length is not None]
     tokenizer = folder / "tokenizer.json"
-    prompts = _prompts(own_file, own)
-    default = own.get("default_prompt_name")
+    prompts = _prompts(own)
+    default = own.said.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ModelError(
-            f"{own_file} names the default prompt {default!r}, which its prompts have not: "
+            f"{own.path} names the default prompt {default!r}, which its prompts have not: "
             f"{', '.join(prompts) or 'there are none'}."
         )
+    cuts = of_tokenizer.said.get("truncation_side")
+    if cuts not in ("left", "right", None):
+        raise of_tokenizer.wrong(f"truncation_side = {cuts!r} is neither 'left' nor 'right'")
     return Settings(
         folder=folder,
         graph=graph,
         tokenizer=tokenizer if tokenizer.is_file() else None,
-        pooling=_pooling(pooling_file, pooling),
-        pools_prompt=_flag(pooling_file, pooling, "include_prompt", True),
-        is_lower_case=_flag(bert_file, bert, "do_lower_case"),
-        max_length=_length(bert.get("max_seq_length")) or min(known, default=None),
+        pooling=_pooling(pooling),
+        pools_prompt=pooling.flag("include_prompt", True),
+        is_lower_case=bert.flag("do_lower_case"),
+        max_length=bert.number("max_seq_length") or min(known, default=None),
         positions=positions,
         prompts=MappingProxyType(prompts),
         default_prompt=default,
-        lacks=None if pooling_folder is None or pooling_file.is_file() else pooling_file,
+        cuts=cuts,
+        lacks=None if pooling_folder is None or pooling.path.is_file() else pooling.path,
         others=tuple(
             kind for kind, _ in modules if kind not in ("Transformer", "Pooling", "Normalize")
         ),
-        heads=_size(config, *_HEADS),
-        width=_size(config, *_HIDDEN) + _size(config, *_INNER),
+        heads=config.number(*_HEADS) or 16,
+        width=(config.number(*_HIDDEN) or 1024) + (config.number(*_INNER) or 4096),
     )
 
 
@@ -162,14 +167,34 @@ def _graph_in(folder: Path) -> Path:
     )
 
 
-def _json(file: Path) -> dict[str, Any]:
-    """What is in a file; nothing if it is not there."""
-    if not file.exists():
-        return {}
-    found = _read(file)
-    if not isinstance(found, dict):
-        raise ModelError(f"{file} cannot be understood: it is not a JSON object.")
-    return found
+class _File:
+    """The JSON object in a file, whose settings are of their kinds; empty if it is not there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.said = _read(path) if path.exists() else {}
+        if not isinstance(self.said, dict):
+            raise self.wrong("it is not a JSON object")
+
+    def wrong(self, why: str) -> ModelError:
+        return ModelError(f"{self.path} cannot be understood: {why}.")
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        try:
+            return flag(self.said, name, default)
+        except ValueError as error:
+            raise self.wrong(str(error)) from None
+
+    def number(self, *names: str) -> int | None:
+        """The first size that it says under these names; what is not above 0 or far too large
+        stands for none."""
+        for name in names:
+            value = self.said.get(name)
+            if value is not None and (type(value) not in (int, float) or value % 1 != 0):
+                raise self.wrong(f"{name} = {repr(value)[:40]} is not a whole number")
+            if value is not None and 0 < value < _UNLIMITED:
+                return int(value)
+        return None
 
 
 def _read(file: Path) -> Any:
@@ -177,13 +202,6 @@ def _read(file: Path) -> Any:
         return document(file)
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be understood: {error}.") from error
-
-
-def _flag(file: Path, config: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    try:
-        return flag(config, name, default)
-    except ValueError as error:
-        raise ModelError(f"{file} cannot be understood: {error}.") from None
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
@@ -200,29 +218,29 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         raise ModelError(f"{file} cannot be understood: {error!r}.") from error
 
 
-def _prompts(file: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    prompts = config.get("prompts") or {}
+def _prompts(own: _File) -> dict[str, str]:
+    prompts = own.said.get("prompts") or {}
     if not isinstance(prompts, dict):
-        raise ModelError(f"{file} cannot be understood: its prompts are not a JSON object.")
+        raise own.wrong("its prompts are not a JSON object")
     for name, text in prompts.items():
         if not isinstance(text, str):  # a null would be the word None before each text
-            raise ModelError(f"{file} cannot be understood: its prompt {name!r} is not a text.")
+            raise own.wrong(f"its prompt {name!r} is not a text")
         if len(text) > _LONGEST_PROMPT:  # which stands before each text
-            raise ModelError(
-                f"{file} cannot be followed: its prompt {name!r} has {len(text):,} characters, and "
-                f"may have {_LONGEST_PROMPT:,}."
+            raise own.wrong(
+                f"its prompt {name!r} has {len(text):,} characters, and may have "
+                f"{_LONGEST_PROMPT:,}"
             )
     return prompts
 
 
-def _pooling(file: Path, config: Mapping[str, Any]) -> str | None:
+def _pooling(file: _File) -> str | None:
     """The pooling of a configuration in either of its two forms; None if it says nothing of it."""
-    named = config.get("pooling_mode")
-    flags = {name: _flag(file, config, name) for name in config if name.startswith(_FLAG)}
+    named = file.said.get("pooling_mode")
+    flags = {name: file.flag(name) for name in file.said if name.startswith(_FLAG)}
     if named is not None:
         modes = [named] if isinstance(named, str) else named
         if not isinstance(modes, list) or not all(isinstance(name, str) for name in modes):
-            raise ModelError(f"{file} cannot be understood: its pooling_mode is not a name.")
+            raise file.wrong("its pooling_mode is not a name")
     else:
         modes = [
             name.removeprefix(_FLAG).removesuffix("_token").removesuffix("_tokens")
@@ -233,22 +251,3 @@ def _pooling(file: Path, config: Mapping[str, Any]) -> str | None:
         # Where all are off, a mean would be our own idea.
         return "nothing" if named is not None or flags else None
     return _MODES.get(modes[0], modes[0]) if len(modes) == 1 else " and ".join(modes)
-
-
-def _positions(config: Mapping[str, Any]) -> int | None:
-    positions = _length(config.get("max_position_embeddings"))
-    if positions is not None and config.get("model_type") in _OFFSET_POSITIONS:
-        padding = config.get("pad_token_id")
-        positions -= (padding if isinstance(padding, int) and padding else 1) + 1
-    return positions
-
-
-def _size(config: Mapping[str, Any], names: Sequence[str], usual: int) -> int:
-    """What a configuration says under one of some names; what is usual where it does not."""
-    return next((size for name in names if (size := _length(config.get(name)))), usual)
-
-
-def _length(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return int(value) if 0 < value < _UNLIMITED else None

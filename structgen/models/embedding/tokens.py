@@ -38,8 +38,13 @@ class Tokens(NamedTuple):
 class TextTokenizer:
     """A tokenizer with a bound on length. Safe to share by threads."""
 
-    def __init__(self, file: Path, max_length: int | None) -> None:
+    def __init__(self, file: Path, max_length: int | None, cuts: str | None = None) -> None:
         """Read ``tokenizer.json``.
+
+        Args:
+            file: the file.
+            max_length: most tokens of a text.
+            cuts: ``"left"`` or ``"right"``: where longer ones are cut; None: as the file says.
 
         Raises:
             ModelError: it cannot be understood, or is too much for the process that uses it.
@@ -55,9 +60,8 @@ class TextTokenizer:
                     f"max_length={max_length} is too small: this model adds {special} tokens of "
                     "its own to texts."
                 )
-            settings = self._cutting.truncation or {}
-            direction = settings.get("direction", "right").lower()
-            self._cutting.enable_truncation(max_length, direction=direction)
+            by_file = (self._cutting.truncation or {}).get("direction", "right").lower()
+            self._cutting.enable_truncation(max_length, direction=cuts or by_file)
         self._whole.no_truncation()
 
     def encode(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[Tokens]:
