@@ -26,6 +26,9 @@ from structgen.types import lower
 
 ROUNDS = int(os.environ.get("STRUCTGEN_FUZZ_ROUNDS", "1"))
 
+# A generated pattern: re of Python 3.10 has not matched a text of 30 characters in minutes.
+NEVER_ENDS = r"(?im)^(?-i:b(\u00e9*?[\bà-ÿ]{0,3}){2,}[^\]\w]{1,2}){2,}?b"
+
 
 def matches(regex: ir.Regex, text: str) -> bool:
     return Matcher(regex).matches(text)
@@ -42,6 +45,8 @@ def test_generated_python_patterns_agree_with_re(seed: int, lookarounds: bool) -
     verdicts = accepted = refused = 0
     for _ in range(500):
         pattern = generator.pattern()
+        if sys.version_info < (3, 11) and pattern == NEVER_ENDS:
+            continue
         try:
             compiled = re.compile(pattern)
         except re.error:
