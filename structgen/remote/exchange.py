@@ -273,6 +273,7 @@ class _Reply:
     calls: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
+    counts: Counts = field(default_factory=Counts)
     n_characters: int = 0
     spelt: defaultdict[object, Characters] = field(  # of each text that comes in pieces
         default_factory=lambda: defaultdict(Characters)
@@ -514,7 +515,10 @@ class Exchange:
         return reasoning, content
 
     def _count(self, counts: Counts) -> None:
-        self._counts = [a + b for a, b in zip(self._counts, counts, strict=True)]
+        before = self._reply.counts
+        now = Counts(*map(max, before, counts))  # some servers count up, piece by piece
+        self._counts = [a - b + c for a, b, c in zip(self._counts, before, now, strict=True)]
+        self._reply.counts = now
 
     def _validate(self) -> list[Chunk]:
         """Check the whole answer; returns what of it has not been given out.

@@ -29,6 +29,7 @@ class Reply:
         calls: calls of tools: names and arguments.
         finish_reason: why it ends; None: it never says.
         usage: whether it counts tokens.
+        counts_up: whether each event of a stream has the tokens so far, as xAI's have.
         status: of HTTP; other than 200 it is an error.
         seconds: to wait before each piece of a stream, or before the whole.
         cut: whether the connection is closed in the midst.
@@ -45,6 +46,7 @@ class Reply:
     calls: Sequence[tuple[str, str]] = ()
     finish_reason: str | None = "stop"
     usage: bool = True
+    counts_up: bool = False
     status: int = 200
     seconds: float = 0
     cut: bool = False
@@ -264,7 +266,10 @@ def _events(reply: Reply) -> Any:
         yield event({"refusal": reply.refusal})
     for i, piece in enumerate(reply.pieces):
         one = None if reply.logprobs is None else Reply(logprobs=reply.logprobs[i:])
-        yield event({"content": piece}, None, None if one is None else _logprobs(one, [piece]))
+        said = event({"content": piece}, None, None if one is None else _logprobs(one, [piece]))
+        if reply.counts_up:
+            said["usage"] = {"prompt_tokens": 10, "completion_tokens": i + 1}
+        yield said
     for i, call in enumerate(_calls(reply)):
         arguments = call["function"].pop("arguments")
         yield event({"tool_calls": [{"index": i, **call}]})

@@ -218,6 +218,10 @@ def test_streams_are_validated_as_they_come(server: ChatServer, remote: Any) -> 
     assert len(pieces) >= 5
     assert stream.result.value == Person(name="Ann", age=3)
     assert stream.result.usage.prompt_tokens == 10
+    server.say = [Reply(ANN, counts_up=True)]
+    with generator.stream("Who?") as stream:
+        list(stream)
+    assert (stream.result.usage.prompt_tokens, stream.result.usage.output_tokens) == (10, 13)
     bad = generator.stream("Who?")
     server.say = [Reply(['{"name": "A', 'nn", "age": x', ' and all the rest"}'])]
     got = []
