@@ -222,7 +222,7 @@ class _Stream(Generic[T]):
             if isinstance(error, Interrupted):
                 raise error.cause
             if error is not None:
-                raise error if isinstance(error, Exception) else _closed()
+                raise error
             return None
         finally:
             del piece, error  # the traceback has this frame, and what was asked with it

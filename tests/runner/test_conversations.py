@@ -215,7 +215,11 @@ def test_a_tool_may_ask_the_runner(runner: Runner) -> None:
             assert told in str(first.error)
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+class _Ends(BaseException):
+    """What no library catches, as those of test frameworks."""
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, _Ends])
 def test_what_ends_a_program_arrives_as_itself(runner: Runner, kind: type[BaseException]) -> None:
     def stop(x: Literal[1]) -> None:
         raise kind
