@@ -41,14 +41,12 @@ from langchain_core.messages import (
     ChatMessage,
     FunctionMessage,
     HumanMessage,
-    InvalidToolCall,
     RemoveMessage,
     SystemMessage,
-    ToolCall,
     ToolMessage,
 )
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
-from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
+from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.output_parsers import BaseOutputParser, JsonOutputParser, PydanticOutputParser
 from langchain_core.output_parsers.openai_tools import JsonOutputKeyToolsParser, PydanticToolsParser
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, Generation
@@ -151,27 +149,14 @@ def result_of(answer: ChatResponse) -> ChatResult:
     """A whole answer, of one choice or several; the first has the usage of all."""
     found = []
     for index, choice in enumerate(answer.choices):
-        calls: list[ToolCall] = []
-        broken: list[InvalidToolCall] = []
-        for one in choice.message.tool_calls or ():
-            try:
-                arguments = json.loads(one.function.arguments)
-            except ValueError as error:  # the answer was cut within a call
-                broken.append(
-                    invalid_tool_call(
-                        name=one.function.name,
-                        args=one.function.arguments,
-                        id=one.id,
-                        error=str(error),
-                    )
-                )
-            else:
-                calls.append(tool_call(name=one.function.name, args=arguments, id=one.id))
+        calls = [
+            tool_call(name=one.function.name, args=json.loads(one.function.arguments), id=one.id)
+            for one in choice.message.tool_calls or ()
+        ]
         message = AIMessage(
             content=choice.message.content or "",
             additional_kwargs=_thought(choice.message.reasoning_content),
             tool_calls=calls,
-            invalid_tool_calls=broken,
             usage_metadata=usage_of(answer.usage) if index == 0 else None,
             response_metadata=_metadata(answer.model, frameworks.details_of(choice)),
         )
