@@ -86,6 +86,8 @@ _FORMS = {"regex": "regex", "choices": "choice", "grammar": None}
 
 def _fields(prompt: llm.Prompt) -> dict[str, Any]:
     """A prompt as fields of a `structgen.runner.ChatRequest`."""
+    from structgen.runner import grammar_type_of
+
     from .frameworks import closed_format
 
     fields = prompt.options.model_dump(exclude_none=True)
@@ -95,8 +97,7 @@ def _fields(prompt: llm.Prompt) -> dict[str, Any]:
         raise llm.ModelError(f"{' and '.join(both)} both say what form the answer has. Pass one.")
     for name in forms:
         form = fields.pop(name)
-        kind = _FORMS[name] or ("gbnf" if "::=" in form else "lark")  # which Lark has not
-        fields |= {"grammar": form, "grammar_type": kind}
+        fields |= {"grammar": form, "grammar_type": _FORMS[name] or grammar_type_of(form)}
     if prompt.schema:
         form = {"name": "answer", "schema": prompt.schema}
         fields["response_format"] = closed_format({"type": "json_schema", "json_schema": form})

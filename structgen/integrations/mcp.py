@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
+import anyio
 import anyio.to_thread
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
@@ -39,6 +41,7 @@ from structgen.runner import (
     Many,
     Runner,
     Strictly,
+    grammar_type_of,
     has_more,
     in_slices,
     installed,
@@ -65,6 +68,7 @@ try:
         ListToolsResult,
         TextContent,
         ToolAnnotations,
+        jsonrpc_message_adapter,
     )
     from mcp_types import Tool as McpTool
     from starlette.responses import JSONResponse, Response
@@ -430,8 +434,7 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
         form = getattr(asked, name)
         if isinstance(form, dict):
             form = closed(form)
-        dialect = "gbnf" if "::=" in str(form) else "lark"  # which Lark has not
-        fields = {"grammar": form, "grammar_type": _KINDS.get(name, dialect)}
+        fields = {"grammar": form, "grammar_type": _KINDS.get(name) or grammar_type_of(form)}
     choice, said = await _written(runner, model, asked, {"messages": messages, **fields}, told)
     text, reason = choice.message.content or "", choice.finish_reason
     assert reason != "tool_calls"
@@ -721,31 +724,31 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
         lazy: load them when they are first asked for. Else they are loaded from the start, while
             the host is answered.
     """
-    write: Any = None
 
-    async def lines() -> AsyncIterator[str]:
+    async def messages(write: Any) -> AsyncIterator[SessionMessage]:
         while line := await anyio.to_thread.run_sync(given.readline, MAX_BYTES + 1):
             text, id_ = line.decode(errors="replace"), None
-            said = "A message is an object, not a list of them."
             if len(line) > MAX_BYTES:
                 said = f"A message has more than {MAX_BYTES:,} bytes."
                 while line and not line.endswith(b"\n"):
                     line = await anyio.to_thread.run_sync(given.readline, MAX_BYTES)
             else:
                 try:
-                    if isinstance(from_json(text), dict):
-                        yield text
-                        continue
-                except ValueError as error:  # `mcp` would say nothing, and the host wait
-                    said, id_ = f"A message cannot be read: {error}.", _id_of(text)
+                    message = jsonrpc_message_adapter.validate_json(text, by_name=False)
+                except ValidationError as error:  # `mcp` would say nothing, and the host wait
+                    said, id_ = f"A message cannot be read: {_first(error)}.", _id_of(text)
+                else:
+                    yield SessionMessage(message)
+                    continue
             wrong = ErrorData(code=INVALID_REQUEST, message=said)
             await write.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=id_, error=wrong)))
 
     async def run() -> None:
-        nonlocal write
         server = server_of(runner, models)
-        stdin: Any = lines()
-        async with _loading(runner, models, lazy), stdio_server(stdin) as (read, write):
+        nothing = anyio.wrap_file(io.StringIO())
+        async with _loading(runner, models, lazy), stdio_server(nothing) as (unread, write):
+            await unread.aclose()
+            read: Any = messages(write)
             await server.run(read, write, server.create_initialization_options())
 
     given = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
@@ -760,11 +763,16 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
         os.dup2(given.fileno(), sys.stdin.fileno())
 
 
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+
+
 def _id_of(text: str) -> Any:
     """The id of a request that cannot be read: Python's own reader takes half of a character."""
     with contextlib.suppress(ValueError, RecursionError):
         given = json.loads(text)
-        id_ = given.get("id") if isinstance(given, dict) else None
+        id_ = given.get("id") if isinstance(given, dict) and "method" in given else None
         str(id_).encode()
         return id_ if isinstance(id_, (int, str)) else None
 

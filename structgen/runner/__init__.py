@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from .agent import ToolRequest
 from .code import CodeExecutionConfig, SandboxPolicy
+from .constraints import grammar_type_of
 from .fields import MAX_VALUES, ByName, Many, Strictly, check_json, has_more, in_slices
 from .fields import refused as request_error
 from .fields import unknown as unknown_field
@@ -105,6 +106,7 @@ __all__ = [
     "Usage",
     "WebSearchOptions",
     "check_json",
+    "grammar_type_of",
     "has_more",
     "in_slices",
     "installed",

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from structgen.errors import OutputTypeError, RequestError, SchemaError, did_you_mean
 from structgen.grammar.cfg import dialect_of
@@ -77,6 +77,12 @@ def dialect(kind: str, grammar: str) -> str:
     llguidance's has a statement of its own, as clients of vLLM and mistral.rs write it."""
     is_guidance = kind == "lark" and dialect_of(grammar) == "llguidance"
     return "llguidance" if is_guidance else kind
+
+
+def grammar_type_of(grammar: Any) -> Literal["lark", "gbnf"]:
+    """The ``grammar_type`` of a grammar for which none is given: how its rules are written."""
+    is_gbnf = isinstance(grammar, str) and dialect_of(grammar) in ("gbnf", "ebnf")
+    return "gbnf" if is_gbnf else "lark"
 
 
 def closed_function(function: Mapping[str, Any]) -> dict[str, Any]:

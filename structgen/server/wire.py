@@ -28,6 +28,7 @@ from structgen.runner import (
     ChatRequest,
     CompletionRequest,
     check_json,
+    grammar_type_of,
     request_error,
     unknown_field,
 )
@@ -216,8 +217,7 @@ def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:
     if kind == "json":
         kind = "json_schema"
     elif kind == "grammar":
-        # vLLM's are of Lark, or with ::=, which Lark has not.
-        kind = "gbnf" if isinstance(value, str) and "::=" in value else "lark"
+        kind = grammar_type_of(value)
     fields |= {"grammar": value, "grammar_type": kind}
     names["grammar"] = path
 

@@ -84,6 +84,7 @@ def test_options(model: Any) -> None:
     assert ask("North or south?", choices=["north", "south"]).text() in ("north", "south")
     assert ask("A name?", grammar='start: "Ann" | "Ben"').text() in ("Ann", "Ben")
     assert ask("A name?", grammar='root ::= "Ann" | "Ben"').text() in ("Ann", "Ben")
+    assert ask("A rule?", grammar='start: "a ::= b"').text() == "a ::= b"
     cut = ask("Tell a story.", max_tokens=4, temperature=0)
     assert cut.usage().output == 4
     assert cut.json()["finish_reason"] == "length"

@@ -375,6 +375,8 @@ def test_text_of_every_form(server: Server[Any]) -> None:
     said = value(server, "generate", prompt="A name?", grammar='start: "Ann" | "Ben"')
     assert said["text"] in ("Ann", "Ben")
     said = value(server, "generate", prompt="A name?", grammar='root ::= "Ann" | "Ben"')
+    rule = value(server, "generate", prompt="A rule?", grammar='start: "a ::= b"')
+    assert rule["text"] == "a ::= b"
     assert said["text"] in ("Ann", "Ben")
     for schema in ({"type": "array", "maxItems": 3}, True):
         said = value(server, "generate", prompt="Count.", json_schema=schema, max_tokens=20)
@@ -623,13 +625,18 @@ def test_a_message_without_an_end_is_not_kept() -> None:
 def test_a_message_that_cannot_be_read_is_answered() -> None:
     """A host in JavaScript that cut a prompt inside of an emoji waited for an answer for ever."""
     call = '{"jsonrpc": "2.0", "id": %s, "method": "ping", "params": {"_meta": {"a": "\\ud83d"}}}'
-    lines = ("[]", "{", call % 7, call % '"b"', call % '"\\ud83d"', call % "[7]")
+    wrong = ('{"id": 8, "method": "ping"}', '{"jsonrpc": "2.0", "id": 9, "method": 5}')
+    lines = ("[]", "{", call % 7, call % '"b"', call % '"\\ud83d"', call % "[7]", *wrong)
+    lines += ('{"id": 9, "result": 5}',)
     with command() as process:
         said, _ = process.communicate("\n".join(lines).encode(), timeout=60)
     answers = [json.loads(line) for line in said.splitlines()]
-    assert [answer["id"] for answer in answers] == [None, None, 7, "b", None, None]
-    assert answers[0]["error"]["message"] == "A message is an object, not a list of them."
-    assert all("cannot be read" in answer["error"]["message"] for answer in answers[1:])
+    ids = [answer["id"] for answer in answers]
+    assert ids == [None, None, 7, "b", None, None, 8, 9, None]
+    said = [answer["error"]["message"] for answer in answers]
+    assert said[0].endswith("Input should be an object.")
+    assert all(one.startswith("A message cannot be read: ") for one in said)
+    assert said[6] == "A message cannot be read: JSONRPCRequest.jsonrpc: Field required."
 
 
 def test_connections_that_send_nothing_do_not_shut_out_others() -> None:

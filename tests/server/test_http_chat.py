@@ -335,6 +335,7 @@ def what_vllm_has(client: openai.OpenAI) -> None:
         ({"structured_outputs": {"json": '{"enum": ["x"]}'}}, ('"x"',)),
         ({"structured_outputs": {"grammar": 'start: "y"'}}, ("y",)),
         ({"structured_outputs": {"grammar": 'root ::= "z"'}}, ("z",)),
+        ({"structured_outputs": {"grammar": 'start: "a ::= b"'}}, ("a ::= b",)),
         ({"guided_choice": ["red"]}, ("red",)),
         ({"grammar": "[0-9]", "grammar_type": "regex"}, tuple("0123456789")),
         ({"top_k": 5, "repetition_penalty": 1.1, "min_p": 0.0, "guided_regex": "w"}, ("w",)),
