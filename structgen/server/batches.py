@@ -42,6 +42,7 @@ from .errors import ApiError
 from .gateway import LOG, OWNER
 from .settings import Settings
 from .shapes import BatchAnswer, FileAnswer
+from .wire import refused, unique
 
 T = TypeVar("T")
 
@@ -698,7 +699,7 @@ class Batches:
 
         def read(line: str) -> Any:
             check_values(line, most.max_body_values + len(_LINE))
-            return json.loads(line)
+            return json.loads(line, object_pairs_hook=unique)
 
         path = self._files.content(owner, id_)
         try:
@@ -822,11 +823,10 @@ def listed(found: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, A
     Raises:
         ApiError: one of them is wrong.
     """
-    unknown = set(query) - {"limit", "after", "order", "purpose"}
-    limit = query.get("limit", "100")
-    if unknown or not re.fullmatch(r"[1-9][0-9]{0,4}", limit):
-        name = min(unknown, default="limit")
-        raise ApiError(400, f"{name} is not supported, or wrong.", param=name, code="invalid_value")
+    known = {"limit": "[1-9][0-9]{0,4}", "after": ".*", "order": "asc|desc", "purpose": ".*"}
+    for name, value in query.items():
+        if name not in known or not re.fullmatch(known[name], value, re.DOTALL):
+            raise refused(f"{name} is not supported, or wrong.", name[:100], "invalid_value")
     if query.get("order") == "asc":
         found = found[::-1]
     if "purpose" in query:
@@ -834,7 +834,7 @@ def listed(found: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, A
     ids = [one["id"] for one in found]
     if "after" in query:
         found = found[ids.index(query["after"]) + 1 :] if query["after"] in ids else []
-    page = found[: int(limit)]
+    page = found[: int(query.get("limit", "100"))]
     return {
         "object": "list",
         "data": page,

@@ -1,15 +1,16 @@
 """Bodies that are forms: how clients send files.
 
-Parses ``multipart/form-data`` into parts by name, within limits. Knows no field.
+Parses ``multipart/form-data`` into parts by name, within limits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from .errors import ApiError
+from .wire import check_names, refused
 
 FORM = "multipart/form-data"
 _MOST_PARTS = 16
@@ -40,15 +41,16 @@ def form_schema(required: list[str], properties: Mapping[str, Any]) -> dict[str,
     return {"requestBody": {"required": True, "content": {FORM: {"schema": schema}}}}
 
 
-def fields_of(kind: str, data: bytes) -> list[tuple[str, Field]]:
+def fields_of(kind: str, data: bytes, known: Collection[str]) -> list[tuple[str, Field]]:
     """The parts of a form and their names, in order.
 
     Args:
         kind: the ``Content-Type``.
         data: the body.
+        known: names of fields; those that end with ``[]`` may be there several times.
 
     Raises:
-        ApiError: it is no form.
+        ApiError: it is no form, or a field is unknown or there twice.
     """
     boundary = _parameters(kind).get("boundary", "")
     if not 1 <= len(boundary) <= 70:
@@ -56,7 +58,7 @@ def fields_of(kind: str, data: bytes) -> list[tuple[str, Field]]:
     _, *parts = (b"\r\n" + data).split(b"\r\n--" + boundary.encode("latin-1"), _MOST_PARTS + 1)
     if not parts or not parts.pop().startswith(b"--"):
         raise _no_form(f"it has no end, or more than {_MOST_PARTS} parts")
-    found = []
+    found: list[tuple[str, Field]] = []
     for part in parts:
         head, _, rest = part.partition(b"\r\n\r\n")
         headers: dict[str, str] = {}
@@ -67,8 +69,11 @@ def fields_of(kind: str, data: bytes) -> list[tuple[str, Field]]:
         if encoding not in ("7bit", "8bit", "binary"):
             raise _no_form(f"a part has the Content-Transfer-Encoding {encoding!r}")
         about = _parameters(headers.get("content-disposition", ""))
-        name = about.get("filename")
-        found.append((about.get("name", ""), Field(rest, None if name is None else name[:200])))
+        name, filename = about.get("name", ""), about.get("filename")
+        check_names([name], known)
+        if not name.endswith("[]") and name in dict(found):
+            raise refused(f"{name} is there twice.", name, "invalid_value")
+        found.append((name, Field(rest, None if filename is None else filename[:200])))
     return found
 
 

@@ -881,7 +881,6 @@ class InputItemList(_List):
     """The items that an answer is to, the last first."""
 
     data: list[dict[str, Any]]
-    has_more: Literal[False]
 
 
 # -- fields of chats and completions that the Runner reads itself ----------------------------------

@@ -403,7 +403,7 @@ def parsed(body: bytes, most: int) -> dict[str, Any]:
         check_json(text, most)
         value = json.loads(
             text,
-            object_pairs_hook=_object,
+            object_pairs_hook=unique,
             parse_int=_whole,
             parse_float=_finite,
             parse_constant=_no_constant,
@@ -417,7 +417,8 @@ def parsed(body: bytes, most: int) -> dict[str, Any]:
     return value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; raise ValueError where a name is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()

@@ -89,6 +89,12 @@ def test_the_runtime_resamples_nothing(rate, monkeypatch):
     assert pitch == pytest.approx(440, abs=1)
 
 
+def test_a_rate_without_small_factors_is_changed_in_short_steps():
+    """8 seconds of them took 0.8 s."""
+    samples = np.zeros(172_033 * 9, np.float32)
+    assert len(list(sound._resampling(samples, 172_033))) >= 8
+
+
 @pytest.mark.parametrize("kind", ["flac", "mp3", "wav"])
 def test_a_long_file_is_decoded_in_parts(kind, monkeypatch):
     values = np.random.default_rng(0).integers(-3000, 3000, 60).tolist()

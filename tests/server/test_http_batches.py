@@ -132,6 +132,26 @@ def test_lines_of_one_custom_id(kept: Served) -> None:
         assert "Lines 1 and 5 have the custom_id 'a'" in batch.errors.data[0].message
 
 
+def test_a_line_with_a_name_twice(kept: Served) -> None:
+    with client(kept) as asks:
+        twice = line("a").replace(b'"body": {', b'"body": {"n": 1, "n": 2, ')
+        assert twice != line("a")
+        file = uploaded(asks, twice, line("b"))
+        batch = until(asks, begun(asks, file), lambda one: one.status == "completed")
+        assert [one["custom_id"] for one in rows(asks, batch.output_file_id)] == ["b"]
+        (refused,) = rows(asks, batch.error_file_id)
+        assert "line 1: " in refused["error"]["message"]
+        assert "the name 'n' is twice" in refused["error"]["message"]
+
+
+def test_fields_of_an_upload(kept: Served) -> None:
+    url, key = f"{kept.root}/v1/files", {"Authorization": f"Bearer {KEY}"}
+    for name, said in (("expires_after", "is not supported"), ("purpose", "is there twice")):
+        fields = [("file", ("a", b"x")), ("purpose", (None, "batch")), (name, (None, "batch"))]
+        answer = httpx.post(url, files=fields, headers=key)
+        assert answer.json()["error"]["message"].startswith(f"{name} {said}")
+
+
 def test_nobody_sees_what_is_anothers(kept: Served) -> None:
     with client(kept) as mine, client(kept, OTHER) as other:
         file = uploaded(mine, line("1"))

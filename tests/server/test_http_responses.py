@@ -45,6 +45,19 @@ def create(client: openai.OpenAI, **fields: Any) -> Any:
     return client.responses.create(**{**given, **fields})
 
 
+def test_pages_of_input_items(client: openai.OpenAI) -> None:
+    given = [{"role": "user", "content": str(i)} for i in range(3)]
+    listed = client.responses.input_items
+    id_ = create(client, input=given, max_output_tokens=1).id
+    page = listed.list(id_, order="asc", limit=2)
+    assert [getattr(item, "content", None) for item in page.data] == ["0", "1"]
+    assert [getattr(item, "content", None) for item in page] == ["0", "1", "2"]
+    assert [getattr(item, "content", None) for item in listed.list(id_)] == ["2", "1", "0"]
+    for query in ({"order": "up"}, {"limit": 0}, {"include": "x"}):
+        with pytest.raises(openai.BadRequestError, match="not supported, or wrong"):
+            listed.list(id_, extra_query=query)
+
+
 def test_an_answer_is_kept_gone_on_from_and_forgotten(client: openai.OpenAI) -> None:
     made = create(client, max_output_tokens=3, metadata={"a": "b"}, instructions="Be short.")
     assert made.object == "response"

@@ -41,6 +41,9 @@ MOST_SAMPLES = 60_000_000
 _PART = 1_000_000
 """Samples, of all channels together, after which a file is cut: 0.02 s of FLAC, 0.1 s of MP3."""
 
+_HOP = 200_000
+"""Samples whose rate changes at once, a second at least: 0.1 s where they have no small factors."""
+
 _LEAD = 32
 """Frames of an MP3 file before a part that are decoded with it: a frame may have its bits in those
 before, 511 bytes at most, and they are 24 bytes long at least."""
@@ -163,7 +166,7 @@ _ONE_SAMPLE = wav(np.zeros(1, np.float32))
 
 
 def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
-    """The samples at `RATE`, by Fourier transforms of some 8 seconds with an eighth around them:
+    """The samples at `RATE`, by Fourier transforms of a second or more with an eighth around them:
     yield between these. A rate of which no eighth of a second fits is taken as the next ten."""
     if math.gcd(rate, RATE) < 8:
         rate = round(rate, -1)
@@ -171,7 +174,7 @@ def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
         return samples
     common = math.gcd(rate, RATE)
     old, new = rate // common, RATE // common
-    hop, margin = old * (8 * common), old * (common // 8)
+    hop, margin = rate * max(_HOP // rate, 1), old * (common // 8)
     padded = np.pad(samples, (margin, hop + margin))
     kept = slice(margin * new // old, (margin + hop) * new // old)
     parts = []

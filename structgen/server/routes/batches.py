@@ -54,10 +54,7 @@ async def _page(request: Request, kind: str) -> Response:
     return await written(request, page)
 
 
-_UPLOAD = form_schema(
-    ["file", "purpose"],
-    {"file": {"type": "string", "format": "binary"}, "purpose": {"enum": ["batch"]}},
-)
+_FIELDS = {"file": {"type": "string", "format": "binary"}, "purpose": {"enum": ["batch"]}}
 
 
 def bodies(settings: Settings) -> dict[str, Bodies]:
@@ -66,30 +63,20 @@ def bodies(settings: Settings) -> dict[str, Bodies]:
     return {"/v1/files": Bodies(most, check_form)}
 
 
-@router.post("/v1/files", openapi_extra=_UPLOAD, responses=answers(FileAnswer))
+@router.post(
+    "/v1/files", openapi_extra=form_schema([*_FIELDS], _FIELDS), responses=answers(FileAnswer)
+)
 async def upload(request: Request) -> dict[str, Any]:
     """Keep a file of requests for a batch."""
     files, data = _files(request), await request.body()
     kind = request.headers.get("content-type", "")
-    purpose, name, content = await aside(request, lambda: _form(kind, data), is_large=True)
-    if purpose != "batch":
+    given = dict(await aside(request, lambda: fields_of(kind, data, _FIELDS), is_large=True))
+    if "purpose" not in given or given["purpose"].content != b"batch":
         raise refused("purpose has to be batch here.", "purpose", "invalid_value")
-    if name is None:
+    if "file" not in given or (name := given["file"].filename) is None:
         raise refused("There is no file.", "file", "invalid_value")
-    owner = request.state.owner
+    owner, content = request.state.owner, given["file"].content
     return await files.aside(owner, lambda: files.add(owner, content, name))
-
-
-def _form(kind: str, data: bytes) -> tuple[str | None, str | None, bytes]:
-    """The purpose that a form has, and the name and content of its file."""
-    purpose = file = None
-    content = b""
-    for name, field in fields_of(kind, data):
-        if name == "purpose":
-            purpose = field.content.decode(errors="replace")
-        elif name == "file" and field.filename is not None:
-            file, content = field.filename, field.content
-    return purpose, file, content
 
 
 @router.get("/v1/files", responses=answers(FileList))

@@ -20,6 +20,7 @@ from fastapi.responses import Response
 from structgen.options import FIELDS
 from structgen.runner import AsyncChunkStream, ChatChunk, ChatRequest, samples_how
 
+from ..batches import listed
 from ..errors import ApiError, told
 from ..exchange import EventStream, answered, begun, event, settings_of, too_long, written
 from ..gateway import LOG
@@ -673,11 +674,4 @@ async def cancel(response_id: str, request: Request) -> Response:
 async def input_items(response_id: str, request: Request) -> Response:
     """The items that an answer is to, the last first."""
     items = (await _found(request, response_id)).items[::-1]
-    answer = {
-        "object": "list",
-        "data": items,
-        "first_id": items[0]["id"] if items else None,
-        "last_id": items[-1]["id"] if items else None,
-        "has_more": False,
-    }
-    return await written(request, answer)
+    return await written(request, listed(items, request.query_params))

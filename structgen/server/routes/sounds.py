@@ -18,7 +18,7 @@ from ..forms import check_form, fields_of, form_schema
 from ..gateway import Bodies
 from ..openapi import answers
 from ..settings import Settings
-from ..wire import aside, check_names, refused
+from ..wire import aside, refused
 from .text import runner_of
 
 router = APIRouter(tags=["sounds"])
@@ -104,11 +104,10 @@ async def _read(request: Request, known: dict[str, Any]) -> dict[str, Any]:
     """
     kind, data = request.headers.get("content-type", ""), await request.body()
     given: dict[str, Any] = {}
-    for name, field in await aside(request, lambda: fields_of(kind, data), is_large=True):
+    for name, field in await aside(request, lambda: fields_of(kind, data, known), is_large=True):
         if name == "file":
             given[name] = field.content
             continue
-        check_names([name], known)
         if len(field.content) > _LONGEST:
             raise refused(f"{name} has more than {_LONGEST:,} bytes.", name, "invalid_value")
         text = field.content.decode(errors="replace")
