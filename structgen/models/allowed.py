@@ -128,6 +128,8 @@ nor have a file written where you work. ``*`` is any name."""
 
 def is_allowed(place: tuple[str, ...], value: object) -> bool:
     """Whether a folder may set this at the place that these names lead to."""
+    if isinstance(value, str) and "%" in value.replace("%d", "", 1):
+        return False  # the runtime prints the number of a layer by it: a %s reads the memory
     table: Mapping[str, Any] = _CONFIG
     for name in place:
         if name not in table and "*" not in table:

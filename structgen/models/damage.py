@@ -99,8 +99,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
     shared = {file for place, file in files if place[-1] == "data_file"}
     read = [str(value) for place, value in settings if place[-1] == "length"]
     if read and (not all(map(str.isdigit, read)) or sum(map(int, read)) > sum(map(_size, shared))):
-        says = f"{path} has shared_initializers of more bytes than their files have."
-        found.append(Lack(path, says, _copy(path)))
+        found.append(_bad(path, "has shared_initializers of more bytes than their files have"))
     slides = {(place[-1], value) for place, value in settings if place[-1].startswith("slide_")}
     inputs = {value for name, value in slides if name == "slide_inputs"}
     if ("slide_key_value_cache", False) in slides and inputs != {False}:
@@ -143,8 +142,8 @@ def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
     try:
         wrong = list(steps_wrong(part, kind, document(file, object_pairs_hook=_once)))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        return [Lack(file, f"{file} cannot be understood: {error!r}.", _copy(file))]
-    return [Lack(file, f"{file} has {one}.", _copy(file)) for one in wrong]
+        return [_bad(file, f"cannot be understood: {error!r}")]
+    return [_bad(file, f"has {one}") for one in wrong]
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -214,7 +213,9 @@ def _elsewhere(path: Path, says: str) -> Lack:
 def of_graph(graph: Path) -> list[Lack]:
     """Return what is wrong with a graph, or with the data that it refers to."""
     if not graph.is_file():
-        return [Lack(graph, f"{graph} is missing.", _copy(graph))]
+        return [_bad(graph, "is missing")]
+    if graph.suffix != ".onnx":  # one that ends in .ort is read by other rules than these
+        return [_bad(graph, "is no ONNX file by its name, which ends in .onnx")]
     if _is_note(graph):
         return [_note(graph)]
     needed: dict[str, int] = {}
@@ -222,7 +223,7 @@ def of_graph(graph: Path) -> list[Lack]:
         for location, end in _references(graph):
             needed[location] = max(needed.get(location, 0), end)
     except (OSError, ValueError, IndexError) as error:
-        return [Lack(graph, f"{graph} cannot be understood: {error}.", _copy(graph))]
+        return [_bad(graph, f"cannot be understood: {error}")]
     found = []
     for location, size in needed.items():
         try:
@@ -233,21 +234,18 @@ def of_graph(graph: Path) -> list[Lack]:
             found.append(_elsewhere(graph, str(error)))
             continue
         if not file.is_file():
-            says = f"{file} is missing, which {graph.name} keeps its weights in."
-            found.append(Lack(file, says, _copy(file)))
+            found.append(_bad(file, f"is missing, which {graph.name} keeps its weights in"))
         elif _is_note(file):
             found.append(_note(file))
         elif file.stat().st_size < size:
-            says = (
-                f"{file} is damaged: it has {file.stat().st_size:,} bytes of the {size:,} that "
-                f"{graph.name} refers to."
-            )
-            found.append(Lack(file, says, _copy(file)))
+            has = f"{file.stat().st_size:,} bytes of the {size:,} that {graph.name} refers to"
+            found.append(_bad(file, f"is damaged: it has {has}"))
     return found
 
 
-def _copy(file: Path) -> str:
-    return f"Fetch or convert the model again, or copy {file.name} from where the folder is from."
+def _bad(file: Path, says: str) -> Lack:
+    do = f"Fetch or convert the model again, or copy {file.name} from where the folder is from."
+    return Lack(file, f"{file} {says}.", do)
 
 
 def _no_graph(folder: Path) -> Lack:

@@ -106,6 +106,11 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
             ' "{\\"CPU\\": {\\"CACHE_DIR\\": \\"/x\\"}}"}}]}',
             "CACHE_DIR",
         ),
+        # The runtime prints by it: this read the memory of the process, and wrote into it.
+        *(
+            (f'"decoder": {{"outputs": {{"present_key_names": "{name}"}}}}', "present_key_names to")
+            for name in ("%d.%s", "%x", "%1$n", "%d%d", "%")
+        ),
         ('"decoder": {"shared_initializers": [{"length": "100000000000"}]}', "of more bytes than"),
         ('"decoder": {"shared_initializers": [{"length": "-1"}]}', "of more bytes than"),
         ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
@@ -294,12 +299,20 @@ def test_a_graph_that_cannot_be_checked_is_not_loaded(folder, end):
     assert "cannot be understood" in damage.find(folder)[0].says
 
 
-@pytest.mark.parametrize("name", ["part.bin", "model.masked.onnx", "decoder.onnx"])
+@pytest.mark.parametrize("name", ["part.bin", "part.ort", "part.onnx.ORT"])
+def test_a_graph_is_named_as_one(folder, name):
+    """The runtime reads what ends in .ort by other rules, and a file may follow both."""
+    (folder / "part.onnx").rename(folder / name)
+    config = (folder / "genai_config.json").read_text()
+    (folder / "genai_config.json").write_text(config.replace("part.onnx", name))
+    assert [lack.says.endswith("ends in .onnx.") for lack in damage.find(folder)] == [True]
+    with pytest.raises(ModelError, match=r"ends in \.onnx"):
+        load_embedder(folder / name)
+
+
+@pytest.mark.parametrize("name", ["model.masked.onnx", "decoder.onnx"])
 def test_graphs_of_any_name_are_checked(folder, name):
     """The runtime takes some by default, and structgen the one with a mask."""
-    if name == "part.bin":
-        config = (folder / "genai_config.json").read_text()
-        (folder / "genai_config.json").write_text(config.replace("part.onnx", name))
     (folder / "old.onnx").write_bytes(b"neither named nor loaded")
     (folder / name).write_bytes(field(7, field(5, REFERENCE)))
     (lack,) = damage.find(folder)
