@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import numpy as np
 import onnxruntime_genai as og
@@ -110,6 +111,21 @@ def test_damaged_weights_of_ctranslate2_are_refused(tmp_path):
         (source / "model.bin").write_bytes(whole[:n_bytes])
         with pytest.raises(ConversionError, match=r"is damaged: .*ends too early"):
             models.convert(source, tmp_path / "out", silent)
+
+
+def test_a_tensor_of_ctranslate2_is_not_the_weights_of_many_layers(tmp_path):
+    """84 MB became gigabytes: each other name of a tensor is written once more."""
+    source = tiny_whisper.write_ctranslate2(tmp_path / "source")
+    whole = (source / "model.bin").read_bytes()
+    first = b"decoder/embeddings/weight\0"
+    end = whole.rindex(struct.pack("<I", 1))
+    others = [b"decoder/layer_%d\0" % i for i in range(100)]
+    told = b"".join(
+        struct.pack("<H", len(name)) + name for other in others for name in (other, first)
+    )
+    (source / "model.bin").write_bytes(whole[:end] + struct.pack("<I", len(others)) + told)
+    with pytest.raises(ConversionError, match="too many bytes in common"):
+        models.convert(source, tmp_path / "out", silent)
 
 
 def test_an_error_does_not_quote_all_of_a_file(tmp_path):

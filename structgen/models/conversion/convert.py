@@ -42,6 +42,7 @@ from .gguf import GgufCheckpoint
 from .graph import (
     INPUTS,
     OUTPUTS,
+    SEARCH,
     GraphBuilder,
     Matrix,
     Target,
@@ -433,21 +434,8 @@ def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:
                 "outputs": OUTPUTS,
             },
         },
-        "search": {
-            "do_sample": False,
-            "early_stopping": True,
-            "length_penalty": 1.0,
-            "max_length": shape.context_length,
-            "min_length": 0,
-            "no_repeat_ngram_size": 0,
-            "num_beams": 1,
-            "num_return_sequences": 1,
-            "past_present_share_buffer": True,
-            "repetition_penalty": 1.0,
-            "temperature": 1.0,
-            "top_k": 50,
-            "top_p": 1.0,
-        },
+        "search": SEARCH
+        | {"max_length": shape.context_length, "past_present_share_buffer": True, "top_k": 50},
     }
 
 

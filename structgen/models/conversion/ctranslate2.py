@@ -132,4 +132,6 @@ def _read(data: memoryview) -> dict[str, npt.NDArray[Any]]:
     for _ in range(number(4)):  # other names of the same
         name = new(text())
         tensors[name] = tensors[text()]
+    if sum(one.nbytes for one in tensors.values()) > 2 * len(data):
+        raise ValueError("its tensors have too many bytes in common")
     return tensors

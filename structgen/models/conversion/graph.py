@@ -256,6 +256,12 @@ OUTPUTS = {
 }
 """Names of the graph's outputs, as ``genai_config.json`` lists them."""
 
+SEARCH = {
+    **dict.fromkeys(("num_beams", "num_return_sequences", "top_k"), 1),
+    **dict.fromkeys(("length_penalty", "repetition_penalty", "temperature", "top_p"), 1.0),
+    **{"do_sample": False, "early_stopping": True, "min_length": 0, "no_repeat_ngram_size": 0},
+}
+"""How the runtime chooses tokens by itself, for ``genai_config.json``."""
 
 HIDDEN_STATES = "hidden_states"
 """Name of the output with a vector a token. The runtime hands out such further outputs by name."""

@@ -18,13 +18,14 @@ import onnx_ir as ir
 from structgen.errors import ConversionError
 
 from . import ctranslate2
-from .graph import eight_bit
+from .graph import SEARCH, eight_bit
 from .hugging_face import SafetensorsFolder, read_file, read_json
 
 _MICROSOFT = "com.microsoft"
 _FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 _FRAMES = 3000  # of 30 seconds: the runtime takes no other number
 _MOST_LAYERS = 100
+_TOKENS = ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id")
 
 
 _Tensors: TypeAlias = SafetensorsFolder | ctranslate2.CTranslate2Folder
@@ -193,23 +194,26 @@ def write_decoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> N
 
 def genai_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """``genai_config.json`` of both graphs."""
-    session = {"log_id": "onnxruntime-genai", "provider_options": []}
-    head_size = int(config["d_model"]) // int(config["decoder_attention_heads"])
-    common = {"session_options": session, "head_size": head_size, "hidden_size": config["d_model"]}
+
+    def part(name: str) -> dict[str, Any]:
+        heads = config[f"{name}_attention_heads"]
+        return {
+            "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+            "filename": f"{name}.onnx",
+            "head_size": int(config["d_model"]) // int(heads),
+            "hidden_size": config["d_model"],
+            "num_attention_heads": heads,
+            "num_hidden_layers": config[f"{name}_layers"],
+            "num_key_value_heads": heads,
+        }
+
     return {
         "model": {
             "type": "whisper",
-            "vocab_size": config["vocab_size"],
             "context_length": config["max_target_positions"],
-            "bos_token_id": config["bos_token_id"],
-            "eos_token_id": config["eos_token_id"],
-            "pad_token_id": config["pad_token_id"],
+            **{name: config[name] for name in _TOKENS},
             "decoder": {
-                **common,
-                "filename": "decoder.onnx",
-                "num_attention_heads": config["decoder_attention_heads"],
-                "num_key_value_heads": config["decoder_attention_heads"],
-                "num_hidden_layers": config["decoder_layers"],
+                **part("decoder"),
                 "inputs": {
                     "input_ids": "input_ids",
                     "past_key_names": "past_key_self_%d",
@@ -224,11 +228,7 @@ def genai_config(config: Mapping[str, Any]) -> dict[str, Any]:
                 },
             },
             "encoder": {
-                **common,
-                "filename": "encoder.onnx",
-                "num_attention_heads": config["encoder_attention_heads"],
-                "num_hidden_layers": config["encoder_layers"],
-                "num_key_value_heads": config["encoder_attention_heads"],
+                **part("encoder"),
                 "inputs": {"audio_features": "audio_features"},
                 "outputs": {
                     "encoder_hidden_states": "hidden_states",
@@ -238,18 +238,8 @@ def genai_config(config: Mapping[str, Any]) -> dict[str, Any]:
             },
             "speech": {"config_filename": "audio_processor_config.json"},
         },
-        "search": {
-            "do_sample": False,
-            "max_length": config["max_target_positions"],
-            "min_length": 0,
-            "num_beams": 1,
-            "num_return_sequences": 1,
-            "past_present_share_buffer": False,
-            "repetition_penalty": 1.0,
-            "temperature": 1.0,
-            "top_k": 1,
-            "top_p": 1.0,
-        },
+        "search": SEARCH
+        | {"max_length": config["max_target_positions"], "past_present_share_buffer": False},
     }
 
 
