@@ -35,6 +35,7 @@ RECORD = ".structgen.json"
 """The record's name in a model's folder."""
 
 _CHUNK = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +342,7 @@ def disk_errors() -> Iterator[None]:
 
 def disk_error(error: OSError) -> DownloadError:
     """What to tell the user about an error while writing the cache."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL:
         return DownloadError(
             f"The disk of {root()} is full. Make room, or set STRUCTGEN_CACHE to a folder on "
             "another disk."
@@ -349,6 +350,14 @@ def disk_error(error: OSError) -> DownloadError:
     return DownloadError(
         f"Cannot write the cache {root()}: {error}. Set STRUCTGEN_CACHE to a folder that can be "
         "written."
+    )
+
+
+def wrong_file(what: str, actual: str, expected: str) -> DownloadError:
+    """What to tell the user about a file that arrived and is another one."""
+    return DownloadError(
+        f"{what} is not the file it should be: it has {actual}, expected {expected}. It was "
+        "deleted. Try again; if it stays so, a mirror or a proxy serves another file."
     )
 
 

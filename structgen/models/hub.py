@@ -97,6 +97,7 @@ _SILENT_SECONDS = 330
 it to; the hub's own limits on requests are for 300 s."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SHA1 = re.compile("[0-9a-f]{40}")
+_COMMIT = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,8 @@ def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> 
             _heard(fetch, _SILENT_SECONDS, f"sent more of {file.path}", sink.tell)
     except _TooMuch:
         part.unlink()
-        raise _wrong(file, f"more than {most:,} bytes", "no more of them") from None
+        says = f"more than {most:,} bytes"
+        raise cache.wrong_file(file.path, says, "no more of them") from None
     _check(file, part)
     part.replace(target)
 
@@ -179,13 +181,6 @@ class _Sink(io.BufferedWriter):
         return super().write(data)
 
 
-def _wrong(file: HubFile, actual: str, expected: str) -> DownloadError:
-    return DownloadError(
-        f"{file.path} is not the file it should be: it has {actual}, expected {expected}. It "
-        "was deleted. Try again; if it stays so, a mirror or a proxy serves another file."
-    )
-
-
 def _check(file: HubFile, part: Path) -> None:
     """Compare what arrived with what the hub says of it, which some mirrors do not."""
     if file.size is not None and part.stat().st_size != file.size:
@@ -198,7 +193,7 @@ def _check(file: HubFile, part: Path) -> None:
         return
     if actual != expected:
         part.unlink()
-        raise _wrong(file, actual, expected)
+        raise cache.wrong_file(file.path, actual, expected)
 
 
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(/[^/\\]+)*", re.ASCII)
@@ -292,7 +287,7 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
             listing = _listing(repo_id)
         chosen, where = _chosen(name, subfolder, list(listing.files), task)
         # A folder for each commit: files of two commits must not mix.
-        arriving = _inside(work, listing.commit, repo_id)
+        arriving = work / listing.commit
         model = _inside(arriving, where, repo_id) if where else arriving
         targets = {file: _inside(arriving, file, repo_id) for file in chosen}
         for stale in work.iterdir():
@@ -441,7 +436,7 @@ def _listing(repo_id: str) -> _Listing:
     """What the hub has of a repository."""
     heard = _heard(lambda: _listed(repo_id), _LISTING_SECONDS, f"listed {repo_id}")
     info = json.loads(heard)
-    if not isinstance(info["sha"], str):
+    if not isinstance(info["sha"], str) or not _COMMIT.fullmatch(info["sha"]):
         raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
     if len(info["siblings"]) > _MOST_FILES:
         raise DownloadError(
@@ -652,7 +647,7 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
             }.get(status, "Try again later.")
             return DownloadError(f"The hub answered {status} for {repo_id}. {hint}")
     for link in chain:
-        if isinstance(link, OSError) and link.filename is not None:
+        if isinstance(link, OSError) and (link.filename is not None or link.errno in cache.FULL):
             return cache.disk_error(link)
     reason = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
     return DownloadError(

