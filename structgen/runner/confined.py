@@ -71,6 +71,7 @@ _SETTINGS = (
     *("/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),  # not the keys in /etc/ssl
 )
 _MOST_TASKS = 4_096
+_SCRIPT = "/structgen_code.py"  # processes of `multiprocessing` read it again
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
@@ -123,6 +124,7 @@ def main() -> None:
             )
         os.chdir(given["folder"])
         writable += _DEVICES
+        readable += [_SCRIPT] * has["files"]
         libc.prctl(_SECURE_BITS, 3, 0, 0, 0)  # root, too, has no rights to undo this
         libc.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0)
         _bound_files(libc, readable, writable, has_network=given["network"])
@@ -135,7 +137,11 @@ def main() -> None:
     if given["strict"] and lacking:
         print(f"This system cannot confine {' and '.join(lacking)}, and strict=True.")
         sys.exit(125)
-    os.execv(sys.executable, [sys.executable, "-I", "-u", "-"])
+    script = "-"
+    if has["files"]:
+        script = _SCRIPT
+        os.lseek(0, 0, os.SEEK_END)
+    os.execv(sys.executable, [sys.executable, "-I", "-u", script])
 
 
 def _go_on_in_a_child(libc: Any, told: int) -> None:
@@ -208,6 +214,8 @@ def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
         ):
             return False
         seen.append(f"{path.rstrip('/')}/")
+    with open(f"/proc{_SCRIPT}", "wb") as script:
+        script.write(os.pread(0, os.fstat(0).st_size, 0))
     os.chdir("/proc")
     if libc.pivot_root(b".", b".") or libc.umount2(b".", _DETACH):
         return False

@@ -250,6 +250,24 @@ with open("/dev/shm/kept", "w") as file: file.write("x")
     made.close()
 
 
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_are_started_anew_read_the_code_again(method: str) -> None:
+    """On Python 3.14 and on macOS all are, and code waited for them until its time was up."""
+    made = session(sandbox_policy=SandboxPolicy())
+    if not has(made)["files"]:
+        pytest.skip("no namespaces")
+    code = (
+        f"import multiprocessing\ndef double(x):\n  return 2 * x\nif __name__ == '__main__':\n"
+        f"  with multiprocessing.get_context({method!r}).Pool(2) as pool:\n"
+        "    print(pool.map(double, [1, 2]))\n"
+        "  open(__file__, 'w')\n"
+    )
+    said = told(made, code)
+    assert said.startswith("[2, 4]\n")
+    assert "Read-only file system" in said
+    made.close()
+
+
 def test_what_opens_no_file_reaches_none_either(here: CodeSession, tmp_path: Path) -> None:
     if not has(here)["files"]:
         pytest.skip("no namespaces")
