@@ -37,7 +37,7 @@ from structgen.errors import (
 )
 
 try:
-    import pydantic_ai.models
+    import pydantic_ai.providers
 except ImportError as error:
     raise ModelError(
         "structgen.integrations.pydantic_ai needs the package pydantic-ai, and Python 3.11. "
@@ -391,7 +391,7 @@ def _settings(settings: ModelSettings) -> dict[str, Any]:
                 raise UserError(f"{name}={value!r} is not supported. {_REFUSED[name]}")
         elif name.startswith(PREFIX):
             own[name.removeprefix(PREFIX)] = value
-        elif name not in _ELSEWHERE and name.partition("_")[0] not in _others():
+        elif name not in _ELSEWHERE and not name.startswith(_others()):
             raise UserError(f"There is no setting {name!r}.")
     body: Any = settings.get("extra_body") or {}
     if not isinstance(body, Mapping):
@@ -405,10 +405,10 @@ def _settings(settings: ModelSettings) -> dict[str, Any]:
 
 
 @cache
-def _others() -> frozenset[str]:
+def _others() -> tuple[str, ...]:
     """What the settings of other models begin with, which their names say are not for this one."""
-    modules = [module.name for module in pkgutil.iter_modules(pydantic_ai.models.__path__)]
-    return frozenset(name.partition("_")[0] for name in modules if not name.startswith("_"))
+    providers = pkgutil.iter_modules(pydantic_ai.providers.__path__)
+    return ("decision_", "mcp_", *(f"{one.name}_" for one in providers if one.name[0] != "_"))
 
 
 def _thinking(params: ModelRequestParameters) -> dict[str, Any]:

@@ -417,6 +417,7 @@ def test_thoughts(model: StructgenModel) -> None:
         ({"extra_headers": {"a": "b"}}, UserError, "extra_headers"),
         ({"citations": True}, UserError, "citations"),
         ({"wat": 1}, UserError, "wat"),
+        ({"system_prompt": "Be brief."}, UserError, "system_prompt"),
         ({"extra_body": {"messages": []}}, UserError, "messages"),
         ({"structgen_tools": []}, UserError, "tools"),
         ({"extra_body": 3}, UserError, "extra_body"),
