@@ -194,3 +194,17 @@ class Growing:
 def vectors_of(made: EmbeddingResponse) -> list[list[float]]:
     """The vectors of an answer, in the order of their texts."""
     return [one.embedding for one in made.data if isinstance(one.embedding, list)]
+
+
+def embedded(embedder: Any, model: str, texts: list[str], input_type: str) -> list[list[float]]:
+    """The vectors of texts, of which there may be none, as `vector_request` asks for them."""
+    fields = vector_request(model, embedder, texts, input_type)
+    return vectors_of(runner_of(embedder.runner, model).embed(fields)) if texts else []
+
+
+async def aembedded(
+    embedder: Any, model: str, texts: list[str], input_type: str
+) -> list[list[float]]:
+    """`embedded`, for asynchronous code."""
+    fields = vector_request(model, embedder, texts, input_type)
+    return vectors_of(await runner_of(embedder.runner, model).aembed(fields)) if texts else []

@@ -652,36 +652,23 @@ class StructgenEmbeddings(BaseModel, Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Make the vectors of documents."""
-        if not texts:
-            return []
         with errors():
-            return frameworks.vectors_of(self._runner.embed(self._fields(texts, "document")))
+            return frameworks.embedded(self, self.model, texts, "document")
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """Make the vectors of documents."""
-        if not texts:
-            return []
         with errors():
-            return frameworks.vectors_of(await self._runner.aembed(self._fields(texts, "document")))
+            return await frameworks.aembedded(self, self.model, texts, "document")
 
     def embed_query(self, text: str) -> list[float]:
         """Make the vector of a query."""
         with errors():
-            made = self._runner.embed(self._fields([text], "query"))
-            return frameworks.vectors_of(made)[0]
+            return frameworks.embedded(self, self.model, [text], "query")[0]
 
     async def aembed_query(self, text: str) -> list[float]:
         """Make the vector of a query."""
         with errors():
-            made = await self._runner.aembed(self._fields([text], "query"))
-            return frameworks.vectors_of(made)[0]
-
-    @property
-    def _runner(self) -> Runner:
-        return frameworks.runner_of(self.runner, self.model)
-
-    def _fields(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return frameworks.vector_request(self.model, self, texts, input_type)
+            return (await frameworks.aembedded(self, self.model, [text], "query"))[0]
 
 
 # -- decisions ---------------------------------------------------------------------------------

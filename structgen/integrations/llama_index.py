@@ -12,7 +12,6 @@ class. Each piece of a stream contains all earlier ones. A call becomes a reques
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -544,10 +543,6 @@ def _arguments(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return json.loads(given)
-    except ValueError:
-        pass
-    try:
         return parse_partial_json(given)
     except ValueError:
         return {}
@@ -584,30 +579,19 @@ class StructgenEmbedding(BaseEmbedding):
         return "StructgenEmbedding"
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        return self._made([query], "query")[0]
+        return frameworks.embedded(self, self.model_name, [query], "query")[0]
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        return (await self._amade([query], "query"))[0]
+        return (await frameworks.aembedded(self, self.model_name, [query], "query"))[0]
 
     def _get_text_embedding(self, text: str) -> list[float]:
-        return self._made([text], "document")[0]
+        return self._get_text_embeddings([text])[0]
 
     async def _aget_text_embedding(self, text: str) -> list[float]:
-        return (await self._amade([text], "document"))[0]
+        return (await self._aget_text_embeddings([text]))[0]
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return self._made(texts, "document")
+        return frameworks.embedded(self, self.model_name, texts, "document")
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await self._amade(texts, "document")
-
-    def _made(self, texts: list[str], input_type: str) -> list[list[float]]:
-        runner = frameworks.runner_of(self.runner, self.model_name)
-        return frameworks.vectors_of(runner.embed(self._fields(texts, input_type)))
-
-    async def _amade(self, texts: list[str], input_type: str) -> list[list[float]]:
-        runner = frameworks.runner_of(self.runner, self.model_name)
-        return frameworks.vectors_of(await runner.aembed(self._fields(texts, input_type)))
-
-    def _fields(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return frameworks.vector_request(self.model_name, self, texts, input_type)
+        return await frameworks.aembedded(self, self.model_name, texts, "document")

@@ -267,8 +267,6 @@ class AsyncStructgenModel(_Shared, llm.AsyncModel):
 class StructgenEmbeddingModel(llm.models.EmbeddingModel):
     """A local embedder."""
 
-    supports_text = True
-    supports_binary = False
     batch_size = _BATCH
 
     def __init__(self, name: str) -> None:
