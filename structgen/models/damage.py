@@ -79,8 +79,8 @@ def find(folder: Path) -> list[Lack]:
 def _of_language_model(folder: Path) -> list[Lack]:
     path = folder / cache.CONFIG
     try:
-        # As pairs: of settings that are written twice, the runtime reads both.
-        settings = list(_settings(document(path, object_pairs_hook=_Pairs)))
+        # Of what is written twice, the runtime takes both: tokens that end a text, say.
+        settings = list(_settings(document(path, object_pairs_hook=_once)))
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
     except (OSError, ValueError, KeyError, RecursionError) as error:
@@ -178,16 +178,12 @@ def _delete(path: Path) -> str:
     return f"Delete {path}."
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it is written."""
-
-
 def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All settings of a configuration, and the names that lead to each."""
-    if isinstance(section, _Pairs):
-        for key, value in section:
+    if isinstance(section, dict):
+        for key, value in section.items():
             if key == "load_config" and isinstance(value, str):  # of OpenVINO: JSON in a string
-                value = json.loads(value, object_pairs_hook=_Pairs)
+                value = json.loads(value, object_pairs_hook=_once)
             yield from _settings(value, (*place, key))
     elif isinstance(section, list):
         for item in section:

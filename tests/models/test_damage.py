@@ -137,8 +137,9 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
         ('"provider_options": [{"cuda": {"user_compute_stream": "1"}}]', "compute_stream"),
         ('"provider_options": [{"WebGPU": {"dawnProcTable": "1"}}]', "dawnProcTable"),
         # The runtime reads both, where a dict has the last.
-        ('"x": {"custom_ops_library": "a.so"}, "x": {}', "custom_ops_library"),
-        ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "custom_ops_library"),
+        ('"x": {"custom_ops_library": "a.so"}, "x": {}', "a name occurs twice"),
+        ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "a name occurs twice"),
+        ('"eos_token_id": [5]', "a name occurs twice"),
     ],
 )
 def test_a_configuration_names_no_code_and_nothing_elsewhere(folder, model, says):
