@@ -139,8 +139,8 @@ def is_allowed(place: tuple[str, ...], value: object) -> bool:
         return type(value) is int and value > 0
     if place[-1].endswith("num_threads"):  # a million would take the memory before one starts
         return type(value) is int and value <= _MOST_THREADS
-    # One of the texts that it may be; "inputs" may also be a list of names.
-    return not (table and isinstance(value, str)) or value in table or "*" in table
+    # Instead of an object, one of the texts that it may be; "inputs" may be a list of any names.
+    return not table or "*" in table or value is None or value in table
 
 
 _DECODE = "DecodeImage color_space?=RGB|BGR > ConvertRGB? > "

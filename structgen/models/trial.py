@@ -37,6 +37,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from operator import gt
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ _BEGUN, _READS, _DONE = "begun\n", "reads otherwise\n", "done\n"
 
 _MOST_GROWTH = 256  # a text may become so many times as long: with SigLIP's it does 144
 _LONGEST_TOKEN = 4096  # in characters: published ones have 500
-_LONGEST_WORD = 1000  # of which each part is looked up: published ones take 100
+_LONGEST_WORD = 200  # of which each part is looked up: published ones take 100
+_LONGEST_PIECE = 64  # of a Unigram, which copies all that fit at a place: SentencePiece's have 16
 
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
@@ -247,26 +249,23 @@ def _main() -> None:
             resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
     sys.stdout.write(_BEGUN)
     sys.stdout.flush()
-    if "file" in given:
-        try:
-            own = Tokenizer.from_file(given["file"])
-            document = json.loads(Path(given["file"]).read_bytes())
-            if wrong := _pattern(document) or _growing(document, own):
-                sys.stdout.write(json.dumps(wrong))
-                return
-            own.encode_batch(given["texts"])
-        except MemoryError:
-            sys.exit(1)
-        except BaseException:  # a panic is no Exception; who uses it in earnest says what it is
-            pass
-        sys.stdout.write(_DONE)
+    file = given.get("file") or f"{given['folder']}/tokenizer.json"
+    wrong = None
+    try:
+        document = json.loads(Path(file).read_bytes())
+        wrong = _pattern(document)
+        if "file" in given and not wrong:
+            own = Tokenizer.from_file(file)
+            wrong = _growing(document, own)
+            _ = wrong or own.encode_batch(given["texts"])
+    except MemoryError:
+        sys.exit(1)
+    except BaseException:  # a panic is no Exception; who uses it in earnest says what it is
+        pass
+    if wrong or "file" in given:
+        sys.stdout.write(json.dumps(wrong) if wrong else _DONE)
         return
     use = {} if given["template"] is None else {"template_str": given["template"]}
-    with contextlib.suppress(OSError, ValueError, RecursionError):  # the runtime says of them
-        document = json.loads(Path(given["folder"], "tokenizer.json").read_bytes())
-        if wrong := _pattern(document):
-            sys.stdout.write(json.dumps(wrong))
-            return
     with _refused():
         tokenizer = _tokenizer(og, given["folder"], given["ends"])
         for chat in map(json.dumps, _CHATS):
@@ -277,7 +276,7 @@ def _main() -> None:
                     )
                     tokenizer.encode(written)
         with contextlib.suppress(BaseException):  # what it cannot read says nothing of the runtime
-            own = Tokenizer.from_file(f"{given['folder']}/tokenizer.json")
+            own = Tokenizer.from_file(file)
             own.no_truncation()
             own.no_padding()
             for text in _PROSE:
@@ -351,11 +350,14 @@ def _growing(document: Any, own: Any) -> str | None:
         # What is put around a text repeats it, maybe, with as many characters as a token's.
         longest = max(map(len, (*own.get_vocab(), *put, json.dumps(of("post_processor")))))
         word = model.get("max_input_chars_per_word", 0)
+        pieces = model["vocab"] if isinstance(model["vocab"], list) else []
+        piece = max((len(text) for text, _ in pieces), default=0)
         if model.get("dropout"):
             return f"has dropout = {model['dropout']}, so that its tokens are random"
     except Exception as error:
         return f"has a part that is not known ({error!r})"
-    if growth > _MOST_GROWTH or longest > _LONGEST_TOKEN or word > _LONGEST_WORD:
+    found = (growth, longest, word, piece)
+    if any(map(gt, found, (_MOST_GROWTH, _LONGEST_TOKEN, _LONGEST_WORD, _LONGEST_PIECE))):
         return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens or words"
     return None
 

@@ -144,11 +144,7 @@ def read_text(text: str) -> TokenTable:
     Raises:
         VocabularyError: it is malformed, or its tokens do not stand for fixed bytes.
     """
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        _fail(_NOWHERE, f"it is not JSON ({error})", "Pass a Hugging Face tokenizer.")
-    return _table(_NOWHERE, document)
+    return _table(_NOWHERE, _object(_NOWHERE, text))
 
 
 def _table(file: Path, document: dict[str, Any]) -> TokenTable:
@@ -189,8 +185,7 @@ def _understood(file: Path, document: dict[str, Any]) -> TokenTable:
     except UnicodeEncodeError as error:
         _fail(file, f"token {error.object[:80]!r} has half a surrogate pair", _ELSE)
     ids.update((text, token_id) for token_id, text in added.items())
-    names = {text: token_id for token_id, text in added.items() if "\0" not in text}
-    return TokenTable(file, tokens, frozenset(special), ids, names)
+    return TokenTable(file, tokens, frozenset(special), ids, {text: i for i, text in added.items()})
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str | None:
@@ -463,16 +458,20 @@ def _read_json_beside(file: Path) -> dict[str, Any]:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         text = contents(file)
-        is_small = text.count(b",") <= MOST_OF_TOKENIZER
-        document = json.loads(text) if is_small else None
     except FileNotFoundError:
         _fail(file, "there is no such file", "Pass a tokenizer.json, or the folder that holds one.")
     except OSError as error:
         _fail(file, f"it cannot be read ({error.strerror})", "Check the path and its permissions.")
+    if text.count(b",") > MOST_OF_TOKENIZER:
+        _fail(file, f"it has more than {MOST_OF_TOKENIZER:,} values", _ELSE)
+    return _object(file, text)
+
+
+def _object(file: Path, text: str | bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         _fail(file, f"it is not JSON ({error})", "Fetch the file again.")
-    if not is_small:
-        _fail(file, f"it has more than {MOST_OF_TOKENIZER:,} values", _ELSE)
     if not isinstance(document, dict):
         _fail(file, "it is not a JSON object", "Fetch the file again.")
     return document

@@ -419,7 +419,8 @@ class Vocabulary:
         self._set("eos_token_ids", eos)
         self._set("special_token_ids", frozenset(i for i in special if i < width))
         names = {name: operator.index(i) for name, i in (named_tokens or {}).items()}
-        self._set("named_tokens", MappingProxyType({n: i for n, i in names.items() if i < width}))
+        names = {name: i for name, i in names.items() if i < width and "\0" not in name}
+        self._set("named_tokens", MappingProxyType(names))
         self._set("trie", Trie(table))
         self._set("_fewest", FewestTokens(self.trie))
         # Lengths delimit the tokens; counts delimit the sections.
@@ -678,13 +679,14 @@ class Vocabulary:
 
     def _arrays(self) -> array_cache.Arrays:
         """Everything, as arrays: the inverse of `_from_arrays`."""
+        names = "\0".join(self.named_tokens).encode(errors="surrogatepass")  # as JSON has them
         return {
             "text": np.frombuffer(b"".join(self.tokens), np.uint8),
             "lengths": np.fromiter(map(len, self.tokens), np.int32, self.size),
             "eos_token_ids": np.array(self.eos_token_ids, np.int64),
             "special_token_ids": np.array(sorted(self.special_token_ids), np.int64),
             "named_token_ids": np.array(list(self.named_tokens.values()), np.int64),
-            "names": np.frombuffer("\0".join(self.named_tokens).encode(), np.uint8),
+            "names": np.frombuffer(names, np.uint8),
             "uid": np.frombuffer(bytes.fromhex(self.uid), np.uint8),
             **{f"trie.{name}": array for name, array in self.trie.arrays().items()},
         }
@@ -699,7 +701,7 @@ class Vocabulary:
         vocabulary._set("tokens", tuple([text[start:end] for start, end in pairwise(bounds)]))
         vocabulary._set("eos_token_ids", tuple(arrays["eos_token_ids"].tolist()))
         vocabulary._set("special_token_ids", frozenset(arrays["special_token_ids"].tolist()))
-        names = arrays["names"].tobytes().decode().split("\0")
+        names = arrays["names"].tobytes().decode(errors="surrogatepass").split("\0")
         ids = arrays["named_token_ids"].tolist()
         named = dict(zip(names, ids, strict=True)) if ids else {}
         vocabulary._set("named_tokens", MappingProxyType(named))
@@ -708,14 +710,8 @@ class Vocabulary:
         vocabulary._set("uid", arrays["uid"].tobytes().hex())
         return vocabulary
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = {name: getattr(self, name) for name in self.__slots__ if name[0] != "_"}
-        return {**state, "named_tokens": dict(self.named_tokens)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            self._set(name, MappingProxyType(value) if name == "named_tokens" else value)
-        self._set("_fewest", FewestTokens(self.trie))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Vocabulary._from_arrays, (self._arrays(),)
 
 
 def _ids(given: Iterable[int]) -> tuple[int, ...]:

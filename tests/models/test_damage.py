@@ -140,6 +140,7 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
         ('"x": {"custom_ops_library": "a.so"}, "x": {}', "a name occurs twice"),
         ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "a name occurs twice"),
         ('"eos_token_id": [5]', "a name occurs twice"),
+        ('"vision": true', r"model\.vision to 'True'"),  # which stands for no settings
     ],
 )
 def test_a_configuration_names_no_code_and_nothing_elsewhere(folder, model, says):

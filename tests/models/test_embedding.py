@@ -220,10 +220,15 @@ def put_around(single: list[Any], ids: int = 1) -> dict[str, Any]:
         (put_around([ALL, END], 3), True),
         ({"model": WORDS | {"continuing_subword_prefix": LONG}}, False),
         (
-            {"model": WORDS | {"continuing_subword_prefix": "", "max_input_chars_per_word": 9999}},
+            {"model": WORDS | {"continuing_subword_prefix": "", "max_input_chars_per_word": 300}},
             False,
         ),
         ({"model": WORDS | {"continuing_subword_prefix": "##"}, "pre_tokenizer": BYTES}, True),
+        (
+            {"model": {"type": "Unigram", "vocab": [["u", 0.0], ["x" * 70, 0.0]], "unk_id": 0}},
+            False,
+        ),
+        ({"model": {"type": "Unigram", "vocab": [["u", 0.0], ["x" * 60, 0.0]], "unk_id": 0}}, True),
     ],
 )
 def test_a_tokenizer_that_grows_by_a_character_of_few_texts_is_refused(

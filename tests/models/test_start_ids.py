@@ -70,6 +70,7 @@ def test_either_file_may_say_it(
     [
         ("tokenizer_config.json", "["),
         ("tokenizer_config.json", "[" * 100_000),
+        ("tokenizer_config.json", '{"add_bos_token": "false"}'),
         ("tokenizer.json", '{"post_processor": {"type": "TemplateProcessing", "single": [5]}}'),
         (
             "tokenizer.json",

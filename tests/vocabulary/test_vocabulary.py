@@ -318,6 +318,8 @@ def test_narrower_than_the_tokenizer() -> None:
 
 def test_identity_is_content() -> None:
     same = [tiny(), tiny(), tiny(eos_token_ids=iter([3, 3])), pickle.loads(pickle.dumps(tiny()))]
+    named = tiny(named_tokens={"a\0b": 1, "\ud800": 2})
+    assert pickle.loads(pickle.dumps(named)).named_tokens == named.named_tokens == {"\ud800": 2}
     assert len({vocabulary.uid for vocabulary in same}) == len(set(same)) == 1
     others = [
         tiny(size=6),

@@ -24,7 +24,7 @@ from typing import Any
 
 from structgen.errors import ConversionError, ModelError, VocabularyError
 from structgen.models import cache
-from structgen.storage.user_folder import contents, document, inside
+from structgen.storage.user_folder import contents, document, flag, inside
 from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
@@ -132,12 +132,12 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
     path = folder / "tokenizer_config.json"
     try:
         settings = document(path) if path.is_file() else {}
-        adds, name = settings.get("add_bos_token"), settings.get("bos_token")
+        adds, name = flag(settings, "add_bos_token"), settings.get("bos_token")
         if isinstance(name, dict):
             name = name.get("content")
-        if adds is False:
+        if not adds and settings.get("add_bos_token") is not None:
             names = []
-        elif adds is True and isinstance(name, str):
+        elif adds and isinstance(name, str):
             names = [name]
         else:
             path = folder / "tokenizer.json"

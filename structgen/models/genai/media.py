@@ -116,13 +116,8 @@ class MediaReader:
             token_ids=[token_ids[start:end] for start, end in spans],
             around=[family.around] * len(spans),
             inputs=lambda: found,
-            stand_in=self._stand_in,
+            stand_in=self._names.get("<|image|>", 0),
         )
-
-    @property
-    def _stand_in(self) -> int:
-        """A special token to show in place of none."""
-        return self._names.get("<|image|>", 0)
 
     def _spans(self, token_ids: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
         """Where the pictures begin and end in what the processor gives."""

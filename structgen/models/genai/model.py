@@ -121,10 +121,6 @@ _THOSE_THAT_SEE = (
 _THOSE_THAT_HEAR = 'Load Whisper: structgen.load("whisper-tiny.en"), or convert a larger one.'
 
 
-def _sees(media: Sequence[Media]) -> bool:
-    return any(isinstance(one, Image) for one in media)
-
-
 def _named(media: Sequence[Media]) -> str:
     n_pictures = sum(isinstance(one, Image) for one in media)
     counts = (n_pictures, "picture"), (len(media) - n_pictures, "sound")
@@ -273,7 +269,7 @@ class TextModel:
         if self.reader is None:
             raise PromptError(
                 f"{self.name} reads text only, and the prompt has {_named(media)}. "
-                f"{_THOSE_THAT_SEE if _sees(media) else _THOSE_THAT_HEAR}"
+                f"{_THOSE_THAT_SEE if Image in map(type, media) else _THOSE_THAT_HEAR}"
             )
         return self.reader.perceive(media)
 
