@@ -98,7 +98,8 @@ def _of_language_model(folder: Path) -> list[Lack]:
                 found.append(_elsewhere(path, f"{'.'.join(place)} is wrong: {error}"))
     shared = {file for place, file in files if place[-1] == "data_file"}
     read = [str(value) for place, value in settings if place[-1] == "length"]
-    if read and (not all(map(str.isdigit, read)) or sum(map(int, read)) > sum(map(_size, shared))):
+    room = sum(file.stat().st_size for file in shared if file.is_file())
+    if read and (not all(map(str.isdigit, read)) or sum(map(int, read)) > room):
         found.append(_bad(path, "has shared_initializers of more bytes than their files have"))
     slides = {(place[-1], value) for place, value in settings if place[-1].startswith("slide_")}
     inputs = {value for name, value in slides if name == "slide_inputs"}
@@ -168,10 +169,6 @@ def _special(folder: Path) -> list[Lack]:
             says = f"{path} has {path.stat().st_size:,} bytes, and may have {LARGEST:,}."
             found.append(Lack(path, says, _delete(path)))
     return found
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
 
 
 def _delete(path: Path) -> str:

@@ -287,7 +287,7 @@ def _main() -> None:
 
 _WORD = r"[^\r\n\p{L}\p{N}]?"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_UNITS = (
+UNITS = (
     *(
         f"{_WORD}{_UPPER}*{_LOWER}+{end}|{_WORD}{_UPPER}+{_LOWER}*{end}"
         for end in ("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
@@ -316,7 +316,7 @@ def _pattern(document: Any) -> str | None:
     for name in ("normalizer", "pre_tokenizer", "decoder"):
         for pattern in _patterns(document.get(name)):
             rest = f"|{pattern}|"
-            for unit in (*_UNITS, *(_REPLACED if name == "normalizer" else ())):
+            for unit in (*UNITS, *(_REPLACED if name == "normalizer" else ())):
                 rest = rest.replace(f"|{unit}|", "|", 1)
             if len(rest) > _LONGEST_TOKEN or not _PLAIN.fullmatch(rest):
                 return (

@@ -446,7 +446,10 @@ def _staged(target: Path) -> Iterator[Path]:
     staging = target.parent / f".{target.name}.{host}-{os.getpid()}.part"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(target, host)
+        for left in target.parent.glob(f".{target.name}.{host}-*.part"):  # of killed processes
+            pid = left.name.rsplit("-", 1)[1].removesuffix(".part")
+            if pid.isdigit() and not _is_running(int(pid)):
+                shutil.rmtree(left, ignore_errors=True)
         staging.mkdir()
         yield staging
         _publish(staging, target)
@@ -472,14 +475,6 @@ def _publish(staging: Path, target: Path) -> None:
         # got its name.
         if not (target / "genai_config.json").is_file():
             raise
-
-
-def _remove_abandoned(target: Path, host: str) -> None:
-    """Remove what killed processes of this machine left while they made the same folder."""
-    for leftover in target.parent.glob(f".{target.name}.{host}-*.part"):
-        pid = leftover.name.rsplit("-", 1)[1].removesuffix(".part")
-        if pid.isdigit() and not _is_running(int(pid)):
-            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _is_running(pid: int) -> bool:

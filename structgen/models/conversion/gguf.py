@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from structgen.errors import ConversionError
+from structgen.models import trial
 
 from .decoder import (
     FAMILIES,
@@ -257,12 +258,7 @@ _LLAMA3_WORDS = (
 )
 _QWEN2_WORDS = _LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
 # A word may end in small letters and begin with capitals, as "getValue" does in two.
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_GPT4O_WORDS = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SHORT}"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_GPT4O_WORDS = trial.UNITS[0] + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _SPLITS: dict[str, tuple[str, ...]] = {
     "gpt-2": (_GPT2_WORDS,),
     # SmolLM's own file says Digits, then ByteLevel with its built-in pattern. These splits cut

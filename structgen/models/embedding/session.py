@@ -365,16 +365,13 @@ class Graph:
                     array[i, : lengths[i]] = row.type_ids
             elif name == "position_ids":
                 array = np.maximum(mask.cumsum(axis=1) - 1, 0)
-            else:
-                array = self._empty_cache(wanted, len(rows))
+            else:  # a layer's key-value cache of no tokens: batch, heads, 0, width of a head
+                _, heads, _, width = wanted.shape if len(wanted.shape) == 4 else [None] * 4
+                if not isinstance(heads, int) or not isinstance(width, int):
+                    raise ModelError(f"{self._file}: the shape of {name} is not known.")
+                array = np.zeros((len(rows), heads, 0, width), np.float32)
             feeds[name] = array.astype(_TYPES[wanted.type], copy=False)
         return feeds
-
-    def _empty_cache(self, wanted: Any, rows: int) -> npt.NDArray[Any]:
-        """A layer's key-value cache of no tokens: batch, heads, 0, width of a head."""
-        if len(wanted.shape) != 4 or not all(isinstance(wanted.shape[i], int) for i in (1, 3)):
-            raise ModelError(f"{self._file}: the shape of {wanted.name} is not known.")
-        return np.zeros((rows, wanted.shape[1], 0, wanted.shape[3]), np.float32)
 
 
 @contextmanager
