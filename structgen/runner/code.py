@@ -423,16 +423,15 @@ class _Run:
         writes = select.poll()  # which, unlike `select.select`, takes any number of a file
         writes.register(process.stdout, select.POLLIN)
         while True:
-            if writes.poll(1_000 * _TURN_SECONDS):
-                more = os.read(process.stdout.fileno(), 1 << 16)
-                output += more[: 4 * _MOST_TEXT - len(output)]
-                size += len(more)
-                if not more:
-                    time.sleep(_TURN_SECONDS)  # it has closed its output, or ends
             with self._lock:
-                has_ended = process.poll() is not None
-            if has_ended:
-                return bytes(output), None
+                has_ended = process.poll() is not None  # before what it wrote last is read
+            more = os.read(process.stdout.fileno(), 1 << 16) if writes.poll(0) else b""
+            output += more[: 4 * _MOST_TEXT - len(output)]
+            size += len(more)
+            if not more:
+                if has_ended:
+                    return bytes(output), None
+                time.sleep(_TURN_SECONDS)
             now = time.monotonic()
             if self.is_unwanted:
                 return bytes(output), "It was ended."

@@ -37,23 +37,25 @@ _CALLS = {
     "x86_64": (
         *(0xC000003E, (41, 53), 72, 16, 56, (188, 189, 190, 285)),
         "0-15 17-28 32-40 42-52 54-55 57-63 73-100 102 104-133 137-138 140-152 157-158 160 186-187 "
-        "191-204 213 217-219 221-226 228-235 237-239 247 251-252 257-271 273-277 280-284 286-293 "
-        "295-297 299 302 307 309 314-316 318 322 324-332 334 424 434 436-437 439 441 449 452-456",
+        "191-204 217-219 221-226 228-231 234-235 237-239 247 251-252 257-271 273-277 280 282-284 "
+        "286-290 292-293 295-297 299 302 307 309 314-316 318 322 324-332 334 424 434 436-437 439 "
+        "449 452-456",
     ),
     "aarch64": (
         *(0xC00000B7, (198, 199), 25, 29, 220, (5, 6, 7, 47)),
-        "8-17 19-24 30-38 43-46 48-50 52-57 59 61-74 76-80 82-88 90-91 93-96 98-103 107-111 "
+        "8-17 19 23-24 30-38 43-46 48-50 52-57 59 61-74 76-80 82-88 90-91 93-96 98-103 107-111 "
         "113-115 118-141 143-160 163-169 172-179 200-216 221-223 226-233 235-237 240 242-243 "
-        "260-261 269 274-276 278 281 283-291 293 424 434 436-437 439 441 449 452-456",
+        "260-261 269 274-276 278 281 283-291 293 424 434 436-437 439 449 452-456",
     ),
 }
 """The machine's number, those of ``socket`` and ``socketpair``, ``fcntl``, ``ioctl``, ``clone``,
 and of ``setxattr``, its kin and ``fallocate``; and of all other system calls that code has.
 
 The others fail as in a kernel that lacks them, and so do numbers that are not given yet. They take
-memory, room or watches that no limit counts (shared memory, ``memfd_create``, keys, ``inotify``,
-``io_uring``), look into other processes, or change the system: mounts, namespaces, the clock.
-Programs that copy files do without attributes, and those that reserve room write.
+memory, room or watches that no limit counts, or one of all programs of the user (shared memory,
+``memfd_create``, keys, ``inotify``, ``epoll``, ``io_uring``), look into other processes, or change
+the system: mounts, namespaces, the clock. Programs that copy files do without attributes, and those
+that reserve room write.
 """
 _LOCAL, _INTERNET = 1, (2, 10, 16)  # families of sockets: no VSOCK, which leads to a host
 _COMMANDS = (*range(12), 15, 16, 36, 37, 38, *range(1030, 1035))  # of fcntl: with a lease, all
@@ -138,7 +140,7 @@ def main() -> None:
         print(f"This system cannot confine {' and '.join(lacking)}, and strict=True.")
         sys.exit(125)
     script = "-"
-    if has["files"]:
+    if has["files"] and os.path.exists(_SCRIPT):
         script = _SCRIPT
         os.lseek(0, 0, os.SEEK_END)
     os.execv(sys.executable, [sys.executable, "-I", "-u", script])
@@ -214,7 +216,7 @@ def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
         ):
             return False
         seen.append(f"{path.rstrip('/')}/")
-    with open(f"/proc{_SCRIPT}", "wb") as script:
+    with contextlib.suppress(OSError), open(f"/proc{_SCRIPT}", "wb") as script:  # "/" is only read
         script.write(os.pread(0, os.fstat(0).st_size, 0))
     os.chdir("/proc")
     if libc.pivot_root(b".", b".") or libc.umount2(b".", _DETACH):

@@ -79,6 +79,20 @@ def test_what_it_prints_and_how_it_ends(here: CodeSession) -> None:
     assert told(here, "import sys; sys.exit(7)") == "It ended with the code 7."
 
 
+def test_what_it_prints_last_is_read(here: CodeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had ended before this thread ran again, and what it had written meanwhile was lost."""
+    read = os.read
+
+    def late(*arguments: int) -> bytes:
+        found = read(*arguments)
+        time.sleep(0.5)
+        return found
+
+    monkeypatch.setattr(os, "read", late)
+    code = "import time; print('first'); time.sleep(0.2); print('last')"
+    assert told(here, code) == "first\nlast"
+
+
 @pytest.mark.parametrize("hides", [*"\r\b\x9b\u202e\u2066\u200f\u2028\u200b\U000e0041", "\x1b[2K"])
 def test_code_that_hides_from_who_approves_it_does_not_run(here: CodeSession, hides: str) -> None:
     """A terminal showed ``print(1)`` alone."""
@@ -226,6 +240,12 @@ def test_files_elsewhere_are_neither_read_nor_written(here: CodeSession, tmp_pat
     wide = session(sandbox_policy=SandboxPolicy(extra_fs_read=(str(tmp_path),)))
     assert told(wide, f"print(open({str(tmp_path / 'secret')!r}).read())") == "secret"
     wide.close()
+    whole = session(sandbox_policy=SandboxPolicy(extra_fs_read=("/",)))
+    assert has(whole)["files"]
+    code = f"import os; print('sees it'); os.chmod({str(tmp_path / 'secret')!r}, 0o777)"
+    assert "sees it" in (seen := told(whole, code))
+    assert "Read-only file system" in seen
+    whole.close()
 
 
 def test_keys_of_the_machine_are_not_seen(here: CodeSession) -> None:
@@ -346,8 +366,14 @@ def test_there_is_no_network(here: CodeSession) -> None:
         (  # keys, and watches of files, whose number is that of all of the user's programs
             "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
             "print([(libc.syscall(call, 0), ctypes.get_errno()) for call in "
-            f"{(248, 253) if os.uname().machine == 'x86_64' else (217, 26)}])",
-            "[(-1, 38), (-1, 38)]",
+            f"{(248, 253, 291) if os.uname().machine == 'x86_64' else (217, 26, 20)}])",
+            "[(-1, 38), (-1, 38), (-1, 38)]",
+        ),
+        (  # of which there is another, that asyncio chooses
+            "import asyncio\nasync def main():\n"
+            "    one = await asyncio.create_subprocess_exec('echo', 'heard', stdout=-1)\n"
+            "    print(await one.communicate())\nasyncio.run(main())",
+            "(b'heard\\n', None)",
         ),
         (
             "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -377,7 +403,7 @@ def test_there_is_no_network(here: CodeSession) -> None:
     ],
     ids=[
         *("memory", "file", "open", "output", "deleted files", "many files", "files in memory"),
-        *("memory of System V", "io_uring", "keys", "room on disk"),
+        *("memory of System V", "io_uring", "keys", "asyncio", "room on disk"),
         *("leases, for which others wait", "room by ioctl"),
         *("namespaces of its own", "attributes", "copies", "sockets of machines", "files"),
     ],
