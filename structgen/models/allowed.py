@@ -140,7 +140,7 @@ def is_allowed(place: tuple[str, ...], value: object) -> bool:
     if place[-1].endswith("num_threads"):  # a million would take the memory before one starts
         return type(value) is int and value <= _MOST_THREADS
     # Instead of an object, one of the texts that it may be; "inputs" may be a list of any names.
-    return not table or "*" in table or value is None or value in table
+    return not table or "*" in table or value in (None, {}) or value in table
 
 
 _DECODE = "DecodeImage color_space?=RGB|BGR > ConvertRGB? > "

@@ -40,6 +40,7 @@ _BY_DEFAULT = ("decoder.onnx", "encoder.onnx", "joiner.onnx")
 DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 """How files end that describe a model: its settings, tokenizer and chat template."""
 
+_WINDOW = "sliding_window"
 _NOTE = b"version https://git-lfs"
 _TOKENIZER = "tokenizer.json"
 
@@ -101,10 +102,9 @@ def _of_language_model(folder: Path) -> list[Lack]:
     room = sum(file.stat().st_size for file in shared if file.is_file())
     if read and (not all(map(str.isdigit, read)) or sum(map(int, read)) > room):
         found.append(_bad(path, "has shared_initializers of more bytes than their files have"))
-    slides = {(place[-1], value) for place, value in settings if place[-1].startswith("slide_")}
-    inputs = {value for name, value in slides if name == "slide_inputs"}
-    if ("slide_key_value_cache", False) in slides and inputs != {False}:
-        says = f"{path} has slide_inputs without slide_key_value_cache: the runtime would crash."
+    windows = {place[: place.index(_WINDOW)] for place, _ in settings if _WINDOW in place}
+    if windows - {at[:-2] for at, value in settings if at[-1] == "slide_inputs" and not value}:
+        says = f"{path} has a {_WINDOW} with slide_inputs: the runtime would write past a prompt."
         found.append(Lack(path, says, "Set slide_inputs to false there."))
     for part, (usual, *_) in STEPS_IN.items():
         place = ("model", part, "config_filename")
@@ -177,7 +177,7 @@ def _delete(path: Path) -> str:
 
 def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All settings of a configuration, and the names that lead to each."""
-    if isinstance(section, dict):
+    if isinstance(section, dict) and section:
         for key, value in section.items():
             if key == "load_config" and isinstance(value, str):  # of OpenVINO: JSON in a string
                 value = json.loads(value, object_pairs_hook=_once)

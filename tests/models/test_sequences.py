@@ -15,6 +15,7 @@ from rounding import TIE, cold, gap, near
 from structgen import Generator, OptionError
 from structgen.decoding.call_validation import encode
 from structgen.models.genai import sequences
+from structgen.models.genai.folders import read_config
 from structgen.models.genai.sequences import LiveSequence, SequencePool, TextSequence
 
 WIDTH = 8
@@ -380,6 +381,20 @@ def test_reused_prompts_score_as_cold_ones_but_for_rounding(model):
         assert near(sequence.logits(), expected)
         sequence.append([500])
         sequence.close()
+
+
+def test_texts_that_end_in_the_padding_token_are_scored_as_they_are(model):
+    """The runtime took it for no token, and a text of nothing else was scored from before it."""
+    pad = read_config(model.folder)["model"]["pad_token_id"]
+    rows = [np.array(row, np.int32) for row in ([5, pad, pad], [pad, pad], [pad] * 9, [5, 6, 7, 8])]
+    batch = model.start_batch(rows, 20)
+    for row, together in zip(rows, batch.logits(), strict=True):
+        sequence = model.start(20)
+        sequence.append(row)
+        assert np.array_equal(sequence.logits(), sequence.recent_logits(1))
+        assert near(sequence.logits(), together[np.newaxis])
+        sequence.close()
+    batch.close()
 
 
 def test_usage_counts_reused_tokens_and_outputs_stay_the_same_but_for_near_ties(model):

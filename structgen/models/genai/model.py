@@ -337,15 +337,14 @@ class TextModel:
 
         Returns:
             None where these rows cannot be run together: of different lengths with a model that
-            does not pad exactly, or a shorter one that ends in the padding token.
+            does not pad exactly.
 
         Cost: as if each row were as long as the longest; trying out once whether the model pads
         exactly, 0.1 s.
         """
-        longest = max(map(len, rows))
-        for row in rows:
-            if len(row) < longest and (int(row[-1]) == self._pad_token_id or not self._pads):
-                return None
+        pad = self.og_tokenizer.pad_token_id  # no token, unless the model was handed in
+        if any(row[-1] == pad for row in rows) or (len({*map(len, rows)}) > 1 and not self._pads):
+            return None
         return self._new_batch(rows, room, adapter, allowed)
 
     def _new_batch(
@@ -361,7 +360,7 @@ class TextModel:
             room=room,
             context_length=self.context_length,
             width=self.vocabulary.size,
-            pad_token_id=self._pad_token_id,
+            pad_token_id=int(self.og_tokenizer.pad_token_id),
             has_mask=self.has_mask,
             allowed=allowed,
         )
@@ -376,11 +375,6 @@ class TextModel:
             return logits
 
         return pads_exactly(lambda rows: self._new_batch(rows, 16), alone)
-
-    @functools.cached_property
-    def _pad_token_id(self) -> int:
-        token = int(self.og_tokenizer.pad_token_id)  # which folders write that have none: -1
-        return token if 0 <= token < self.vocabulary.size else self.vocabulary.eos_token_ids[0]
 
     def embed(
         self,

@@ -372,8 +372,8 @@ def _session_config(
     decoder: dict[str, Any] = {} if graph is None else {"filename": graph}
     if session_options:
         decoder["session_options"] = session_options
-    if decoder:
-        config.overlay(json.dumps({"model": {"decoder": decoder}}))
+    # What ends in the padding token would be taken for shorter, and scored from memory before it.
+    config.overlay(json.dumps({"model": {"pad_token_id": -1, "decoder": decoder}}))
     return config
 
 

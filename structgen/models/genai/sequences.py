@@ -567,11 +567,11 @@ class TextBatch:
         Args:
             new: makes a runtime's batch with room for so many tokens in each of so many rows, which
                 reads its masks from an array wherever it runs.
-            rows: int32 ``[n]`` each, at least two; none but the longest ends in the padding token.
+            rows: int32 ``[n]`` each, at least two.
             room: most tokens that any row will have.
             context_length: most tokens a sequence can have.
             width: scores a token has.
-            pad_token_id: what rows are padded with.
+            pad_token_id: what rows are padded with: no token, which `load` tells the runtime.
             has_mask: whether the graph has a mask.
             allowed: see `structgen.models.base.Model.start_batch`.
         """
@@ -580,7 +580,6 @@ class TextBatch:
         for into, row in zip(padded, rows, strict=True):
             into[: len(row)] = row
         self._width = width
-        self._pad_token_id = pad_token_id
         self._masks = all_allowed(width, len(rows)) if has_mask else None
         if allowed is not None and self._masks is not None:
             self._allow(allowed, self._masks)
@@ -603,9 +602,9 @@ class TextBatch:
         """Add a token to each row, whose scores were read, and run the model.
 
         Args:
-            token_ids: one for each row; None for rows that are done, which are fed padding.
+            token_ids: one for each row; None for rows that are done, which are fed any.
         """
-        wanted = [self._pad_token_id if token is None else token for token in token_ids]
+        wanted = [token or 0 for token in token_ids]
         at = np.arange(len(wanted)), wanted
         self._only[at] = 0
         self._generator.set_logits(self._only)
@@ -630,7 +629,7 @@ class TextBatch:
             if isinstance(one, np.ndarray):
                 mask[:] = one.view(np.uint8)
                 continue
-            token = self._pad_token_id if one is None else one
+            token = one or 0
             mask[:] = 0
             mask[token >> 3] = 1 << (token & 7)
 
