@@ -19,6 +19,7 @@ from .call_validation import (
     check_may_fit,
     encode,
     encode_pieces,
+    part_that_may_fit,
     that_may_fit,
 )
 from .calls import AsyncMaker, AsyncTypedGenerator, Calls, Take
@@ -104,6 +105,7 @@ __all__ = [
     "made",
     "make_outputs",
     "options",
+    "part_that_may_fit",
     "passes_of",
     "pieces",
     "probabilities",

@@ -8,6 +8,7 @@ output.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -33,6 +34,9 @@ from structgen.models.base import (
 )
 from structgen.sampling import TokenIds
 from structgen.types import ToolsOffered
+
+_SLICE = 4_096  # characters
+_SPARE = 1.25  # times the tokens: texts that are cut into slices have some more
 
 P = TypeVar("P", str, list[dict[str, Any]], TokenPrompt)
 
@@ -75,7 +79,8 @@ def encode(
     offered = None if constraint is None else constraint.output.offered
     parsed, tools, media = messages_of(model, prompt, offered)
     seen = model.perceive(media) if media else None
-    token_ids = tokens_of(model, parsed, special_tokens, tools=tools, bounded=bounded, seen=seen)
+    times = _SPARE if bounded else math.inf
+    token_ids = tokens_of(model, parsed, special_tokens, tools=tools, times=times, seen=seen)
     return token_ids if seen is None else seen.in_prompt(token_ids)[0]
 
 
@@ -85,7 +90,7 @@ def tokens_of(
     special_tokens: str = "template",
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
-    bounded: bool = True,
+    times: float = _SPARE,
     seen: Perceived | None = None,
 ) -> TokenIds:
     """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
@@ -98,13 +103,13 @@ def tokens_of(
             `start_ids` unless it begins with them; or chat messages.
         special_tokens: where they are read in a chat: see `SearchOptions`.
         tools: those that the template tells the model of.
-        bounded: whether it has to be one that may fit.
+        times: so many times the tokens that the model holds it may have; infinity: any number.
         seen: its pictures and sounds.
 
     Raises:
         PromptError: it has no tokens, or cannot fit.
     """
-    check = functools.partial(check_may_fit, model) if bounded else None
+    check = functools.partial(check_may_fit, model, times=times) if times < math.inf else None
     if isinstance(parsed, str):
         if check is not None:
             check(parsed)
@@ -191,27 +196,60 @@ def check_fits(model: Model, prompt_tokens: int, wanted: int | None = None) -> N
         )
 
 
-def check_may_fit(model: Model, text: str) -> None:
-    """Raise when a prompt is so long that it cannot fit, however it is cut into tokens.
+def part_that_may_fit(
+    model: Model, text: str, times: float = _SPARE, *, at_end: bool = False
+) -> str:
+    """Return the beginning of a text, or its end, that has somewhat more tokens than a model holds.
+
+    Args:
+        model: the model.
+        text: any; it is returned whole where it has no more.
+        times: how many times the tokens that the model holds.
+        at_end: whether the end is wanted.
+
+    Cost: that of making tokens of what is returned, slice by slice; nothing for 4,096 characters.
+    """
+    size, kept, room = len(text), 0, model.context_length * times
+    while _SLICE < size > kept and room >= 0:
+        end = size - kept if at_end else kept + _SLICE
+        piece = text[max(end - _SLICE, 0) : end]
+        room -= len(model.encode(piece))
+        kept += len(piece)
+    if not kept:
+        return text
+    return text[size - kept :] if at_end else text[:kept]
+
+
+def check_may_fit(model: Model, text: str, times: float = _SPARE) -> None:
+    """Raise when a prompt is so long that it cannot fit: to make tokens of it may take seconds.
 
     Args:
         model: the model.
         text: all that is to be made tokens: of a chat, what its template writes.
+        times: as for `part_that_may_fit`, which says the cost.
 
     Raises:
         PromptError: so it is.
     """
+    _check_length(model, text)
+    if len(part_that_may_fit(model, text, times)) < len(text):
+        n_tokens = len(model.encode(text[:_SLICE])) * len(text) // _SLICE
+        raise too_long(model, f"about {n_tokens:,} tokens")
+
+
+def _check_length(model: Model, text: str) -> None:
+    """Raise when a prompt cannot fit, however it is cut into tokens."""
     length, context = len(text), model.context_length
     most = most_characters(context, model.vocabulary.trie.max_depth)
     if length >= most:
-        raise too_long(model, length * context // most)
+        raise too_long(model, f"{length * context // most:,} tokens at least")
 
 
 def that_may_fit(model: Model, parsed: P, *, cuts: bool) -> P:
     """Return a prompt whose texts may fit, however they are cut into tokens.
 
     Args:
-        model: the model.
+        model: the model, which need not be in this process.
         parsed: a text, chat messages, or a `TokenPrompt`, which stays as it is.
         cuts: whether the beginning of a text, or the oldest messages, go where it is too long.
 
@@ -225,12 +263,12 @@ def that_may_fit(model: Model, parsed: P, *, cuts: bool) -> P:
     if isinstance(parsed, TokenPrompt):
         return parsed
     if not cuts:
-        check_may_fit(model, parsed if isinstance(parsed, str) else text(parsed))
+        _check_length(model, parsed if isinstance(parsed, str) else text(parsed))
         return parsed
     most = most_characters(model.context_length, model.vocabulary.trie.max_depth) - 1
     if isinstance(parsed, str):
         return parsed[-most:]
-    return chat.without_oldest(parsed, lambda messages: len(text(messages)) <= most)
+    return chat.without_oldest(parsed, lambda messages: len(text(messages)) - most)
 
 
 def check_adapter(model: Model, adapter: str | None) -> None:

@@ -271,7 +271,11 @@ def _shape(item: Any) -> str:
 _Messages = list[dict[str, Any]]
 
 
-def without_oldest(messages: _Messages, fits: Callable[[_Messages], bool]) -> _Messages:
+def without_oldest(
+    messages: _Messages,
+    excess: Callable[[_Messages], int],
+    length: Callable[[str, int], int] = lambda text, n: n,
+) -> _Messages:
     """The messages without the oldest ones, as few as have to go.
 
     The system's stay, and the last. What is left of a turn goes with it: an answer without its
@@ -280,28 +284,24 @@ def without_oldest(messages: _Messages, fits: Callable[[_Messages], bool]) -> _M
 
     Args:
         messages: of a chat, at least one.
-        fits: whether some are short enough.
+        excess: how many tokens, say, some have too many; 0 or less: they fit.
+        length: of the so many first of these in a text, in characters.
 
     Returns:
         The messages, which fit unless the system's alone do not.
 
-    Cost: ``fits`` is asked some 5 times, 20 where the last message is cut.
+    Cost: ``excess`` is asked some 8 times.
     """
-    if fits(messages):
+    if excess(messages) <= 0:
         return messages
     head = [message for message in messages[:-1] if message["role"] == "system"]
     turns = [message for message in messages[:-1] if message["role"] != "system"]
     last = messages[-1]
     starts = [i for i, message in enumerate(turns) if message["role"] == "user"]
     starts = [start for start in starts if start > 0]
-    first = bisect_left(starts, True, key=lambda start: fits([*head, *turns[start:], last]))
+    first = bisect_left(starts, True, key=lambda start: excess([*head, *turns[start:], last]) <= 0)
     if first < len(starts):
         return [*head, *turns[starts[first] :], last]
-    if fits([*head, last]):
-        return [*head, last]
-    text = str(last["content"])
-
-    def without(n: int) -> _Messages:
-        return [*head, {**last, "content": text[n:]}]
-
-    return without(bisect_left(range(len(text)), True, key=lambda n: fits(without(n))))
+    while (over := excess([*head, last])) > 0 and (text := str(last["content"])):
+        last = {**last, "content": text[max(length(text, over), 1) :]}
+    return [*head, last]

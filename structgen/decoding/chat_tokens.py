@@ -454,10 +454,10 @@ def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
 # -- tokens -----------------------------------------------------------------------------------
 
 
-def too_long(model: Model, least: int) -> PromptError:
-    """What to raise where a prompt has so many tokens at least, however it is cut into them."""
+def too_long(model: Model, tokens: str) -> PromptError:
+    """What to raise where a prompt has so many tokens, in words."""
     return PromptError(
-        f"The prompt has {least:,} tokens at least, but {model.name} holds "
+        f"The prompt has {tokens}, but {model.name} holds "
         f"{model.context_length:,}, prompt and output together. Shorten it.",
         is_too_long=True,
     )
@@ -521,7 +521,7 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
     ]
     least = sum(map(len, expected))  # each is spelt in a token at least, which takes 60 us
     if least >= model.context_length:
-        raise too_long(model, least)
+        raise too_long(model, f"{least:,} tokens at least")
     given: list[int] = token_ids.tolist()
     ends = [at for at, token_id in enumerate(given) if token_id in special]
     is_read_alike = [given[at] for at in ends] == list(itertools.chain(*expected))

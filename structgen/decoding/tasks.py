@@ -10,6 +10,7 @@ probability of each possible output, for types with few texts, within a time lim
 
 from __future__ import annotations
 
+import math
 import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +49,7 @@ from .call_validation import (
     check_fits,
     messages_of,
     opening,
-    that_may_fit,
+    part_that_may_fit,
     tokens_of,
 )
 from .chat import Prompt, TokenPrompt, without_oldest
@@ -166,14 +167,16 @@ class Task:
 
         seen = self.model.perceive(media) if media else None
 
-        def encoded(parsed: str | list[dict[str, Any]]) -> TokenIds:
-            return tokens_of(self.model, parsed, search.special_tokens, tools=tools, seen=seen)
+        def encoded(parsed: str | list[dict[str, Any]], times: float = 1.25) -> TokenIds:
+            return tokens_of(
+                self.model, parsed, search.special_tokens, tools=tools, times=times, seen=seen
+            )
 
         if not search.truncate:
             token_ids = encoded(parsed)
         elif isinstance(parsed, str):
-            parsed = that_may_fit(self.model, parsed, cuts=True)
-            token_ids, most = encoded(parsed), self._most_prompt(search)
+            parsed = part_that_may_fit(self.model, parsed, at_end=True)
+            token_ids, most = encoded(parsed, math.inf), self._most_prompt(search)
             if len(token_ids) > most:
                 first, most = self.model.start_ids[:most], max(most - len(self.model.start_ids), 0)
                 rest = token_ids[len(token_ids) - most :]
@@ -181,16 +184,26 @@ class Task:
         else:
             most = self._most_prompt(search)
 
-            def fits(messages: list[dict[str, Any]]) -> bool:
+            def excess(messages: list[dict[str, Any]]) -> int:
                 try:
-                    token_ids = encoded(messages)
-                    return len(token_ids) + (0 if seen is None else seen.more(token_ids)) <= most
+                    token_ids = encoded(messages, 3)
                 except PromptError as error:
                     if not error.is_too_long:
                         raise
-                    return False
+                    return most  # twice as many at least are left without these
+                return len(token_ids) + (0 if seen is None else seen.more(token_ids)) - most
 
-            parsed = without_oldest(parsed, fits)
+            def length(text: str, n_tokens: int) -> int:
+                token_ids, tokens = self.model.encode(text), self.model.vocabulary.tokens
+                if len(token_ids) <= n_tokens:
+                    return len(text)
+                return len(
+                    b"".join([tokens[i] for i in token_ids[:n_tokens]]).decode("utf-8", "ignore")
+                )
+
+            *before, last = parsed
+            text = part_that_may_fit(self.model, str(last["content"]), at_end=True)
+            parsed = without_oldest([*before, {**last, "content": text}], excess, length)
             token_ids = encoded(parsed)
         shown = None
         if seen is not None:

@@ -443,7 +443,7 @@ _LONGEST_TEXT = 32_768
 
 def most_characters(n_tokens: int | None, longest: int = 0) -> int:
     """Most characters that so many tokens can hold. A longer text need not be encoded, which takes
-    a quarter of a second for each megabyte.
+    a quarter of a second for each megabyte of English, and three seconds for others.
 
     Args:
         n_tokens: how many; None: the graph reads text itself, and may cut it or not.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.decisions import answers_to_json, questions_from_json
-from structgen.decoding import check_may_fit
+from structgen.decoding import check_may_fit, part_that_may_fit
 from structgen.errors import ModelError, OptionError, PromptError, RequestError
 from structgen.models.base import Model, Passes, after_start, most_characters
 from structgen.models.embedding import Embedder, prompt_name_for, to_base64
@@ -250,11 +250,11 @@ def _vectors(
         dimensions: the same.
         cuts: whether texts that are too long are cut.
     """
-    rows, longest = [], model.vocabulary.trie.max_depth
+    rows = []
     for text in texts:
         if isinstance(text, str):
             if cuts:
-                text = text[: most_characters(model.context_length, longest)]
+                text = part_that_may_fit(model, text)
             else:
                 check_may_fit(model, text)
             row = model.encode(text) if text else np.empty(0, np.int32)

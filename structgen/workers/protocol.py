@@ -308,16 +308,21 @@ def packed(message: object) -> bytes:
 
 @final
 class Frames:
-    """Messages read from a pipe."""
+    """Messages read from a pipe.
+
+    Attributes:
+        size: bytes of the last one.
+    """
 
     def __init__(self, pipe: BinaryIO) -> None:
         self._pipe = pipe
+        self.size = 0
 
     def read(self) -> Any:
         """The next message; None where the other end is closed."""
         head = self._pipe.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
             return None
-        (length,) = _LENGTH.unpack(head)
-        data = self._pipe.read(length)
-        return pickle.loads(data) if len(data) == length else None
+        (self.size,) = _LENGTH.unpack(head)
+        data = self._pipe.read(self.size)
+        return pickle.loads(data) if len(data) == self.size else None

@@ -86,6 +86,7 @@ T = TypeVar("T")
 
 _IDLE_SECONDS = 5.0
 _MOST_TOGETHER = 64
+_LONG = 32_768  # bytes of a message, without its type
 _LET_GO_SECONDS = 0.001
 _AHEAD_SECONDS = 0.01  # between two looks at whether others have caught up with an owner
 
@@ -129,7 +130,9 @@ class _Worker:
         self._received: set[int] = set()  # calls that are not prepared yet
         self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
+        # Long messages wait by themselves: to make tokens of a prompt may take seconds.
         self._arrived: queue.SimpleQueue[Call | ErrandCall | Adapter | None] = queue.SimpleQueue()
+        self._long: queue.SimpleQueue[Call | ErrandCall | Adapter | None] = queue.SimpleQueue()
         self._is_prepared = threading.Event()  # whether nothing that has arrived is to be prepared
         self._is_prepared.set()
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(FORM_BYTES, _weight)
@@ -155,7 +158,8 @@ class _Worker:
         begin("structgen-listen", self._listen)
         self._tell(Ping())  # from now on it answers; what is left runs the chat template
         self._tell(Ready.of(self._model))
-        begin("structgen-prepare", self._prepare_all)
+        begin("structgen-prepare", lambda: self._prepare_all(self._arrived))
+        begin("structgen-prepare-long", lambda: self._prepare_all(self._long))
         self._make_all()
 
     def _make_all(self) -> None:
@@ -203,11 +207,13 @@ class _Worker:
                     with self._lock:
                         self._received.add(message.id)
                 self._is_prepared.clear()
-                self._arrived.put(message)
+                size = self._frames.size - len(getattr(message, "lowered", None) or b"")
+                (self._long if size > _LONG else self._arrived).put(message)
         except BaseException:
             traceback.print_exc()
         self._is_over = True
         self._arrived.put(None)
+        self._long.put(None)
         self._scheduler.wake()
 
     def _cancel(self, message: Cancel) -> None:
@@ -225,7 +231,7 @@ class _Worker:
             checks.hear(verdict)
             self._scheduler.wake()
 
-    def _prepare_all(self) -> None:
+    def _prepare_all(self, arrived: queue.SimpleQueue[Call | ErrandCall | Adapter | None]) -> None:
         lines: dict[str | None, deque[Call | ErrandCall | Adapter]] = {}
         together: list[Job | WorkJob] = []
         owners: set[str | None] = set()  # who had a turn since something was handed in
@@ -248,11 +254,11 @@ class _Worker:
             ]
             if not ready:
                 hand_in()
-            if not ready or not self._arrived.empty():
-                if self._arrived.empty():
+            if not ready or not arrived.empty():
+                if arrived.empty():
                     self._is_prepared.set()
                 try:
-                    message = self._arrived.get(timeout=_AHEAD_SECONDS if lines else None)
+                    message = arrived.get(timeout=_AHEAD_SECONDS if lines else None)
                 except queue.Empty:
                     continue
                 if message is None:
@@ -382,8 +388,8 @@ class _Worker:
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """The prompt of a call in tokens, worked out once for all its outputs."""
-        if self._last is not None:
-            caller, prompt, prepared = self._last
+        if (last := self._last) is not None:
+            caller, prompt, prepared = last
             if caller == message.caller and prompt == message.prompt:
                 if isinstance(prepared, StructgenError):
                     raise prepared.with_traceback(None)
@@ -399,7 +405,8 @@ class _Worker:
 
     def _task(self, message: Call) -> Task | None:
         """What makes the outputs of a call; None where its type is not known here."""
-        known = self._tasks.get(message.type_key)
+        with self._lock:
+            known = self._tasks.get(message.type_key)
         if known is not None:
             task, _ = known
         else:
@@ -420,7 +427,8 @@ class _Worker:
                 lowered.draft,
                 schema_hint=lowered.schema_hint,
             )
-            self._tasks.add(message.type_key, (task, len(message.lowered)))
+            with self._lock:
+                self._tasks.add(message.type_key, (task, len(message.lowered)))
         return task
 
     # -- what it hears ----------------------------------------------------------------------

@@ -21,7 +21,7 @@ def chat(text: str) -> list[dict[str, Any]]:
 
 def kept(text: str, room: int) -> str:
     given = chat(text)
-    found = without_oldest(given, lambda some: sum(len(m["content"]) for m in some) <= room)
+    found = without_oldest(given, lambda some: sum(len(m["content"]) for m in some) - room)
     assert found[-1]["content"] == given[-1]["content"][-len(found[-1]["content"]) :]
     return "".join(message["role"][0] for message in found)
 
@@ -46,7 +46,7 @@ def test_the_oldest_turns_go_first(text: str, room: int, expected: str) -> None:
 
 def test_the_last_message_loses_its_beginning() -> None:
     (message,) = without_oldest(
-        [{"role": "user", "content": "0123456789"}], lambda some: len(some[0]["content"]) <= 3
+        [{"role": "user", "content": "0123456789"}], lambda some: len(some[0]["content"]) - 3
     )
     assert message == {"role": "user", "content": "789"}
 
@@ -77,6 +77,33 @@ def test_no_more_is_made_tokens_than_a_model_can_hold(is_chat: bool) -> None:
     result = Generator(model, ["yes", "no"]).result(prompt, truncate=True, max_new_tokens=8)
     assert result.usage.prompt_tokens == model.context_length - 8
     assert sum(lengths) < 20 * most_characters(model.context_length)
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_of_a_text_of_many_tokens_little_is_read(is_chat: bool, truncate: bool) -> None:
+    """2.4 MB of Chinese are a million tokens, and take 8 s."""
+    model, lengths = FakeModel(), []
+
+    encode_ = model.encode
+
+    def counted(text: str) -> Any:
+        lengths.append(len(text))
+        return encode_(text)
+
+    model.encode = counted  # type: ignore[method-assign]
+    long = "€" * (80 * model.context_length)  # not too many characters, but each is three tokens
+    prompt: Any = [{"role": "user", "content": long}] if is_chat else long
+    generator = Generator(model, ["yes", "no"])
+    if truncate:
+        result = generator.result(prompt, truncate=True, max_new_tokens=8)
+        assert model.context_length - 12 < result.usage.prompt_tokens <= model.context_length - 8
+    else:
+        with pytest.raises(PromptError, match=r"about 4[0-9],[0-9]+ tokens") as caught:
+            generator(prompt)
+        assert caught.value.is_too_long
+    assert max(lengths) < 5_000 < len(long)
+    assert len(lengths) < 100
 
 
 def test_a_text_keeps_the_tokens_that_every_prompt_begins_with() -> None:

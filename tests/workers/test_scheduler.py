@@ -691,9 +691,20 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
     worker._scheduler = handed
     for call in [ask("many"), ask("many"), ask("one")]:
         worker._arrived.put(call)
-    worker._prepare_all()
+    worker._prepare_all(worker._arrived)
     begun = told.index("one")
     assert told[begun : told.index("handed in")].count("many") <= 1
+
+
+def test_a_long_prompt_holds_up_long_ones_alone() -> None:
+    # Tokens of 2.4 MB of Chinese took 8 s, in which no call of others was prepared.
+    sent = [ErrandCall(1, 0, b"a" * 100_000, None), ErrandCall(2, 0, b"a", None)]
+    worker: Any = _Worker(Frames(io.BytesIO(b"".join(map(packed, sent)))), io.BytesIO())
+    worker._scheduler = SimpleNamespace(wake=lambda: None)
+    worker._listen()
+    for line, number in ((worker._long, 1), (worker._arrived, 2)):
+        assert line.get().id == number
+        assert line.get() is None
 
 
 @pytest.mark.parametrize("job", [None, "job"])
@@ -715,7 +726,7 @@ def test_who_comes_while_a_call_of_another_is_prepared_is_next(job: str | None) 
     worker._scheduler = SimpleNamespace(**nothing, passed=0.0)
     for _ in range(3):
         worker._arrived.put(ErrandCall(0, 0, b"", None, "many"))
-    worker._prepare_all()
+    worker._prepare_all(worker._arrived)
     assert told == ["many", "one"]
 
 
@@ -740,7 +751,7 @@ def test_nothing_is_compiled_for_who_is_ahead_and_others_are_prepared_meanwhile(
     )
     for owner in ("many", "other"):
         worker._arrived.put(ErrandCall(0, 0, b"", None, owner))
-    worker._prepare_all()
+    worker._prepare_all(worker._arrived)
     assert told == ["other", "many"]
 
 
@@ -757,7 +768,7 @@ def test_a_call_that_an_adapter_comes_after_begins_before_anything_else_comes() 
     worker._prepare = lambda message: "job"
     worker._adapter = lambda message: None
     worker._scheduler = SimpleNamespace(submit=told.extend, charge=lambda *_: None, passed=0.0)
-    worker._prepare_all()
+    worker._prepare_all(worker._arrived)
     assert told == ["job", "waits"]
 
 
@@ -782,7 +793,7 @@ def test_what_is_prepared_has_as_long_as_the_pass_before_it_took() -> None:
     heard = worker._arrived.get()
     assert worker._arrived.get() is None
     worker._arrived.put(heard)
-    thread = threading.Thread(target=worker._prepare_all)
+    thread = threading.Thread(target=worker._prepare_all, args=[worker._arrived])
     thread.start()
     assert worker._is_prepared.wait(60)
     worker._arrived.put(None)
