@@ -262,12 +262,9 @@ def _vectors(
         else:
             row = np.array(text, np.int32)
         rows.append(row[: model.context_length - 1] if cuts else row)
+        yield  # thousands of texts take seconds
     work = cast(Any, model).embedding(rows, pooling=pooling, dimensions=dimensions)
-
-    def counted() -> Passes[tuple[npt.NDArray[np.float32], int]]:
-        return (yield from work), sum(map(len, rows))
-
-    return counted()
+    return (yield from work), sum(map(len, rows))
 
 
 async def _text_vectors(

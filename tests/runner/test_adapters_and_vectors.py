@@ -6,6 +6,7 @@ import asyncio
 import runpy
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import structgen
 from structgen import ModelError, RequestError, Runner, models
 from structgen.models.base import most_characters
 from structgen.models.embedding.tokens import TextTokenizer
-from structgen.runner import ModelConfig
+from structgen.runner import ModelConfig, vectors
 
 ASKED: dict[str, Any] = {
     "prompt": "The capital of France is",
@@ -159,6 +160,19 @@ def test_text_models_that_have_vectors_make_them(tiny: Path) -> None:
             runner.embed(input=[])
         assert runner.embed(input=long, truncate_sequence=True).data
         assert runner.complete(prompt="the", max_tokens=3).choices
+
+
+def test_others_have_passes_between_the_texts_of_one_request(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = structgen.load(tiny)
+    encode, read = model.encode, []
+    monkeypatch.setattr(model, "encode", lambda text: read.append(text) or encode(text))
+    texts = ["the the in", "a", "12 ab"]
+    begin = partial(vectors._vectors, model, texts, "last", None)
+    for cuts in (False, True):
+        steps = [len(read) for _ in begin(cuts)]
+        assert steps[:3] == [len(read) - 2, len(read) - 1, len(read)]
 
 
 def test_text_models_that_have_none_say_so(runner: Runner) -> None:
