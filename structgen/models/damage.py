@@ -92,7 +92,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
     for place, value in settings:
         if not is_allowed(place, value):
             found.append(_not_its_own(path, ".".join(place), value))
-        elif place[-1] in FILES and {"inputs", "outputs"}.isdisjoint(place) and value:
+        elif place[-1] in FILES and value:
             try:
                 files.append((place, inside(folder, value)))
             except ValueError as error:

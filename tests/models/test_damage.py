@@ -22,7 +22,7 @@ CONFIG = {
         "vocab_size": 9,
         "context_length": 9,
         "eos_token_id": 1,
-        "decoder": {"filename": "model.onnx", "inputs": {"filename": "no graph.onnx"}},
+        "decoder": {"filename": "model.onnx", "inputs": {"input_ids": "no graph.onnx"}},
         "pipeline": [{"first": {"filename": "part.onnx"}}],
     }
 }
@@ -117,6 +117,12 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
         ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
         ('"session_options": {"intra_op_num_threads": 1000000}', "intra_op_num_threads"),
         ('"vision": {"spatial_merge_size": 0}', "spatial_merge_size to '0'"),
+        # Of a part that is called so, no inputs.
+        *(
+            (f'"decoder": {{"pipeline": {{"{part}": {{"filename": "{file}"}}}}}}', says)
+            for part in ("inputs", "outputs", "session_options")
+            for file, says in [("../outside.onnx", "not a path"), ("a.ort", "is missing|ends in")]
+        ),
         # The runtime pads prompts to whole windows, past the end of what it has for them.
         *(
             (f'"decoder": {{"sliding_window": {{{window}}}}}', "would write past a prompt")
