@@ -31,7 +31,15 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError
 from structgen.grammar import ir
 from structgen.insight import TokenTree, WrittenTexts, readable_prompt
-from structgen.models.base import Model, Passes, TokenSequence, n_shared, passes, per_model
+from structgen.models.base import (
+    PREFIXES_OF,
+    Model,
+    Passes,
+    TokenSequence,
+    n_shared,
+    passes,
+    per_model,
+)
 from structgen.sampling import TokenIds
 from structgen.storage import KeptByBytes, fork_safe
 from structgen.types import OutputType
@@ -430,7 +438,8 @@ class Asker:
         return Reading(token_ids, longest, functools.partial(self._once, key, made))
 
     def _once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """What ``make`` gives, from what is kept under a key if it is there."""
+        """What ``make`` gives, from what is kept under a key for the same owner, if it is there."""
+        key = PREFIXES_OF.get(), key
         with self._lock:
             found: Any = self._kept.get(key)
         if found is None:

@@ -23,6 +23,7 @@ from structgen.models.base import Passes, most_characters
 from structgen.models.embedding import Embedder, prompt_name_for
 from structgen.sampling import TokenIds
 from structgen.storage import KeptByBytes, fork_safe
+from structgen.workers import owner
 
 from .asking import KEPT_BYTES, Found, Settings, Usage
 from .distributions import Distribution, Floats, softmax
@@ -135,8 +136,9 @@ class Comparer:
         """The vectors of a question's labels, float64 ``[n, dimensions]``."""
         rows = []
         for texts in _said(question):
+            key = owner(), texts  # else the time would reveal what another has asked
             with self._lock:
-                row: Floats | None = self._kept.get(texts)
+                row: Floats | None = self._kept.get(key)
             if row is None:
                 made = self.embedder.embed(
                     [text[: self._most] for text in texts],
@@ -146,7 +148,7 @@ class Comparer:
                 row = made.astype(np.float64).mean(axis=0)
                 row /= np.linalg.norm(row) or 1.0
                 with self._lock:
-                    self._kept.add(texts, row)
+                    self._kept.add(key, row)
                 yield
             rows.append(row)
         return np.array(rows)

@@ -34,7 +34,7 @@ from structgen.decisions.asking import Settings
 from structgen.decisions.decider import MANY, begin
 from structgen.decisions.questions import bare
 from structgen.errors import OptionError, PromptError, UninformativeWarning
-from structgen.models.base import run_passes
+from structgen.models.base import run_passes, sharing
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
 """What these tests ask of tiny models carries no signal."""
@@ -288,6 +288,19 @@ def test_a_prior_is_divided_out_and_read_once():
     again = decider.decide("s", {"q": question})
     assert again["q"] == first["q"]
     assert again.usage.passes < first.usage.passes
+
+
+def test_nothing_tells_one_owner_what_another_has_asked():
+    """Who asked what another had asked was told of fewer tokens, and at once."""
+    model, question = FakeModel(), {"q": Choice("which?", ["one", "two"])}
+
+    def usage(owner):
+        with sharing(owner):
+            return run_passes(begun(model, "s", question, Settings(SHORT))).usage
+
+    first, same, again = usage("a"), usage("b"), usage("a")
+    assert same == first
+    assert again.passes < first.passes
 
 
 def test_states():

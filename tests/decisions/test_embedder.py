@@ -18,6 +18,7 @@ from structgen.decisions.distributions import Distribution, softmax
 from structgen.errors import IncompleteOutput, ModelError, OptionError, PromptError
 from structgen.models.embedding import Embedder
 from structgen.runner import ModelConfig
+from structgen.workers import STRANGER, Stranger
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
 
@@ -72,6 +73,22 @@ def test_the_same_numbers_alone_together_and_in_a_batch(embedder):
         assert Decider(embedder).decide(STATE, {"q": question})["q"] == together[name]
     (_, in_batch) = decider.decide_batch(["Another text.", STATE], QUESTIONS)
     assert dict(in_batch) == dict(together)
+
+
+def test_nothing_tells_one_owner_what_another_has_asked(embedder, monkeypatch):
+    embed, embedded = Embedder.embed, []
+    monkeypatch.setattr(Embedder, "embed", lambda *a, **b: embedded.append(1) or embed(*a, **b))
+    question = {"q": Choice("which?", ["of one owner", "of another"])}
+
+    def n_embedded(owner):
+        before, token = len(embedded), STRANGER.set(Stranger(owner))
+        try:
+            asyncio.run(AsyncDecider(embedder).decide(STATE, question))
+        finally:
+            STRANGER.reset(token)
+        return len(embedded) - before
+
+    assert [n_embedded(owner) for owner in "aba"] == [2, 2, 0]
 
 
 def test_a_name_loads_an_embedder():
