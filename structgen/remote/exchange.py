@@ -236,9 +236,11 @@ def _not_understood(found: Any) -> NoReturn:
 
 
 _SHOWN = 500
+_SLICE = 1 << 10  # characters that are checked at once: each takes 1 us, or 10 us
 _LEAST = 64  # characters that each piece, call and score counts as, which may all be empty; half
 # of that each alternative of a score
 _MOST_CHARACTERS = 64 << 20  # of one reply; a server may pass over max_tokens
+_MOST_COMMAS = 1_000_000  # of a whole answer: it is parsed in one go
 _MOST_CALLS = 10_000  # of one reply, each of which is written out several times
 _FAILED = frozenset(("abort", "aborted", "cancelled", "error", "timeout"))
 """Why servers end an answer that is none. OpenAI has no word for it."""
@@ -275,6 +277,8 @@ class _Reply:
     finish_reason: str | None = None
     counts: Counts = field(default_factory=Counts)
     n_characters: int = 0
+    n_checked: int = 0  # of a whole answer
+    wrong: NotOfType | None = None
     spelt: defaultdict[object, Characters] = field(  # of each text that comes in pieces
         default_factory=lambda: defaultdict(Characters)
     )
@@ -367,8 +371,8 @@ class Exchange:
             )
         self._put(said)
 
-    def take_piece(self, piece: Any) -> list[Chunk]:
-        """A piece of a reply has come; returns what text there is to give out.
+    def take_piece(self, piece: Any) -> Iterator[Chunk]:
+        """A piece of a reply has come; yields what text there is to give out, or nothing yet.
 
         Raises:
             ParseError: no text of the type goes on so; of a stream only.
@@ -377,16 +381,35 @@ class Exchange:
         said, counts = read(piece, "delta", logprobs=self._question.search.logprobs)
         self._count(counts)
         if said is None:
-            return []
+            return
         reasoning, content = self._put(said)
-        chunks = [Chunk(reasoning, "reasoning")] if reasoning else []
-        if content and self._is_stream and self._question.sent.tools is None:
+        if reasoning:
+            yield Chunk(reasoning, "reasoning")
+        if self._is_stream and self._question.sent.tools is None:
+            for begin in range(0, len(content), _SLICE):
+                try:
+                    yield Chunk(self._answer.feed(content[begin : begin + _SLICE]))
+                except NotOfType as error:
+                    raise self._failed(self._raw, str(error)) from None
+
+    def check(self) -> Iterator[None]:
+        """Check a whole answer, in steps between which an event loop can do other things.
+
+        Raises:
+            RemoteError: it has too many values.
+        """
+        reply, is_checked = self._reply, self._is_stream and self._question.sent.tools is None
+        text = "" if is_checked or reply.finish_reason is None else self._raw
+        if text.count(",") > _MOST_COMMAS:
+            raise RemoteError(f"The server's answer has more than {_MOST_COMMAS:,} values.")
+        for begin in range(reply.n_checked, len(text), _SLICE):
+            yield
+            reply.n_checked += _SLICE
             try:
-                content = self._answer.feed(content)
+                self._answer.feed(text[begin : begin + _SLICE])
             except NotOfType as error:
-                raise self._failed(self._raw, str(error)) from None
-            chunks += [Chunk(content)] if content else []
-        return chunks
+                reply.wrong, reply.n_checked = error, len(text)
+                return
 
     def conclude(self) -> list[Chunk] | None:
         """A reply has ended, or was interrupted; returns None where it is to be asked for again.
@@ -528,21 +551,20 @@ class Exchange:
             ParseError: code of the type's does.
         """
         constraint = self._question.constraint
-        chunks: list[Chunk] = []
-        if not self._is_stream or self._question.sent.tools is not None:
-            try:
-                text = self._answer.feed(self._raw)
-                self._answer.finish()
-            except NotOfType:
-                if constraint is not None and self._question.sent.form == "bare":
-                    constraint.output.parse(self._raw)  # says more of it, where it refuses it
-                raise
-            chunks = [Chunk(text)] if text else []
-        else:
+        was_given = self._is_stream and self._question.sent.tools is None
+        try:
+            for _ in self.check():
+                pass
+            if self._reply.wrong is not None:
+                raise self._reply.wrong
             self._answer.finish()
+        except NotOfType:
+            if constraint is not None and self._question.sent.form == "bare" and not was_given:
+                constraint.output.parse(self._raw)  # says more of it, where it refuses it
+            raise
         if constraint is not None and not self._is_stream:
             self._parsed(self._answer.text).get()
-        return chunks
+        return [] if was_given or not self._answer.text else [Chunk(self._answer.text)]
 
     def _parsed(self, text: str) -> Parsed[Any]:
         constraint = self._question.constraint

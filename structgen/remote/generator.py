@@ -110,7 +110,7 @@ def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, Non
             asked = _begun(ask, exchange) if exchange.is_timed else ask()
         with asked as stream:
             for piece in stream:
-                yield from exchange.take_piece(piece)
+                yield from filter(None, exchange.take_piece(piece))
                 if exchange.is_interrupted:
                     return
 
@@ -163,6 +163,8 @@ async def make_async(client: openai.AsyncOpenAI, exchange: Exchange) -> None:
             arguments = exchange.request(in_pieces=False)
             with _translated(client, exchange), _bounded(client, exchange):
                 exchange.take(await client.chat.completions.create(**arguments))
+        for _ in exchange.check():
+            await asyncio.sleep(0)
         if exchange.conclude() is not None:
             return
 
@@ -179,6 +181,8 @@ async def chunks_async(
         async with contextlib.aclosing(_reply_async(client, exchange)) as reply:
             async for chunk in reply:
                 yield chunk
+        for _ in exchange.check():
+            await asyncio.sleep(0)
         for chunk in exchange.conclude() or ():
             yield chunk
     finally:
@@ -203,7 +207,9 @@ async def _reply_async(
                 except StopAsyncIteration:
                     return
                 for chunk in exchange.take_piece(piece):
-                    yield chunk
+                    if chunk:
+                        yield chunk
+                    await asyncio.sleep(0)
                 if exchange.is_interrupted:
                     return
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import TokenNotAllowed
-from structgen.insight import Closed, Grown, JsonReader, Opened, why_barred
+from structgen.insight import Closed, Event, Grown, JsonReader, Opened, why_barred
 from structgen.vocabulary import Vocabulary
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids=[256])
@@ -21,7 +21,9 @@ BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids
 
 _END = 256
 _BLANK = b" \t\n\r"
-_LONGEST_OPENING = 4096
+_LONGEST_OPENING = 4096  # bytes before a value, of its name and blanks
+_DEEPEST = 1_000  # containers in each other: each event has the path to it
+_MOST_EXPLAINED = 1 << 16  # bytes, which are read again to say what may follow
 _OPENING = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"value"[ \t\n\r]*:[ \t\n\r]*')
 _MAY_OPEN = re.compile(
     rb'[ \t\n\r]*(\{[ \t\n\r]*("(v(a(l(u(e("[ \t\n\r]*(:[ \t\n\r]*)?)?)?)?)?)?)?)?)?'
@@ -86,6 +88,17 @@ class Answer:
             self._checked.finish()
 
 
+def _events(reader: JsonReader, data: bytes) -> list[Event]:
+    """Read on. Raises ValueError where it is no JSON, or too deep."""
+    try:
+        events = reader.feed(data)
+    except IndexError as error:
+        raise ValueError from error
+    if events and len(events[-1].path) > _DEEPEST:
+        raise ValueError
+    return events
+
+
 class _Object:
     """Takes a value out of ``{"value": …}``: the text of a string, or JSON as it stands."""
 
@@ -125,8 +138,8 @@ class _Object:
         begin = self._reader.n_bytes
         text = ""
         try:
-            events = self._reader.feed(data)
-        except (IndexError, ValueError):
+            events = _events(self._reader, data)
+        except ValueError:
             raise self._wrong(data) from None
         for event in events:
             if event.path[:1] != ("value",):
@@ -176,6 +189,8 @@ class _Checked:
             read.append(byte)
 
     def _why(self, token: int | bytes) -> str:
+        if len(self._read) > _MOST_EXPLAINED:
+            return f"It is of no such type after {len(self._read):,} bytes."
         return why_barred(self._constraint, self._read, token, chosen=-1)
 
 
@@ -197,10 +212,10 @@ class _WithoutNulls(_Checked):
         out = bytearray()
         self._held += data
         try:
-            events = self._reader.feed(data)
-        except (IndexError, ValueError):  # no JSON
+            events = _events(self._reader, data)
+        except ValueError:
             self._accept(self._held)
-            raise NotOfType("The answer is no JSON.") from None
+            raise NotOfType(f"The answer is no JSON, or deeper than {_DEEPEST:,}.") from None
         at = self._reader.n_bytes - len(self._held)  # where in the answer what is held begins
 
         def take(end: int) -> bytes:
@@ -223,6 +238,8 @@ class _WithoutNulls(_Checked):
         is_between = self._reader.open_start < 0 and self._open and self._open[-1] is not None
         if not is_between and not self._is_null:
             self._put(take(self._reader.n_bytes), out)
+        if len(self._held) > _LONGEST_OPENING:
+            raise NotOfType(f"The answer has {_LONGEST_OPENING:,} bytes before a value.")
         return bytes(out)
 
     def finish(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -381,6 +382,85 @@ def test_many_pieces_do_not_hold_up_an_event_loop(
     monkeypatch.setattr(exchange.Exchange, "take_piece", noted)
     asyncio.run(asked())
     assert 0 < most <= 420
+
+
+class Tree(BaseModel):
+    children: list[Tree] = []
+
+
+@pytest.mark.parametrize(
+    ("output_type", "text"),
+    [
+        (list[int], '{"value":' + "[" * 10_000),
+        (str, '{"value":' + "[" * 10_000),
+        (Tree, '{"value":' + '{"children":[' * 5_000),
+        (Optional, '{"a":' + " " * 1_000_000 + "[]}"),
+    ],
+    ids=["a list", "a text", "of the type", "blanks"],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_deep_answers_take_little_memory(
+    output_type: Any, text: str, is_stream: bool, remote: Any
+) -> None:
+    """Each event has its path: 40,000 brackets took 6 GB and a minute, before one was refused."""
+    asks = Generator(remote(Reply([text])), output_type)
+    tracemalloc.start()
+    try:
+        with pytest.raises(structgen.ParseError):
+            list(asks.stream("?")) if is_stream else asks("?")
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("options", [{}, {"timeout": 60}], ids=["whole", "timed"])
+def test_long_answers_do_not_hold_up_an_event_loop(
+    is_stream: bool, options: Any, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte takes a microsecond or ten: 15 MB took 15 s."""
+    text = json.dumps({"name": "x" * 100_000, "age": 3})
+    server.say = [Reply([text])]
+    read = most = 0
+    feed = Answer.feed
+
+    def noted(self: Answer, piece: str) -> str:
+        nonlocal read
+        read += len(piece)
+        return feed(self, piece)
+
+    async def other() -> None:
+        nonlocal read, most
+        while True:
+            most, read = max(most, read), 0
+            await asyncio.sleep(0)
+
+    async def asked() -> None:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            waiting = asyncio.create_task(other())
+            asks = Generator(structgen.from_openai(client, "m"), Person)
+            if is_stream:
+                assert "".join([one async for one in asks.stream("?", **options)]) == text
+            else:
+                assert await asks("?", **options) == text
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+
+    monkeypatch.setattr(Answer, "feed", noted)
+    asyncio.run(asked())
+    assert 0 < most <= 4_096
+
+
+def test_what_is_wrong_late_in_a_long_answer(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks = Generator(remote(Reply([json.dumps({"name": "x" * 100_000}), "}"])), Person)
+    with pytest.raises(structgen.ParseError, match="It is of no such type after 100,0"):
+        list(asks.stream("?"))
+    with pytest.raises(structgen.ParseError):
+        asks("?")
+    monkeypatch.setattr(exchange, "_MOST_COMMAS", 9)
+    asks = Generator(remote(Reply([json.dumps({"name": "," * 10, "age": 3})])), Person)
+    with pytest.raises(RemoteError, match="more than 9 values"):
+        asks("?")
 
 
 @pytest.mark.parametrize(("status", "is_stream"), [(200, False), (400, False), (400, True)])
