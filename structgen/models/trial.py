@@ -315,13 +315,13 @@ def _pattern(document: Any) -> str | None:
     """What is wrong with the patterns of a ``tokenizer.json``."""
     for name in ("normalizer", "pre_tokenizer", "decoder"):
         for pattern in _patterns(document.get(name)):
-            rest = f"|{pattern}|"
+            rest = f"|{pattern}|".replace("\r", r"\r").replace("\n", r"\n")
             for unit in (*UNITS, *(_REPLACED if name == "normalizer" else ())):
                 rest = rest.replace(f"|{unit}|", "|", 1)
             if len(rest) > _LONGEST_TOKEN or not _PLAIN.fullmatch(rest):
                 return (
-                    f"looks in its {name} for the pattern {pattern[:200]!r}, of a kind that no "
-                    "published tokenizer has, and that may take hours or end the process"
+                    f"looks in its {name} for the pattern {pattern[:200]!r}, which is "
+                    "none of the known ones, and may take hours or end the process"
                 )
     return None
 
