@@ -406,6 +406,9 @@ def from_onnx_genai(
         ModelError: the objects are not the runtime's, or sizes do not agree.
         VocabularyError: the tokenizer does not give its bytes away; pass ``folder``.
 
+    The runtime misjudges prompts that end in the model's padding token, so give it none, as `load`
+    does, before you make the model: ``config.overlay('{"model": {"pad_token_id": -1}}')``.
+
     The masks' tables are made when they are first needed, or by `warm_up`, which a server calls
     before the first request comes.
 

@@ -112,7 +112,10 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
             for name in ("%d.%s", "%x", "%1$n", "%d%d", "%")
         ),
         ('"decoder": {"shared_initializers": [{"length": "100000000000"}]}', "of more bytes than"),
-        ('"decoder": {"shared_initializers": [{"length": "-1"}]}', "of more bytes than"),
+        *(
+            (f'"decoder": {{"shared_initializers": [{{"length": "{n}"}}]}}', "of more bytes than")
+            for n in ("-1", "²", "9" * 5000)
+        ),
         ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
         ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
         ('"session_options": {"intra_op_num_threads": 1000000}', "intra_op_num_threads"),
