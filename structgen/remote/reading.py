@@ -13,7 +13,7 @@ from typing import Literal
 
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import TokenNotAllowed
-from structgen.insight import Closed, Event, Grown, JsonReader, Opened, why_barred
+from structgen.insight import Closed, Grown, JsonReader, Opened, why_barred
 from structgen.vocabulary import Vocabulary
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids=[256])
@@ -22,7 +22,6 @@ BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids
 _END = 256
 _BLANK = b" \t\n\r"
 _LONGEST_OPENING = 4096  # bytes before a value, of its name and blanks
-_DEEPEST = 1_000  # containers in each other: each event has the path to it
 _MOST_EXPLAINED = 1 << 16  # bytes, which are read again to say what may follow
 _OPENING = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"value"[ \t\n\r]*:[ \t\n\r]*')
 _MAY_OPEN = re.compile(
@@ -88,17 +87,6 @@ class Answer:
             self._checked.finish()
 
 
-def _events(reader: JsonReader, data: bytes) -> list[Event]:
-    """Read on. Raises ValueError where it is no JSON, or too deep."""
-    try:
-        events = reader.feed(data)
-    except IndexError as error:
-        raise ValueError from error
-    if events and len(events[-1].path) > _DEEPEST:
-        raise ValueError
-    return events
-
-
 class _Object:
     """Takes a value out of ``{"value": …}``: the text of a string, or JSON as it stands."""
 
@@ -138,8 +126,8 @@ class _Object:
         begin = self._reader.n_bytes
         text = ""
         try:
-            events = _events(self._reader, data)
-        except ValueError:
+            events = self._reader.feed(data)
+        except (IndexError, ValueError):
             raise self._wrong(data) from None
         for event in events:
             if event.path[:1] != ("value",):
@@ -212,10 +200,10 @@ class _WithoutNulls(_Checked):
         out = bytearray()
         self._held += data
         try:
-            events = _events(self._reader, data)
-        except ValueError:
+            events = self._reader.feed(data)
+        except (IndexError, ValueError):  # no JSON
             self._accept(self._held)
-            raise NotOfType(f"The answer is no JSON, or deeper than {_DEEPEST:,}.") from None
+            raise NotOfType("The answer is no JSON.") from None
         at = self._reader.n_bytes - len(self._held)  # where in the answer what is held begins
 
         def take(end: int) -> bytes:

@@ -45,7 +45,7 @@ _CHECKING = {
     "property_order": "any",
     "spelling": "any",
     "max_digits": 1_000,
-    "max_depth": None,
+    "max_depth": 1_000,  # of what is deeper, each event of its reader has a long path
 }
 
 
