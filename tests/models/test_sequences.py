@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import zlib
@@ -9,10 +10,12 @@ from typing import Literal
 
 import inside
 import numpy as np
+import onnx
 import pytest
+from models.tiny_gguf import write
 from rounding import TIE, cold, gap, near
 
-from structgen import Generator, OptionError
+from structgen import Generator, OptionError, Regex, load, models
 from structgen.decoding.call_validation import encode
 from structgen.models.genai import sequences
 from structgen.models.genai.folders import read_config
@@ -381,6 +384,31 @@ def test_reused_prompts_score_as_cold_ones_but_for_rounding(model):
         assert near(sequence.logits(), expected)
         sequence.append([500])
         sequence.close()
+
+
+@inside.needs_newer_runtime
+def test_prompts_of_a_model_that_cannot_be_rewound_are_read_anew(tmp_path):
+    """As of LFM 2, whose convolutions have states: each second call was an error."""
+    folder = models.convert(write(tmp_path / "tiny.gguf"), tmp_path / "tiny")
+    text = """<ir_version: 9, opset_import: ["" : 17]>
+        g (int64[B, S] input_ids, float[B, 1, 3] past_0)
+        => (float[B, S, 266] logits, float[B, 1, 3] now_0)
+        <int64 depth = {266}, float[2] values = {0, 1}> {
+            logits = OneHot <axis = -1> (input_ids, depth, values)
+            now_0 = Identity (past_0)
+        }"""
+    onnx.save(onnx.parser.parse_model(text), folder / "model.onnx")
+    config = json.loads((folder / "genai_config.json").read_text())
+    config["model"]["type"] = "lfm2"
+    config["model"]["decoder"] |= {
+        **{"layer_types": ["conv"], "conv_cache_size": 3, "num_hidden_layers": 1, "hidden_size": 1},
+        "inputs": {"input_ids": "input_ids", "past_conv_names": "past_%d"},
+        "outputs": {"logits": "logits", "present_conv_names": "now_%d"},
+    }
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    generator = Generator(load(folder), Regex("[ab]{3}"))
+    for prompt in ("the cat and more", "the cat and less", "the cat and more", "a dog"):
+        assert len(generator(prompt)) == 3
 
 
 def test_texts_that_end_in_the_padding_token_are_scored_as_they_are(model):

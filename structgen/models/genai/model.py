@@ -289,7 +289,7 @@ class TextModel:
             )
         room, owner = min(max_length, self.context_length), PREFIXES_OF.get()
         live, least = None, 0
-        if prefix is not None and self.reader is None:
+        if prefix is not None and self._rewinds:
             live, least = self.sequences.take(prefix, adapter, room, owner)
         if live is None:
             live = LiveSequence(
@@ -302,11 +302,24 @@ class TextModel:
                 key=adapter,
                 least=least,
                 owner=owner,
-                rewinds=self.reader is None,
+                rewinds=self._rewinds,
                 media=media,
             )
         n_expected = 0 if prefix is None else len(prefix)
         return TextSequence(live, max_length, self.sequences.give, n_expected)
+
+    @functools.cached_property
+    def _rewinds(self) -> bool:
+        """Whether the runtime can take tokens back: not those of pictures, nor of LFM 2."""
+        if self.reader is not None:
+            return False
+        try:
+            sequence = self._new_sequence(None, 4)
+            sequence.append_tokens(np.zeros(3, np.int32))
+            sequence.rewind_to(1)
+        except ModelError:
+            return False
+        return True
 
     @property
     def pace(self) -> Pace:
