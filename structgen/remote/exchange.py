@@ -385,7 +385,7 @@ class Exchange:
         reasoning, content = self._put(said)
         if reasoning:
             yield Chunk(reasoning, "reasoning")
-        if self._is_stream and self._question.sent.tools is None:
+        if self._gives_text:
             for begin in range(0, len(content), _SLICE):
                 try:
                     yield Chunk(self._answer.feed(content[begin : begin + _SLICE]))
@@ -398,8 +398,8 @@ class Exchange:
         Raises:
             RemoteError: it has too many values.
         """
-        reply, is_checked = self._reply, self._is_stream and self._question.sent.tools is None
-        text = "" if is_checked or reply.finish_reason is None else self._raw
+        reply = self._reply
+        text = "" if self._gives_text or reply.finish_reason is None else self._raw
         if text.count(",") > _MOST_COMMAS:
             raise RemoteError(f"The server's answer has more than {_MOST_COMMAS:,} values.")
         for begin in range(reply.n_checked, len(text), _SLICE):
@@ -497,6 +497,11 @@ class Exchange:
         return Answer(question.constraint, question.sent.form, question.sent.has_nulls)
 
     @property
+    def _gives_text(self) -> bool:
+        """Whether its text is given out as it comes."""
+        return self._is_stream and self._question.sent.tools is None
+
+    @property
     def _raw(self) -> str:
         """What the server wrote."""
         syntax = None if self._question.sent.tools is None else self._question.sent.tools.syntax
@@ -551,20 +556,22 @@ class Exchange:
             ParseError: code of the type's does.
         """
         constraint = self._question.constraint
-        was_given = self._is_stream and self._question.sent.tools is None
         try:
-            for _ in self.check():
-                pass
+            list(self.check())
             if self._reply.wrong is not None:
                 raise self._reply.wrong
             self._answer.finish()
         except NotOfType:
-            if constraint is not None and self._question.sent.form == "bare" and not was_given:
+            if (
+                constraint is not None
+                and self._question.sent.form == "bare"
+                and not self._gives_text
+            ):
                 constraint.output.parse(self._raw)  # says more of it, where it refuses it
             raise
         if constraint is not None and not self._is_stream:
             self._parsed(self._answer.text).get()
-        return [] if was_given or not self._answer.text else [Chunk(self._answer.text)]
+        return [] if self._gives_text or not self._answer.text else [Chunk(self._answer.text)]
 
     def _parsed(self, text: str) -> Parsed[Any]:
         constraint = self._question.constraint

@@ -27,14 +27,8 @@ from .sending import Sent, sent
 
 _FOR_TYPES = frozenset(
     (
-        "dialect",
-        "documents",
-        "format_assertion",
-        "closed",
-        "on_unsupported",
-        "max_work",
-        "max_mask_work",
-        "max_memory_bytes",
+        *("dialect", "documents", "format_assertion", "closed", "on_unsupported"),
+        *("max_work", "max_mask_work", "max_memory_bytes"),
     )
 )
 """Compile options that say what a type is, and not how it is written."""
@@ -163,12 +157,9 @@ def arguments_of(
 def _no_option(name: str, dialect: Dialect) -> OptionError:
     has = [
         *(name for name, option in OPTIONS.items() if dialect.servers in (option.remote or ())),
-        "stop",
-        "timeout",
-        "cancel",
-        "retries",
+        *("stop", "timeout", "cancel", "retries"),
+        *(("logprobs", "top_logprobs") if dialect.has_logprobs else ()),
     ]
-    has += ["logprobs", "top_logprobs"] if dialect.has_logprobs else []
     return OptionError(
         f"{name}= is not possible in the dialect {dialect.name!r}: its servers have no such "
         f"option. They have: {', '.join(sorted(has))}.",
@@ -207,12 +198,7 @@ class Served:
 class Task:
     """What a remote generator asks. Immutable, shared by threads."""
 
-    def __init__(
-        self,
-        model: Served,
-        output_type: Any,
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, model: Served, output_type: Any, options: Mapping[str, Any]) -> None:
         """Compile a type, to validate answers.
 
         Raises:
@@ -265,18 +251,9 @@ class Task:
             OptionError: an option does not travel.
         """
         arguments, extra = arguments_of(given, search, self.model.dialect, index)
-        return Question(
-            self.constraint,
-            self.sent,
-            {
-                **self.model.request,
-                "model": self.model.name,
-                "messages": messages_of(prompt),
-                **arguments,
-            },
-            extra,
-            search,
-        )
+        own = {"model": self.model.name, "messages": messages_of(prompt)}
+        arguments = {**self.model.request, **own, **arguments}
+        return Question(self.constraint, self.sent, arguments, extra, search)
 
     def one(self, prompt: Any, options: Mapping[str, Any], *, is_stream: bool = False) -> Exchange:
         """The exchange for one output.
