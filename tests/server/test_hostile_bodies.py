@@ -110,7 +110,7 @@ def test_names_are_compared_a_few_times_each() -> None:
 
     pairs = [(Name(at), 0) for at in range(1_000)]
     with pytest.raises(ValueError, match="'999' is twice"):
-        wire._object([*pairs, (Name(999), 0)])
+        wire.unique([*pairs, (Name(999), 0)])
     assert compared < 5_000
 
 
