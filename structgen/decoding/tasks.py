@@ -10,6 +10,7 @@ probability of each possible output, for types with few texts, within a time lim
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 import time
@@ -167,16 +168,15 @@ class Task:
 
         seen = self.model.perceive(media) if media else None
 
-        def encoded(parsed: str | list[dict[str, Any]], times: float = 1.25) -> TokenIds:
-            return tokens_of(
-                self.model, parsed, search.special_tokens, tools=tools, times=times, seen=seen
-            )
+        encoded = functools.partial(
+            tokens_of, self.model, special_tokens=search.special_tokens, tools=tools, seen=seen
+        )
 
         if not search.truncate:
             token_ids = encoded(parsed)
         elif isinstance(parsed, str):
             parsed = part_that_may_fit(self.model, parsed, at_end=True)
-            token_ids, most = encoded(parsed, math.inf), self._most_prompt(search)
+            token_ids, most = encoded(parsed, times=math.inf), self._most_prompt(search)
             if len(token_ids) > most:
                 first, most = self.model.start_ids[:most], max(most - len(self.model.start_ids), 0)
                 rest = token_ids[len(token_ids) - most :]
@@ -186,7 +186,7 @@ class Task:
 
             def excess(messages: list[dict[str, Any]]) -> int:
                 try:
-                    token_ids = encoded(messages, 3)
+                    token_ids = encoded(messages, times=3)
                 except PromptError as error:
                     if not error.is_too_long:
                         raise

@@ -27,8 +27,14 @@ from .sending import Sent, sent
 
 _FOR_TYPES = frozenset(
     (
-        *("dialect", "documents", "format_assertion", "closed", "on_unsupported"),
-        *("max_work", "max_mask_work", "max_memory_bytes"),
+        "dialect",
+        "documents",
+        "format_assertion",
+        "closed",
+        "on_unsupported",
+        "max_work",
+        "max_mask_work",
+        "max_memory_bytes",
     )
 )
 """Compile options that say what a type is, and not how it is written."""
@@ -157,9 +163,12 @@ def arguments_of(
 def _no_option(name: str, dialect: Dialect) -> OptionError:
     has = [
         *(name for name, option in OPTIONS.items() if dialect.servers in (option.remote or ())),
-        *("stop", "timeout", "cancel", "retries"),
-        *(("logprobs", "top_logprobs") if dialect.has_logprobs else ()),
+        "stop",
+        "timeout",
+        "cancel",
+        "retries",
     ]
+    has += ["logprobs", "top_logprobs"] if dialect.has_logprobs else []
     return OptionError(
         f"{name}= is not possible in the dialect {dialect.name!r}: its servers have no such "
         f"option. They have: {', '.join(sorted(has))}.",

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO, TypeVar, final
+from typing import Any, BinaryIO, TypeAlias, TypeVar, final
 
 from structgen import models
 from structgen.constraint import compile as compile_constraint
@@ -83,6 +83,7 @@ from .threads import begin, give_back
 from .verdicts import AskedChecks, Verdict
 
 T = TypeVar("T")
+_Line: TypeAlias = "queue.SimpleQueue[Call | ErrandCall | Adapter | None]"
 
 _IDLE_SECONDS = 5.0
 _MOST_TOGETHER = 64
@@ -131,8 +132,8 @@ class _Worker:
         self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
         # Long messages wait by themselves: to make tokens of a prompt may take seconds.
-        self._arrived: queue.SimpleQueue[Call | ErrandCall | Adapter | None] = queue.SimpleQueue()
-        self._long: queue.SimpleQueue[Call | ErrandCall | Adapter | None] = queue.SimpleQueue()
+        self._arrived: _Line = queue.SimpleQueue()
+        self._long: _Line = queue.SimpleQueue()
         self._is_prepared = threading.Event()  # whether nothing that has arrived is to be prepared
         self._is_prepared.set()
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(FORM_BYTES, _weight)
@@ -231,7 +232,7 @@ class _Worker:
             checks.hear(verdict)
             self._scheduler.wake()
 
-    def _prepare_all(self, arrived: queue.SimpleQueue[Call | ErrandCall | Adapter | None]) -> None:
+    def _prepare_all(self, arrived: _Line) -> None:
         lines: dict[str | None, deque[Call | ErrandCall | Adapter]] = {}
         together: list[Job | WorkJob] = []
         owners: set[str | None] = set()  # who had a turn since something was handed in

@@ -13,6 +13,19 @@ from structgen.decoding.chat import without_oldest
 from structgen.models.base import most_characters
 
 
+def counting() -> tuple[FakeModel, list[int]]:
+    """A model, and the lengths of all texts that it makes tokens of."""
+    model, lengths = FakeModel(), []
+    encode_ = model.encode
+
+    def counted(text: str) -> Any:
+        lengths.append(len(text))
+        return encode_(text)
+
+    model.encode = counted  # type: ignore[method-assign]
+    return model, lengths
+
+
 def chat(text: str) -> list[dict[str, Any]]:
     """``s``ystem, ``u``ser, ``a``ssistant and ``t``ool messages, each of 10 characters."""
     roles = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
@@ -64,14 +77,7 @@ def test_a_generator_cuts_when_it_is_asked() -> None:
 
 @pytest.mark.parametrize("is_chat", [False, True])
 def test_no_more_is_made_tokens_than_a_model_can_hold(is_chat: bool) -> None:
-    model, lengths = FakeModel(), []
-    encode_ = model.encode
-
-    def counted(text: str) -> Any:
-        lengths.append(len(text))
-        return encode_(text)
-
-    model.encode = counted  # type: ignore[method-assign]
+    model, lengths = counting()
     long = "ab" * (200 * model.context_length)
     prompt: Any = [{"role": "user", "content": long}] * 9 if is_chat else long
     result = Generator(model, ["yes", "no"]).result(prompt, truncate=True, max_new_tokens=8)
@@ -83,15 +89,7 @@ def test_no_more_is_made_tokens_than_a_model_can_hold(is_chat: bool) -> None:
 @pytest.mark.parametrize("is_chat", [False, True])
 def test_of_a_text_of_many_tokens_little_is_read(is_chat: bool, truncate: bool) -> None:
     """2.4 MB of Chinese are a million tokens, and take 8 s."""
-    model, lengths = FakeModel(), []
-
-    encode_ = model.encode
-
-    def counted(text: str) -> Any:
-        lengths.append(len(text))
-        return encode_(text)
-
-    model.encode = counted  # type: ignore[method-assign]
+    model, lengths = counting()
     long = "€" * (80 * model.context_length)  # not too many characters, but each is three tokens
     prompt: Any = [{"role": "user", "content": long}] if is_chat else long
     generator = Generator(model, ["yes", "no"])

@@ -257,9 +257,17 @@ OUTPUTS = {
 """Names of the graph's outputs, as ``genai_config.json`` lists them."""
 
 SEARCH = {
-    **dict.fromkeys(("num_beams", "num_return_sequences", "top_k"), 1),
-    **dict.fromkeys(("length_penalty", "repetition_penalty", "temperature", "top_p"), 1.0),
-    **{"do_sample": False, "early_stopping": True, "min_length": 0, "no_repeat_ngram_size": 0},
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "top_k": 1,
+    "length_penalty": 1.0,
+    "repetition_penalty": 1.0,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "do_sample": False,
+    "early_stopping": True,
+    "min_length": 0,
+    "no_repeat_ngram_size": 0,
 }
 """How the runtime chooses tokens by itself, for ``genai_config.json``."""
 
