@@ -242,6 +242,8 @@ _LEAST = 64  # characters that each piece, call and score counts as, which may a
 _MOST_CHARACTERS = 64 << 20  # of one reply; a server may pass over max_tokens
 _MOST_COMMAS = 1_000_000  # of a whole answer: it is parsed in one go
 _MOST_CALLS = 10_000  # of one reply, each of which is written out several times
+CODINGS = ("identity", "gzip", "deflate")
+"""How an answer may be compressed: some old clients take in a whole piece of it at once."""
 _FAILED = frozenset(("abort", "aborted", "cancelled", "error", "timeout"))
 """Why servers end an answer that is none. OpenAI has no word for it."""
 
@@ -351,6 +353,10 @@ class Exchange:
             arguments["extra_body"] = {**arguments.get("extra_body", {}), **extra}
         if in_pieces:
             arguments |= {"stream": True, "stream_options": {"include_usage": True}}
+        arguments["extra_headers"] = {
+            "Accept-Encoding": ", ".join(CODINGS),
+            **(arguments.get("extra_headers") or {}),
+        }
         left = self.seconds_left
         if left is not None:
             arguments["timeout"] = max(left, 0.001)

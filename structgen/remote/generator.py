@@ -43,7 +43,7 @@ from structgen.types import T_co
 from structgen.values import Shapes, shapes_of
 
 from .dialects import DialectName, dialect_of
-from .exchange import Exchange
+from .exchange import CODINGS, Exchange
 from .task import Served, Task
 
 if TYPE_CHECKING:
@@ -274,6 +274,9 @@ class _Bound:
 
     def __init__(self, exchange: Exchange, response: Any) -> None:
         self._exchange = exchange
+        coding = response.headers.get("content-encoding", "").lower() or "identity"
+        if coding not in CODINGS:  # several in a row make gigabytes of kilobytes, in one piece
+            raise RemoteError(f"The server sent an answer in the coding {coding[:_SHOWN]!r}.")
         kind = response.headers.get("content-type", "")
         # The client keeps the whole of any other answer, also of an error or a redirect.
         self._is_stream = (

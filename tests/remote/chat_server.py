@@ -38,6 +38,7 @@ class Reply:
         drips_head: whether the head of an answer never ends instead.
         raw: sent as it is instead of all that; in a stream as the data of its one event.
         kind: the ``Content-Type`` of an answer that is no stream.
+        coding: its ``Content-Encoding``.
     """
 
     content: Sequence[str] | str | None = ""
@@ -53,6 +54,7 @@ class Reply:
     logprobs: Sequence[float] | None = None
     raw: bytes | None = None
     kind: str = "application/json"
+    coding: str = "identity"
     drip: float = 0
     drips_head: bool = False
 
@@ -154,6 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
+        self.send_header("Content-Encoding", reply.coding)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

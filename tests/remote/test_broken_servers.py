@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import threading
 import time
@@ -474,6 +475,18 @@ def test_what_only_claims_to_be_a_stream_is_no_larger_than_an_answer(
     reply = Reply(raw=b": x\n\n" * 10_000, kind="text/event-stream", status=status)
     asks = Generator(remote(reply))
     with pytest.raises(RemoteError, match="an answer of more than 10,000 bytes"):
+        list(asks.stream("?")) if is_stream else asks("?")
+
+
+@pytest.mark.parametrize("coding", ["gzip, gzip", "zstd", "br"])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_answers_may_be_compressed_once(coding: str, is_stream: bool, remote: Any) -> None:
+    """What is compressed twice, or by more than gzip can, becomes gigabytes in one piece."""
+    data = gzip.compress(json.dumps(message(content="well")).encode())
+    assert Generator(remote(Reply(raw=data, coding="gzip")))("?") == "well"
+    status = 400 if is_stream else 200
+    asks = Generator(remote(Reply(raw=gzip.compress(data), coding=coding, status=status)))
+    with pytest.raises(RemoteError, match=f"in the coding '{coding}'"):
         list(asks.stream("?")) if is_stream else asks("?")
 
 
