@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 from collections import Counter, OrderedDict, deque
 from typing import Any, ClassVar, final
@@ -96,12 +97,14 @@ class Connection(H11Protocol):
         write_seconds: within which a client has to take some of an answer that waits for it.
         turns: which connection reads next.
         idle: those that are not being answered, the longest first.
+        address: of the client, or of the proxy before it; of IPv6 the network, its first 64 bits.
     """
 
     head_seconds = 30.0
     write_seconds = 30.0
     turns = Turns()
     idle: ClassVar[dict[Connection, None]] = {}
+    address = ""
 
     _timer: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
@@ -119,6 +122,10 @@ class Connection(H11Protocol):
         """Watch what waits to be sent."""
         super().connection_made(transport)
         self.flow = FlowControl(self)  # type: ignore[arg-type]
+        self.address = "" if self.client is None else self.client[0]
+        if ":" in self.address:  # one machine has all addresses that begin like its own
+            number = int(ipaddress.IPv6Address(self.address))
+            self.address = str(number >> 64) if number >> 64 else self.address
         self._check_writing()
         self._note(is_idle=True)
 
@@ -129,11 +136,6 @@ class Connection(H11Protocol):
         if self._writing is not None:
             self._writing.cancel()
         super().connection_lost(exc)
-
-    @property
-    def address(self) -> str:
-        """Of the client, or of the proxy before it."""
-        return "" if self.client is None else self.client[0]
 
     def data_received(self, data: bytes) -> None:
         """Have it read when it is this connection's turn."""

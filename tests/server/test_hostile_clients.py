@@ -236,11 +236,21 @@ def test_requests_that_wait_for_their_turn_are_read(
     assert [one.answers for _, one in flood][:2] == [5, 5]
 
 
-def test_addresses_take_turns(connected: tuple[Any, FakeLoop, FakeTransport]) -> None:
+@pytest.mark.parametrize(
+    ("attackers", "own"),
+    [
+        ("192.0.2.1", "192.0.2.2"),
+        ("2001:db8::{:x}", "2001:db8:0:1::1"),  # a machine has all of these
+        ("fe80::{:x}%eth0", "::ffff:192.0.2.2"),
+    ],
+)
+def test_addresses_take_turns(
+    connected: tuple[Any, FakeLoop, FakeTransport], attackers: str, own: str
+) -> None:
     made, loop, _ = connected
-    for _ in range(50):
-        other(made, loop, "attacker")[0].data_received(_GET)
-    mine, sent = other(made, loop, "mine")
+    for number in range(1, 51):
+        other(made, loop, attackers.format(number))[0].data_received(_GET)
+    mine, sent = other(made, loop, own)
     mine.data_received(_GET)
     for _ in range(3):
         loop.round()
