@@ -7,7 +7,7 @@ for places in memory. To let folders set one more, add its name here. Knows no f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _MOST_THREADS = 1_024  # of an operator
@@ -81,23 +81,21 @@ _PART = dict.fromkeys(FILES, _ANY) | _names(
     "type vocab_size context_length pad_token_id eos_token_id bos_token_id decoder_start_token_id "
     "sep_token_id image_token_id audio_token_id boa_token_id bor_token_id bot_token_id "
     "eor_token_id eot_token_id video_token_id vision_start_token_id num_mels fft_size hop_length "
-    "win_length preemph log_eps norm_eps subsampling_factor left_context conv_context "
-    "pre_encode_cache_size sample_rate chunk_samples blank_id max_symbols_per_step "
-    "left_context_samples right_context_samples tdt_durations hidden_size num_attention_heads "
+    "win_length preemph sample_rate chunk_samples hidden_size num_attention_heads "
     "num_hidden_layers num_key_value_heads head_size conv_cache_size layer_types "
     "state_update_capacity window_size pad_value alignment slide_key_value_cache slide_inputs "
     "cache_slack layers run_on_prompt run_on_token_gen run_on_cpu is_lm_head "
     "inherit_session_options reset_session_idx spatial_merge_size tokens_per_second patch_size "
-    "num_visual_tokens threshold silence_duration_ms prefix_padding_ms main_hidden_states "
-    "main_aux_hidden_states block_size mask_token_id num_draft_tokens independent_sampling "
-    "sampled_proposal sampling_min_p sampling_temperature sampling_top_p selector_top_k "
-    "audio_start_token_id codebook_size interleaved_n_audio interleaved_n_text num_codebooks "
-    "text_end_token_id name data_type shape offset length kind layer_ids state_capacity"
+    "num_visual_tokens main_hidden_states main_aux_hidden_states block_size mask_token_id "
+    "num_draft_tokens independent_sampling sampled_proposal sampling_min_p sampling_temperature "
+    "sampling_top_p selector_top_k audio_start_token_id codebook_size interleaved_n_audio "
+    "interleaved_n_text num_codebooks text_end_token_id name data_type shape offset length kind "
+    "layer_ids state_capacity"
 )
 _PART |= dict.fromkeys(
     _names(
-        "decoder encoder encoder_decoder_init draft vision embedding speech joiner vad mtp "
-        "dflash2 dspark audio_output depthformer sliding_window shared_initializers state_groups"
+        "decoder encoder encoder_decoder_init draft vision embedding speech mtp dflash2 dspark "
+        "audio_output depthformer sliding_window shared_initializers state_groups"
     ),
     _PART,
 )
@@ -110,8 +108,8 @@ _CONFIG = {
     "search": _names(
         "min_length max_length batch_size num_beams num_return_sequences top_k top_p temperature "
         "repetition_penalty length_penalty no_repeat_ngram_size diversity_penalty random_seed "
-        "chunk_size do_sample past_present_share_buffer early_stopping blank_penalty "
-        "audio_interleaved audio_temperature audio_top_k"
+        "chunk_size do_sample past_present_share_buffer early_stopping audio_interleaved "
+        "audio_temperature audio_top_k"
     ),
     "speculative": _names(
         "max_draft_tokens ngram_size ngram_chained_lookup min_adaptive_k cooldown"
@@ -141,6 +139,24 @@ def is_allowed(place: tuple[str, ...], value: object) -> bool:
         return type(value) is int and value <= _MOST_THREADS
     # Instead of an object, one of the texts that it may be; "inputs" may be a list of any names.
     return not table or "*" in table or value in (None, {}) or value in table
+
+
+OTHER_TYPES = ("marian-ssru", "moonshine", "nemotron_speech", "parakeet_tdt")
+"""Types of models whose text no mask can form, as they have no scores of a next token alone."""
+
+PORTS = {"logits": {1, 10, 16}, "attention_mask": {6, 7}, "position_ids": {6, 7}}
+"""Inputs and outputs of a graph that may have few types, as ONNX numbers these."""
+
+_NUMBERS, _TRUTH = {1, 2, 3, 6, 7, 10, 16, 17}, {9}
+
+
+def port_types(roles: Iterable[str], has_masks: bool) -> set[int]:
+    """The types that the runtime reads as they are of an input or output in these roles.
+
+    It takes others for wider ones, and reads and writes past the end of what there is.
+    """
+    types = _NUMBERS | (_TRUTH if has_masks else set())
+    return types.intersection(*(PORTS[role] for role in roles if role in PORTS))
 
 
 _DECODE = "DecodeImage color_space?=RGB|BGR > ConvertRGB? > "

@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 from structgen.storage.user_folder import LARGEST, document, inside
 
 from . import cache
-from .allowed import FILES, STEPS, STEPS_IN, is_allowed, steps_wrong
+from .allowed import (
+    FILES,
+    OTHER_TYPES,
+    PORTS,
+    STEPS,
+    STEPS_IN,
+    is_allowed,
+    port_types,
+    steps_wrong,
+)
 
 _HOLDS = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -31,16 +40,20 @@ _HOLDS = {
 }
 """Fields of ONNX's protocol buffers that lead to where a tensor's data are."""
 
+_PORTS = ((7, 11), (7, 12))  # the way to the inputs and the outputs of a graph
+_NAME, _ELEMENT = (1,), (2, 1, -1)  # and in them to the name, and to the type of a tensor's numbers
+
 _MOST_FIELDS = 2_000_000  # of a graph; large models have some 100,000
 _LONGEST_REFERENCE = 10_000  # bytes
 
-_BY_DEFAULT = ("decoder.onnx", "encoder.onnx", "joiner.onnx")
+_BY_DEFAULT = ("decoder.onnx", "encoder.onnx")
 """Graphs that the runtime takes where a configuration names none."""
 
 DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 """How files end that describe a model: its settings, tokenizer and chat template."""
 
 _WINDOW = "sliding_window"
+_DECODER = ("model", "decoder")
 _NOTE = b"version https://git-lfs"
 _TOKENIZER = "tokenizer.json"
 
@@ -107,12 +120,16 @@ def _of_language_model(folder: Path) -> list[Lack]:
     if windows - {at[:-2] for at, value in settings if at[-1] == "slide_inputs" and not value}:
         says = f"{path} has a {_WINDOW} with slide_inputs: the runtime would write past a prompt."
         found.append(Lack(path, says, "Set slide_inputs to false there."))
+    kinds = [str(value) for at, value in settings if at == ("model", "type")]
+    if wrong := [kind for kind in kinds if kind in OTHER_TYPES]:
+        says = f"{path} is of a model of the type {wrong[0]}, which structgen does not run."
+        found.append(Lack(path, says, "Choose another model."))
     for part, (usual, *_) in STEPS_IN.items():
         place = ("model", part, "config_filename")
         named = {file for at, file in files if at == place}
         if all(at != place for at, _ in settings):
             named = {folder / usual}
-        for kind in [value for at, value in settings if at == ("model", "type")]:
+        for kind in kinds:
             if kind in STEPS[part]:  # the runtime reads steps for no others
                 found += [
                     one for file in named if file.is_file() for one in _of_steps(file, part, kind)
@@ -120,7 +137,13 @@ def _of_language_model(folder: Path) -> list[Lack]:
     graphs = {file for place, file in files if place[-1] == "filename"}
     graphs |= {folder / name for name in _BY_DEFAULT if (folder / name).is_file()}
     graphs |= {graph for graph in map(cache.masked, graphs) if graph.is_file()}
-    found += [lack for graph in sorted(graphs) for lack in of_graph(graph)]
+    roles = [(at[3], value) for at, value in settings if at[:2] == _DECODER and len(at) == 4]
+    roles += [(name, name) for name in PORTS]
+    others = {file for at, file in files if at[1] in STEPS}
+    others -= {file for at, file in files if at[:2] == _DECODER}
+    others -= {folder / name for name in _BY_DEFAULT}
+    for graph in sorted(graphs):
+        found += of_graph(graph) or _of_ports(graph, roles, graph in others)
     if not (folder / _TOKENIZER).is_file():
         found.append(_no_tokenizer(folder, "a language model"))
     return found
@@ -237,6 +260,34 @@ def of_graph(graph: Path) -> list[Lack]:
     return found
 
 
+def _of_ports(graph: Path, roles: list[tuple[str, Any]], has_masks: bool) -> Iterator[Lack]:
+    """Which inputs and outputs of a graph are of types that the runtime takes for wider ones.
+
+    Args:
+        graph: the file.
+        roles: of some, and the names of these.
+        has_masks: whether it may have truth values.
+    """
+    with graph.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for port in (port for way in _PORTS for port in _inside(data, (0, len(data)), way)):
+            types = {kind for kind, _ in _inside(data, port, _ELEMENT)}
+            for start, end in _inside(data, port, _NAME):
+                # The runtime reads it up to a NUL.
+                name = data[start:end].split(b"\0")[0].decode(errors="replace")
+                own = [role for role, value in roles if value == name]
+                if not types or not types <= port_types(own, has_masks):
+                    yield _bad(graph, f"has an input or output {name[:200]!r} of a wrong type")
+
+
+def _inside(
+    data: mmap.mmap, place: tuple[int, int], way: tuple[int, ...]
+) -> Iterator[tuple[int, int]]:
+    """The fields that such numbers lead to, one in another."""
+    for number, start, end in _fields(data, *place):
+        if number == way[0]:
+            yield from _inside(data, (start, end), way[1:]) if way[1:] else [(start, end)]
+
+
 def _bad(file: Path, says: str) -> Lack:
     do = f"Fetch or convert the model again, or copy {file.name} from where the folder is from."
     return Lack(file, f"{file} {says}.", do)
@@ -302,13 +353,19 @@ def _references(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Fields of a message of a protocol buffer: number, begin and end; 0 of those without parts."""
+    """Fields of a message of a protocol buffer: number, begin and end.
+
+    Of a whole number the field's number is negative, and its value stands for both; 0: of a float.
+    """
     while at < end:
         tag, at = _varint(data, at)
         kind, length = tag & 7, 0
+        number = (tag & 0xFFFFFFFF) >> 3  # as the runtime reads it
         if kind == 0:
-            _, at = _varint(data, at)
-        elif kind == 2:
+            value, at = _varint(data, at)
+            yield -number, value, value
+            continue
+        if kind == 2:
             length, at = _varint(data, at)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
@@ -316,7 +373,6 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
             raise ValueError(f"it has a field of kind {kind}")
         if at + length > end:
             raise ValueError("it has a field that is cut off")
-        number = (tag & 0xFFFFFFFF) >> 3  # as the runtime reads it
         yield number if kind == 2 else 0, at, at + length
         at += length
 

@@ -314,6 +314,63 @@ def test_a_graph_that_cannot_be_checked_is_not_loaded(folder, end):
     assert "cannot be understood" in damage.find(folder)[0].says
 
 
+def graph_of(folder, name="model.onnx", **ports):
+    """A graph with such inputs, and ``out`` as its output; of each its type, or its own fields."""
+    made = [
+        field(11, field(1, port.encode()), kind if isinstance(kind, bytes) else of_type(kind))
+        for port, kind in ports.items()
+    ]
+    (folder / name).write_bytes(field(7, *made, field(12, field(1, b"out"), of_type(1))))
+
+
+def of_type(*kinds):
+    return field(2, *(field(1, b"\x08" + bytes([kind])) for kind in kinds))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "ports"),
+    [
+        ({}, {"logits": 3}),
+        ({}, {"logits": 11}),
+        ({}, {"attention_mask": 3}),
+        ({}, {"position_ids": 1}),
+        ({}, {"past_key_values.0.key": 9}),
+        ({}, {"anything": 8}),
+        ({"outputs": {"logits": "scores"}}, {"scores": 2}),
+        ({"inputs": {"attention_mask": "mask"}}, {"mask": 9}),
+        # Another role beside it, or two types; or none, which the runtime then takes from a node.
+        ({"outputs": {"hidden_states": "logits"}}, {"logits": 3}),
+        ({}, {"logits": of_type(1, 3)}),
+        ({}, {"logits": of_type(1) + of_type(3)}),
+        ({}, {"logits": b""}),
+        ({}, {"logits": field(2, field(4))}),
+        ({}, {"logits\0more": 3}),
+        ({}, {"other": field(1, b"logits") + of_type(3)}),
+        ({"filename": "part.onnx"}, {"audio_mask": 9}),
+    ],
+)
+def test_types_that_the_runtime_takes_for_wider_ones_are_refused(folder, decoder, ports):
+    """It read and wrote past the end of tensors: a request of six texts ended the process."""
+    config = json.loads(json.dumps(CONFIG))
+    config["model"]["decoder"] |= decoder
+    config["model"]["speech"] = {"filename": "part.onnx"}
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    usual = {"input_ids": 7, "attention_mask": 7, "past_key_values.0.key": 3}
+    graph_of(folder, "model.onnx", **usual, logits=16)
+    graph_of(folder, "part.onnx", audio_mask=1 if "filename" in decoder else 9, audio=10)
+    assert damage.find(folder) == []
+    graph_of(folder, decoder.get("filename", "model.onnx"), **ports)
+    assert "of a wrong type" in damage.find(folder)[0].says
+
+
+@pytest.mark.parametrize("kind", ["marian-ssru", "nemotron_speech", {}])
+def test_models_that_structgen_does_not_run_are_told(folder, kind):
+    config = json.loads(json.dumps(CONFIG))
+    config["model"]["type"] = kind
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    assert [str(kind) in lack.says for lack in damage.find(folder)] == [True] * bool(kind)
+
+
 @pytest.mark.parametrize("name", ["part.bin", "part.ort", "part.onnx.ORT"])
 def test_a_graph_is_named_as_one(folder, name):
     """The runtime reads what ends in .ort by other rules, and a file may follow both."""
