@@ -32,7 +32,7 @@ from structgen.errors import (
     RequestError,
 )
 from structgen.insight import TOP
-from structgen.options import FIELDS, field_of
+from structgen.options import FIELDS, OPTIONS, field_of
 from structgen.workers import STRANGER, WorkerGenerator, owner, prompt_tokens
 
 from .constraints import Wanted, refusal, wanted
@@ -58,7 +58,7 @@ def search_of(request: Sampled) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, option in FIELDS.items():
         value = getattr(request, name)
-        if not (value is None or value is False or value == [] or option == "max_new_tokens"):
+        if option != "max_new_tokens" and value not in (None, [], OPTIONS[option].default):
             found[option] = value
     if isinstance(request, CompletionRequest) and request.logprobs is not None:
         found |= {"logprobs": True, "top_logprobs": request.logprobs}

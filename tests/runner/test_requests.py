@@ -226,7 +226,7 @@ def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
             "special_tokens": "anywhere",
             "abstain_below": 0.5,
             "best": True,
-            "speculate": True,
+            "speculate": False,
             "retries": 2,
             "logprobs": True,
             "top_logprobs": 2,
@@ -236,6 +236,7 @@ def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
         {},
     )
     options = search_of(request) | limits(request, 1000)[0]
+    assert options["speculate"] is False
     elsewhere = {
         "n": "a call for each",
         "max_length": "max_tokens counts the output only",
