@@ -37,6 +37,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from operator import gt
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ _MOST_GROWTH = 256  # a text may become so many times as long: with SigLIP's it 
 _LONGEST_TOKEN = 4096  # in characters: published ones have 500
 _LONGEST_WORD = 200  # of which each part is looked up: published ones take 100
 _LONGEST_PIECE = 64  # of a Unigram, which copies all that fit at a place: SentencePiece's have 16
+_MOST_BEGINNINGS = (
+    6_000_000  # of its pieces, in bytes, of which each takes 320: 250k have a million
+)
 
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
@@ -133,7 +137,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"4 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"5 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -352,13 +356,17 @@ def _growing(document: Any, own: Any) -> str | None:
         word = model.get("max_input_chars_per_word", 0)
         pieces = model["vocab"] if isinstance(model["vocab"], list) else []
         piece = max((len(text) for text, _ in pieces), default=0)
+        spelt = sorted(text.encode() for text, _ in pieces)
+        alike = (len(os.path.commonprefix(pair)) for pair in pairwise(spelt))  # noqa: RUF071
+        beginnings = sum(map(len, spelt)) - sum(alike)
         if model.get("dropout"):
             return f"has dropout = {model['dropout']}, so that its tokens are random"
     except Exception as error:
         return f"has a part that is not known ({error!r})"
-    found = (growth, longest, word, piece)
-    if any(map(gt, found, (_MOST_GROWTH, _LONGEST_TOKEN, _LONGEST_WORD, _LONGEST_PIECE))):
-        return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens or words"
+    found = (growth, longest, word, piece, beginnings)
+    most = (_MOST_GROWTH, _LONGEST_TOKEN, _LONGEST_WORD, _LONGEST_PIECE, _MOST_BEGINNINGS)
+    if any(map(gt, found, most)):
+        return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens, words or pieces"
     return None
 
 

@@ -14,6 +14,8 @@ import filelock
 import numpy as np
 import onnx_ir as ir
 import pytest
+import tokenizers
+from tokenizers import AddedToken, Tokenizer
 
 import structgen
 from structgen import models
@@ -21,6 +23,7 @@ from structgen.models import cache, fetch, trial
 from structgen.models.catalogue import File
 from structgen.models.embedding import EmbeddingResult
 from structgen.models.embedding.embedder import Embedder
+from structgen.models.embedding.tokens import TextTokenizer
 from structgen.models.progress import silent
 from structgen.storage import user_folder
 
@@ -240,6 +243,37 @@ def test_a_tokenizer_that_grows_by_a_character_of_few_texts_is_refused(
     file.write_text(dumps({"version": "1.0", "model": model, "added_tokens": [], **changes}))
     with nullcontext() if is_good else pytest.raises(ValueError, match="256 times as long"):
         trial.check_file(file)
+
+
+def test_pieces_with_many_beginnings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An embedder's 11 MB took 6.5 GB of the server's memory."""
+    pieces = [[text, 0.0] for text in ("ab", "abc", "ж", "xyz")]  # a, ab, abc, x, xy, xyz, and two
+    document = {"model": {"vocab": pieces}}
+    own = Tokenizer(tokenizers.models.WordLevel({"u": 0}, "u"))
+    monkeypatch.setattr(trial, "_MOST_BEGINNINGS", 8)
+    assert trial._growing(document, own) is None
+    monkeypatch.setattr(trial, "_MOST_BEGINNINGS", 7)
+    assert "very long" in str(trial._growing(document, own))
+
+
+@pytest.mark.parametrize("direction", ["left", "right"])
+def test_texts_are_cut_as_by_the_tokenizer_of_the_file(tmp_path: Path, direction: str) -> None:
+    """The one that cuts shares the vocabulary of the other, and has all else of it."""
+    own = Tokenizer(tokenizers.models.WordLevel({"u": 0, "a": 1, "b": 2, "[S]": 3}, "u"))
+    own.normalizer = tokenizers.normalizers.Lowercase()
+    own.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    own.add_special_tokens(["[E]", "[S]"])
+    own.add_tokens([AddedToken("xy", lstrip=True, normalized=False), AddedToken("z", rstrip=True)])
+    own.add_special_tokens([AddedToken("[later]", single_word=True)])
+    around = ["[S] $A [E]", "[S] $A [E] $B:1 [E]:1", [("[S]", 3), ("[E]", 4)]]
+    own.post_processor = tokenizers.processors.TemplateProcessing(*around)
+    own.enable_truncation(3, direction=direction)
+    own.save(str(tmp_path / "tokenizer.json"))
+    made = TextTokenizer(tmp_path / "tokenizer.json", 6)
+    own.enable_truncation(6, direction=direction)
+    texts = ["A b xy z q [later] a[later] [E]", "axyz  b", ("a b a b", "z xy xyxy"), "A"]
+    for one, expected in zip(made.encode(texts), own.encode_batch(texts), strict=True):
+        assert (one.ids, one.type_ids) == (expected.ids, expected.type_ids)
 
 
 WORDS_OF = {

@@ -60,7 +60,7 @@ class TextTokenizer:
                     f"max_length={max_length} is too small: this model adds {special} tokens of "
                     "its own to texts."
                 )
-            by_file = (self._cutting.truncation or {}).get("direction", "right").lower()
+            by_file = (self._whole.truncation or {}).get("direction", "right").lower()
             self._cutting.enable_truncation(max_length, direction=cuts or by_file)
         self._whole.no_truncation()
 
@@ -125,19 +125,22 @@ class TextTokenizer:
 
 
 def _read(file: Path) -> tuple[Tokenizer, Tokenizer]:
-    """A file's tokenizer, and the same once more."""
+    """A file's tokenizer, and one without its truncation that shares its vocabulary."""
     try:
         trial.check_file(file)
         data = contents(file)
         with panics_told(file):
-            both = Tokenizer.from_buffer(data), Tokenizer.from_buffer(data)
+            whole = Tokenizer.from_buffer(data)
+            other = Tokenizer(whole.model)
+            for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+                setattr(other, part, getattr(whole, part))
+            other.add_tokens([one for _, one in sorted(whole.get_added_tokens_decoder().items())])
     except ModelError:
         raise
     except Exception as error:  # the library raises plain Exception
         raise ModelError(f"{file} cannot be used: {printable(str(error))}.") from error
-    for tokenizer in both:
-        tokenizer.no_padding()
-    return both
+    whole.no_padding()
+    return whole, other
 
 
 def _unwritable(texts: Sequence[str] | Sequence[tuple[str, str]]) -> str:
