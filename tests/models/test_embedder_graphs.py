@@ -31,7 +31,7 @@ from structgen.errors import (
     TruncationWarning,
 )
 from structgen.models import progress
-from structgen.models.embedding import EmbeddingResult, Ranked, embedder, session
+from structgen.models.embedding import EmbeddingResult, Ranked, embedder, pooling, session
 from structgen.models.embedding.embedder import Embedder
 from structgen.models.embedding.pooling import finish, pool
 from structgen.runner.vectors import in_bounds
@@ -803,6 +803,16 @@ def test_vectors_that_are_no_numbers_are_not_given(tmp_path, monkeypatch, output
     for text in ("a", "b"):
         with pytest.raises(ModelError, match="numbers that are not finite"):
             run(text)
+
+
+@pytest.mark.parametrize("output", ["last_hidden_state", "sentence_embedding"])
+def test_vectors_of_very_many_numbers_are_refused(tmp_path, monkeypatch, output):
+    """512 texts took 4.6 GB of the server's memory."""
+    made = load_embedder(tiny.folder(tmp_path, outputs=(output,)))
+    assert made.embed("a").shape == (1, tiny.WIDTH)
+    monkeypatch.setattr(pooling, "_WIDEST", tiny.WIDTH - 1)
+    with pytest.raises(ModelError, match="vectors of 8 numbers, and may give 7"):
+        made.embed("a")
 
 
 def test_a_graph_of_texts_that_gives_texts(tmp_path):

@@ -48,6 +48,12 @@ def test_vectors_are_those_of_a_float32_pass(model, gguf, pooling):
         assert abs(np.linalg.norm(vector) - 1) < 1e-6
 
 
+def test_vectors_of_very_many_numbers_are_refused(model, monkeypatch):
+    monkeypatch.setattr("structgen.models.embedding.pooling._WIDEST", tiny_gguf.HIDDEN - 1)
+    with pytest.raises(ModelError, match="vectors of 64 numbers, and may give 63"):
+        model.embed("a")
+
+
 def test_each_text_is_by_itself_however_many_there_are(model):
     together = model.embed(TEXTS, pooling="mean", normalize=False)
     for text, vector in zip(TEXTS, together, strict=True):

@@ -12,11 +12,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import OptionError
+from structgen.errors import ModelError, OptionError
 from structgen.options import Whole
 
 FloatArray = npt.NDArray[np.float32]
 Pooling = Literal["mean", "cls", "last"]
+
+_WIDEST = 16_384
+"""Most numbers of a vector: published models have up to a quarter of it. The vectors of
+a request are in the memory of the program that asked, whatever the graph's process may hold."""
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls", "last")
 
@@ -32,6 +36,16 @@ def check_pooling(pooling: str) -> Pooling:
             f"pooling={pooling!r} is unknown. It is one of {', '.join(map(repr, POOLINGS))}."
         )
     return pooling
+
+
+def check_width(vectors: npt.NDArray[np.floating]) -> None:
+    """See that each row has no more numbers than a vector may have.
+
+    Raises:
+        ModelError: it has.
+    """
+    if (width := vectors[0].size) > _WIDEST:
+        raise ModelError(f"The model gives vectors of {width:,} numbers, and may give {_WIDEST:,}.")
 
 
 def pool(

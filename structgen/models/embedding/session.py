@@ -33,7 +33,7 @@ import onnxruntime as ort  # type: ignore[import-untyped]
 from structgen.errors import ModelError
 from structgen.models.loading import in_short, read_options, remedy, runtime_names
 
-from .pooling import FloatArray, Pooling, pool
+from .pooling import FloatArray, Pooling, check_width, pool
 from .tokens import Tokens
 
 _BOUND = ("cuda", "dml")
@@ -319,7 +319,8 @@ class Graph:
         )
 
     def _finite(self, found: FloatArray) -> FloatArray:
-        """The vectors or scores, where they are numbers: JSON has none for the others."""
+        """The vectors or scores, where they are numbers: JSON has none for the others; and few."""
+        check_width(found)
         if not np.isfinite(found).all():
             raise ModelError(
                 f"{self._file} gives numbers that are not finite. It is damaged, or its weights "

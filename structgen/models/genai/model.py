@@ -479,7 +479,9 @@ class TextModel:
                     parts.append(np.array(sequence.get_output(OUTPUT)[0], np.float32))
                 except Exception as error:
                     raise no_output(self.name) from error
-            out.append(pools.pool(np.concatenate(parts)[None], [len(row)], kind)[0])
+            vectors = pools.pool(np.concatenate(parts)[None], [len(row)], kind)
+            pools.check_width(vectors)
+            out.append(vectors[0])
             done(min(len(out), len(rows)))
         found = np.array(out)[: len(rows)]
         found[[not len(row) for row in rows]] = 0
