@@ -589,6 +589,21 @@ def test_malformed_modifiers(pattern: str) -> None:
     assert caught.value.position == 1
 
 
+@pytest.mark.parametrize(
+    ("pattern", "position"),
+    [
+        ("(?x)# as \\1\n(a)\\1", 15),
+        ("(?x)[#](a)\\1", 10),
+        ("(?x)" + "#" + "[" * 90_000 + "\n(a)\\1", 90_009),  # took two minutes
+        ("(?x:#" + "[" * 90_000 + "\n(a)\\1)", None),
+    ],
+)
+def test_comments_are_no_part_of_a_pattern(pattern: str, position: int | None) -> None:
+    with pytest.raises(PatternError, match="backreference") as caught:
+        parse_python(pattern)
+    assert caught.value.position == position
+
+
 @pytest.mark.skipif(not hasattr(re, "NOFLAG"), reason="possessive quantifiers came with 3.11")
 def test_possessive_errors_have_a_caret() -> None:
     with pytest.raises(UnsupportedFeature) as caught:

@@ -15,6 +15,7 @@ import contextlib
 import re
 import sys
 import warnings
+from collections import deque
 from functools import lru_cache
 from typing import Any
 
@@ -133,26 +134,27 @@ def _parsed(pattern: str, flags: int, lazy: bool) -> ir.Regex:
     except ValueError as error:  # incompatible flags
         raise PatternError(f"Python regular expression: {error}", pattern=pattern) from None
     flags = int(parsed.state.flags)
-    return _Lowering(pattern, lazy).sequence(parsed, flags)
+    marks = _MARKS[bool(flags & int(re.VERBOSE))]
+    return _Lowering(pattern, lazy, marks).sequence(parsed, flags)
 
 
 class _Lowering:
     """One walk over a parse; knows where the constructs without a position are in the source."""
 
-    def __init__(self, pattern: str, lazy: bool) -> None:
+    def __init__(self, pattern: str, lazy: bool, marks: re.Pattern[str]) -> None:
         self.pattern = pattern
         self.lazy = lazy
-        self.marks: list[re.Match[str]] | None = None
+        self._marks = marks
+        self._left: dict[str | None, deque[int]] = {}
 
     def position(self, kind: str) -> int | None:
         """Where the next construct of ``kind`` is: the walk meets them in the source's order."""
-        if self.marks is None:
-            self.marks = list(_MARKS.finditer(self.pattern))
-        found = next((mark for mark in self.marks if mark.lastgroup == kind), None)
-        if found is None:
-            return None
-        self.marks.remove(found)
-        return found.start()
+        if not self._left:
+            self._left[kind] = deque()
+            for mark in self._marks.finditer(self.pattern):
+                self._left.setdefault(mark.lastgroup, deque()).append(mark.start())
+        left = self._left.get(kind)
+        return left.popleft() if left else None
 
     def sequence(self, items: Any, flags: int) -> ir.Regex:
         parts = [self.item(op.name, argument, flags) for op, argument in items]
@@ -306,12 +308,16 @@ def _at(pattern: str, position: int | None) -> str:
     return f", at position {position}\n  {pattern}\n  {' ' * position}^"
 
 
-_MARKS = re.compile(
-    r"""\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]      # what stands for characters
-    |(?P<GROUPREF>\\[1-9]|\(\?P=)|(?P<GROUPREF_EXISTS>\(\?\()
-    |(?P<look>\(\?<?=|\(\?<!|\(\?!(?!\)))|(?P<possessive>\(\?>|(?<=[*+?}])\+)
-    """,
-    re.VERBOSE | re.DOTALL,
+_MARKS = tuple(
+    re.compile(
+        rf"""{comment}\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)      # what stands for characters
+        |(?P<GROUPREF>\\[1-9]|\(\?P=)|(?P<GROUPREF_EXISTS>\(\?\()
+        |(?P<look>\(\?<?=|\(\?<!|\(\?!(?!\)))|(?P<possessive>\(\?>|(?<=[*+?}}])\+)
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+    for comment in ("", r"\#[^\n]*|")
 )
-"""The constructs an error may have to point at. ``re``'s parse carries no positions; in patterns
-with comments, or that ``re``'s parser rearranged, one may point elsewhere."""
+"""The constructs an error may have to point at, without flag ``x`` and with it. ``re``'s parse
+carries no positions; in patterns with ``(?#…)`` or ``(?x:…)``, or that its parser rearranged, one
+may point elsewhere. A bracket that is never closed, in such a comment, ends the search."""
