@@ -82,9 +82,9 @@ class Speller:
                 continue  # text on either side of a special token is encoded apart
             try:
                 text = (b"".join(tokens[token] for token in kept) + data).decode()
-            except UnicodeDecodeError:
+                found = [int(token) for token in self._encode(text)]
+            except (UnicodeDecodeError, PromptError):  # characters that no prompt may have
                 continue
-            found = [int(token) for token in self._encode(text)]
             rest = found[len(kept) :]
             if found[: len(kept)] == kept and b"".join(tokens[t] for t in rest) == data:
                 return rest

@@ -240,3 +240,31 @@ def test_settings_of_another_kind_are_an_error_of_the_model(folder: Path, tmp_pa
     (place / "genai_config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match="cannot load"):
         structgen.load(place)
+
+
+def test_what_would_cut_a_prompt_is_refused(folder: Path) -> None:
+    """The runtime takes C strings: behind a tool's NUL, no message was in the prompt."""
+    written = "{% for tool in tools %}{{ tool.description }}{% endfor %}" + TEMPLATE
+    model = structgen.load(folder, chat_template=written)
+
+    def tool(text: str) -> dict[str, Any]:
+        described = {"name": "f", "description": text, "parameters": {"type": "object"}}
+        return {"type": "function", "function": described}
+
+    shown = "\\u0000 \\\\u0000 \\"
+    assert shown in model.apply_chat_template(CHAT, tools=[tool(shown)])
+    assert "Tea?" in model.apply_chat_template(CHAT, tools=[tool(shown)])
+    for text in ("a\0b", "\0", "\\\0"):
+        with pytest.raises(PromptError, match="A tool has a NUL"):
+            model.apply_chat_template(CHAT, tools=[tool(text)])
+        with pytest.raises(PromptError, match="A message has a NUL"):
+            model.apply_chat_template([{"role": "user", "content": text}])
+        with pytest.raises(PromptError, match="The text has a NUL"):
+            model.encode(text)
+
+
+def test_a_character_without_a_token_is_told() -> None:
+    model = structgen.load("smollm2-135m-instruct")
+    with pytest.raises(PromptError, match="a character that the tokenizer of smollm2"):
+        model.encode("a\x04b")
+    assert structgen.Generator(model, structgen.Regex("ab\0c"))("?") == "ab\0c"

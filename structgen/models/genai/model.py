@@ -25,6 +25,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -133,6 +134,15 @@ _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 _LIKELIEST = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
 
 
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""As JSON has it."""
+
+
+def _after_nul(what: str) -> PromptError:
+    """The runtime takes C strings: it would silently drop what follows."""
+    return PromptError(f"{what} has a NUL character. Remove it.")
+
+
 class TextModel:
     """A text model, its tokenizer and its vocabulary. Safe to share by threads.
 
@@ -213,10 +223,18 @@ class TextModel:
         recognised, as chat templates need.
 
         Raises:
-            PromptError: the tokenizer finds a token that the model has no scores for.
+            PromptError: the tokenizer finds a token that the model has no scores for, or none for
+                a character.
         """
+        if "\0" in text:
+            raise _after_nul("The text")
         token_ids = np.asarray(self.og_tokenizer.encode(text), np.int32)
         outside = token_ids[(token_ids < 0) | (token_ids >= self.vocabulary.size)]
+        if len(outside) and outside[0] < 0:
+            raise PromptError(
+                f"The prompt has a character that the tokenizer of {self.name} has no token for, "
+                "such as a control character. Leave it out."
+            )
         if len(outside):
             raise PromptError(
                 f"The prompt has token {outside[0]} of the tokenizer of {self.name}, and the "
@@ -251,12 +269,12 @@ class TextModel:
         if self._template is not None:
             given["template_str"] = self._template
         try:
+            told = json.dumps(list(messages), ensure_ascii=False)
+            for what, text in (("A message", told), ("A tool", given.get("tools", ""))):
+                if "\\u0000" in text and _NUL.search(text):
+                    raise _after_nul(what)
             return str(
-                self.og_tokenizer.apply_chat_template(
-                    json.dumps(list(messages), ensure_ascii=False),
-                    add_generation_prompt=True,
-                    **given,
-                )
+                self.og_tokenizer.apply_chat_template(told, add_generation_prompt=True, **given)
             )
         except (RuntimeError, TypeError, ValueError) as error:
             raise PromptError(
@@ -527,8 +545,6 @@ class TextModel:
             )
         if isinstance(temperature, bool) or not 0 <= temperature <= 1:
             raise OptionError(f"temperature={temperature!r} is not a number from 0 to 1.")
-        if "\0" in prompt:  # where the runtime would cut it
-            raise PromptError("The prompt has a NUL character. Remove it.")
         words = prompt.strip()
         token_ids = self.encode(f" {words}") if words else np.empty(0, np.int32)
         first = Window(np.empty(0, np.float32), *self.reader.told(audio), token_ids, temperature)
