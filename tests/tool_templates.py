@@ -133,6 +133,23 @@ TEMPLATES = {
     {%- else %}{{- message.content + '<|im_end|>' }}
     {%- endif %}
 {%- endfor %}""",
+    "named results": """
+{%- for message in messages %}
+    {%- if message.role == 'tool' %}
+        {{- '<|im_start|>tool\\n{"name": "' + message.name + '", "content": "' }}
+        {{- message.content + '"}<|im_end|>\\n' }}
+    {%- elif message.tool_calls %}
+        {{- '<|im_start|>assistant' }}
+        {%- for call in message.tool_calls %}
+            {{- '\\n<tool_call>{"name": "' + call.function.name + '", "arguments": ' }}
+            {{- call.function.arguments | tojson }}
+            {{- '}</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- else %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}"""
+    + _OPENING,
     "fenced": """
 {%- for message in messages %}
     {%- if message.role == 'user' %}{{- '<user>' + message.content }}

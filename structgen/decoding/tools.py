@@ -304,41 +304,36 @@ def with_calls(model: Model, messages: _Messages) -> _Messages:
     form = known[n]
     if form is None:
         return _as_text(model, messages)
-    if form.is_named:
-        messages = _with_named_ids(messages)
-    return [_formed(message, form) for message in messages]
+    return _formed(messages, form)
 
 
-def _with_named_ids(messages: _Messages) -> _Messages:
-    """The messages with ids of calls that say the tool, and number the calls of all of them."""
-    ids: dict[Any, str] = {}
-    numbers = itertools.count()
+def _formed(messages: _Messages, form: _Form) -> _Messages:
+    """Messages as a template wants them: also their ids of calls, where these are to say the tool
+    and number the calls; and each result with the tool's name, which OpenAI's API leaves out."""
     found: _Messages = []
+    known: dict[str, tuple[Any, Any]] = {}  # of a call by its id: the tool's name, and the new id
+    numbers = itertools.count()
     for message in messages:
         changed = dict(message)
         if message.get("tool_calls"):
-            changed["tool_calls"] = []
+            changed |= {"content": message["content"] or form.content, "tool_calls": []}
         for call in message.get("tool_calls") or ():
-            ids[call.get("id")] = _named_id(call.get("function", {}).get("name"), next(numbers))
-            changed["tool_calls"].append({**call, "id": ids[call.get("id")]})
-        if message.get("tool_call_id") in ids:
-            changed["tool_call_id"] = ids[message["tool_call_id"]]
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                id_, name = call.get("id"), function.get("name")
+                arguments = _written(function.get("arguments"), form.as_text)
+                call = {**call, "function": {**function, "arguments": arguments}}
+                if form.is_named:
+                    call["id"] = _named_id(name, next(numbers))
+                if isinstance(id_, str):
+                    known[id_] = name, call["id"]
+            changed["tool_calls"].append(call)
+        of = message.get("tool_call_id")
+        if isinstance(of, str) and of in known:
+            name, changed["tool_call_id"] = known[of]
+            changed.setdefault("name", name)
         found.append(changed)
     return found
-
-
-def _formed(message: dict[str, Any], form: _Form) -> dict[str, Any]:
-    """A message as a template wants it."""
-    if not message.get("tool_calls"):
-        return message
-    calls = []
-    for call in message["tool_calls"]:
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping):
-            arguments = _written(function.get("arguments"), form.as_text)
-            call = {**call, "function": {**function, "arguments": arguments}}
-        calls.append(call)
-    return {**message, "content": message["content"] or form.content, "tool_calls": calls}
 
 
 def _written(arguments: Any, as_text: bool) -> Any:

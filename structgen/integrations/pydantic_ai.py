@@ -45,7 +45,6 @@ except ImportError as error:
     ) from error
 
 from pydantic_ai import exceptions
-from pydantic_ai._thinking_part import split_content_into_text_and_thinking
 from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult, EmbeddingSettings
 from pydantic_ai.embeddings.result import EmbedInputType
 from pydantic_ai.exceptions import ModelTimeoutError, UserError
@@ -73,7 +72,7 @@ from pydantic_ai.models import (
     check_allow_model_requests,
 )
 from pydantic_ai.models._tool_choice import resolve_tool_choice
-from pydantic_ai.profiles import DEFAULT_THINKING_TAGS, ModelProfile, ModelProfileSpec
+from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.providers import Provider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext, ToolDefinition
@@ -104,7 +103,6 @@ PROFILE = ModelProfile(
     default_structured_output_mode="native",
     native_output_requires_schema_in_instructions=True,  # the mask is the model's, not its prompt
     supports_thinking=True,
-    thinking_tags=("<think>", "</think>"),
 )
 """What every model of a Runner can do. Forms and calls are enforced by mask."""
 
@@ -467,10 +465,8 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
 
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "tool_call"}
 
-Tags = tuple[str, str]
 
-
-def response_of(answer: ChatResponse, tags: Tags) -> ModelResponse:
+def response_of(answer: ChatResponse) -> ModelResponse:
     """A whole answer.
 
     Raises:
@@ -482,7 +478,7 @@ def response_of(answer: ChatResponse, tags: Tags) -> ModelResponse:
     if message.reasoning_content:
         parts.append(ThinkingPart(message.reasoning_content, provider_name=SYSTEM))
     if message.content:
-        parts += split_content_into_text_and_thinking(message.content, tags)
+        parts.append(TextPart(message.content))
     for call in message.tool_calls or ():
         function = call.function
         parts.append(ToolCallPart(function.name, function.arguments, tool_call_id=call.id))
@@ -529,7 +525,6 @@ class StructgenStreamedResponse(StreamedResponse):
     _model: str
     _first: ChatChunk
     _chunks: AsyncChunkStream[ChatChunk]
-    _tags: Tags
     _timestamp: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
     _made: frameworks.Growing = field(default_factory=frameworks.Growing)
 
@@ -556,9 +551,7 @@ class StructgenStreamedResponse(StreamedResponse):
                     provider_name=SYSTEM,
                 )
             if delta.content:
-                yield from parts.handle_text_delta(
-                    vendor_part_id="content", content=delta.content, thinking_tags=self._tags
-                )
+                yield from parts.handle_text_delta(vendor_part_id="content", content=delta.content)
             for call in delta.tool_calls or ():
                 yield from parts.handle_tool_call_delta_events(
                     vendor_part_id=call.index,
@@ -655,7 +648,7 @@ class StructgenModel(Model[Runner]):
         fields, _ = self._asked(messages, model_settings, model_request_parameters)
         with errors_of(self._model_name):
             answer = await self.runner.achat(fields, model=self._model_name)
-        return response_of(answer, self._tags)
+        return response_of(answer)
 
     @asynccontextmanager
     async def request_stream(
@@ -678,7 +671,6 @@ class StructgenModel(Model[Runner]):
                 _model=self._model_name,
                 _first=first,
                 _chunks=chunks,
-                _tags=self._tags,
             )
 
     async def count_tokens(
@@ -692,10 +684,6 @@ class StructgenModel(Model[Runner]):
         with errors_of(self._model_name):
             count = await self.runner.acount_tokens(fields, model=self._model_name)
         return RequestUsage(input_tokens=count)
-
-    @property
-    def _tags(self) -> Tags:
-        return self.profile.get("thinking_tags", DEFAULT_THINKING_TAGS)
 
     def _asked(
         self,

@@ -76,6 +76,8 @@ def test_several_calls_are_shown(model: TextModel, template: str | None) -> None
     messages = chat_with(call("weather", {"city": "Rome"}), call("news", {"about": "tea"}))
     text = rendered(of, messages)
     assert in_order(text, "weather", "Rome", "news", "tea", "result of 0", "result of 1"), text
+    if template == "named results":
+        assert in_order(text, "tea", "weather", "result of 0", "news", "result of 1"), text
 
 
 def test_a_template_that_shows_calls_gets_them(model: TextModel) -> None:

@@ -411,6 +411,14 @@ def test_thoughts(model: StructgenModel) -> None:
     assert [type(part) for part in again.response.parts] == [parts.TextPart]
 
 
+def test_tags_in_a_value_are_its_text(model: StructgenModel) -> None:
+    quoted = StructuredDict(
+        {"type": "object", "properties": {"q": {"enum": ["<think>a</think>b"]}}}
+    )
+    asked = agent(model, NativeOutput(quoted))
+    assert asked.run_sync("Quote it.").output == {"q": "<think>a</think>b"}
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "match"),
     [
