@@ -426,7 +426,9 @@ class StructgenLLM(FunctionCallingLLM):
                 tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools
             ]
             fields["parallel_tool_calls"] = allow_parallel_tool_calls
-            fields["tool_choice"] = _choice(tool_choice, tool_required)
+        choice = _choice(tool_choice, tool_required)
+        if tools or choice not in ("auto", "none"):  # which the Runner refuses without tools
+            fields["tool_choice"] = choice
         return fields
 
     def get_tool_calls_from_response(

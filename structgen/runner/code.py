@@ -82,7 +82,7 @@ class SandboxPolicy:
     max_memory_mb: int = 2048
     max_cpu_secs: int = 300
     max_procs: int = 64
-    max_open_fds: int = 1024
+    max_open_fds: int = 256
     max_file_sz_mb: int = 256
     network: Literal["none", "full"] = "none"
     extra_fs_read: tuple[str, ...] = ()
@@ -402,6 +402,8 @@ class _Run:
             "RLIMIT_FSIZE": policy.max_file_sz_mb * _MB,
             "RLIMIT_NPROC": policy.max_procs,
             "RLIMIT_CORE": 1,  # by which no program that gathers cores is run, as by 0
+            **{"RLIMIT_SIGPENDING": 256, "RLIMIT_MEMLOCK": _MB},  # which programs of a user share
+            **{"RLIMIT_RTPRIO": 0, "RLIMIT_NICE": 0},  # others would wait for it
         }
         return {
             "folder": self._folder,

@@ -101,7 +101,9 @@ def main() -> None:
         _go_on_in_a_child(libc, given["told"])
         os.setsid()  # signals to its group reach no process above it
     for name, most in given["limits"].items():
-        kind = getattr(resource, name)
+        kind = getattr(resource, name, None)
+        if kind is None:  # which Linux alone has
+            continue
         hard = resource.getrlimit(kind)[1]
         if name == "RLIMIT_NPROC" and sys.platform == "linux":
             # Of the namespace there are two already; without one, all of the user count.

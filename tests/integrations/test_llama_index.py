@@ -261,6 +261,9 @@ def test_fields_and_errors(llm: StructgenLLM) -> None:
         llm.complete("Hi", prediction={})
     with pytest.raises(OptionError, match="fills in"):
         llm.complete("Hi", n=2)
+    for forced in ({"tool_required": True}, {"tool_choice": "weather"}, {"tool_choice": "any"}):
+        with pytest.raises(OptionError, match="there are no tools"):
+            llm.chat_with_tools([], "Hi", **forced)
     with pytest.raises(BudgetTooSmall):
         llm.structured_predict(City, ASK, {"max_tokens": 2}, city="Rome")
     with pytest.raises(ValidationError, match="temprature"):

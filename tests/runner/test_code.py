@@ -395,6 +395,12 @@ def test_there_is_no_network(here: CodeSession) -> None:
             "print(libc.unshare(1 << 28), ctypes.get_errno())",
             "-1 38",  # no matter what /proc/sys says, which a pod of Kubernetes cannot write to
         ),
+        (  # of which a user has so many
+            "import ctypes; libc = ctypes.CDLL(None); timer = ctypes.c_void_p()\n"
+            "made = [libc.timer_create(0, None, ctypes.byref(timer)) for _ in range(300)]\n"
+            "print(made.count(0) <= 256)",
+            "True",
+        ),
         ("import os; os.setxattr('/', 'user.x', bytes(64))", "Operation not supported"),
         ("import os; open('x', 'w'); print(os.system('cp -a x y'))", "0"),  # as if there were none
         ("import socket; socket.socket(40, 1)", "Operation not supported"),
@@ -405,13 +411,27 @@ def test_there_is_no_network(here: CodeSession) -> None:
         *("memory", "file", "open", "output", "deleted files", "many files", "files in memory"),
         *("memory of System V", "io_uring", "keys", "asyncio", "room on disk"),
         *("leases, for which others wait", "room by ioctl"),
-        *("namespaces of its own", "attributes", "copies", "sockets of machines", "files"),
+        *("namespaces of its own", "timers"),
+        *("attributes", "copies", "sockets of machines", "files"),
     ],
 )  # fmt: skip
 def test_limits_hold(here: CodeSession, code: str, says: str) -> None:
     seen = told(here, code)
     assert any(one in seen for one in says.split("|")), seen
     assert len(seen) < 30_000
+
+
+def test_few_descriptors_are_under_way_in_sockets() -> None:
+    made = session(sandbox_policy=SandboxPolicy(max_memory_mb=256))
+    seen = told(
+        made,
+        "import socket\nends, sent = [], 0\ntry:\n"
+        "    while sent < 5_000:\n        ends += socket.socketpair()\n"
+        "        sent += 253\n        socket.send_fds(ends[-1], [b'x'], [0] * 253)\n"
+        "except OSError as error: print(sent < 1_024, error.strerror)",
+    )
+    made.close()
+    assert seen.startswith("True Too many references"), seen
 
 
 def left(mark: str) -> list[str]:
