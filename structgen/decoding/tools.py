@@ -56,7 +56,7 @@ _BY_TOKEN = {
 }
 """What models of a family write, where their template does not show it."""
 
-_JSON_START = re.compile(r'\s*(?:\[\s*)?(?:\{\s*"(?:name|function)"\s*:\s*")?\Z')
+_JSON_START = re.compile(r'(?<!\s)\s*(?:\[\s*)?(?:\{\s*"(?:name|function)"\s*:\s*")?\Z')
 
 
 def as_model_writes(model: Model, output_type: Any) -> Any:
@@ -216,7 +216,7 @@ def _one_by_one(body: str) -> ToolSyntax | None:
 
 def _parts(body: str, index: int) -> tuple[str, str, str] | None:
     """What stands before a probe's name, between that and its arguments, and after these."""
-    body = re.sub(r'\s*"id"\s*:\s*"probeid0."\s*,|,\s*"id"\s*:\s*"probeid0."', "", body)
+    body = re.sub(r'(?<!\s)\s*"id"\s*:\s*"probeid0."\s*,|,\s*"id"\s*:\s*"probeid0."', "", body)
     pattern = rf'{_NAMES[index]}(.*?)\{{\s*"probe_key_{index}"\s*:\s*"probe_value"\s*\}}'
     found = re.search(pattern, body, re.DOTALL)
     if found is None or not found[1]:
