@@ -147,7 +147,7 @@ OTHER_TYPES = ("marian-ssru", "moonshine", "nemotron_speech", "parakeet_tdt")
 PORTS = {"logits": {1, 10, 16}, "attention_mask": {6, 7}, "position_ids": {6, 7}}
 """Inputs and outputs of a graph that may have few types, as ONNX numbers these."""
 
-_NUMBERS, _TRUTH = {1, 2, 3, 6, 7, 10, 16, 17}, {9}
+_NUMBERS, _TRUTH = {*range(1, 8), *range(10, 14), 16, 17}, {9}
 
 
 def port_types(roles: Iterable[str], has_masks: bool) -> set[int]:

@@ -357,7 +357,7 @@ def test_types_that_the_runtime_takes_for_wider_ones_are_refused(folder, decoder
     (folder / "genai_config.json").write_text(json.dumps(config))
     usual = {"input_ids": 7, "attention_mask": 7, "past_key_values.0.key": 3}
     graph_of(folder, "model.onnx", **usual, logits=16)
-    graph_of(folder, "part.onnx", audio_mask=1 if "filename" in decoder else 9, audio=10)
+    graph_of(folder, "part.onnx", audio_mask=1 if "filename" in decoder else 9, audio=4)
     assert damage.find(folder) == []
     graph_of(folder, decoder.get("filename", "model.onnx"), **ports)
     assert "of a wrong type" in damage.find(folder)[0].says
