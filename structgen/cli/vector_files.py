@@ -147,7 +147,7 @@ def _parquet(data: bytes, shown: str) -> Texts:
             )
         at_once = jobs.rows_at_once(shown, file.metadata, data)
         read = _rows_of(file.iter_batches(at_once, columns=names), names, shown)
-    except (pyarrow.ArrowException, LookupError, ValueError, RecursionError) as error:
+    except (pyarrow.ArrowException, *jobs.OF_DAMAGE) as error:
         raise OptionError(f"{shown} is not a Parquet file: {error}.") from None
     texts = read["text"]
     if not all(isinstance(text, str) for text in texts):

@@ -10,9 +10,10 @@ from __future__ import annotations
 from .columns import Columns
 from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, results, shown
 from .parts import Parts
-from .rows import BadRow, Prompts, Row, Source, Unread, pyarrow, rows_at_once
+from .rows import OF_DAMAGE, BadRow, Prompts, Row, Source, Unread, pyarrow, rows_at_once
 
 __all__ = [
+    "OF_DAMAGE",
     "Asker",
     "BadRow",
     "Cluster",

@@ -36,7 +36,15 @@ _MOST_AT_ONCE = 16  # rows of Parquet
 _MOST_VALUES = 2_000_000  # in one row of Parquet
 _MOST_UNPACKED = 64 << 20  # bytes of pages, which may be in each of those rows
 _NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
-_OF_DAMAGE = (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+OF_DAMAGE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+)
 _CSV_LIMIT = fork_safe(threading.Lock())
 
 _KINDS = {
@@ -520,7 +528,7 @@ def _row(given: Any) -> Row | BadRow:
 def _told(path: Path) -> Iterator[None]:
     try:
         yield
-    except (pyarrow().ArrowException, *_OF_DAMAGE) as error:
+    except (pyarrow().ArrowException, *OF_DAMAGE) as error:
         raise OptionError(f"{path} cannot be read as Parquet: {error}.") from None
 
 

@@ -344,7 +344,11 @@ def test_pages_that_unpack_to_far_more_than_the_file_are_not_read(tmp_path, monk
         list(Source.of(path).read())
 
 
-@pytest.mark.parametrize("head", [b"\x1c", b"\x19", b"\xff", b"\x15\xff\xff\xff\xff\x7f", b"\0"])
+NO_STRUCT = b"\x15\0\x15\4\x15\4\x25\2\0"  # a number where a page is described
+HEADS = [b"\x1c", b"\x19", b"\xff", b"\x15\xff\xff\xff\xff\x7f", b"\0", NO_STRUCT]
+
+
+@pytest.mark.parametrize("head", HEADS)
 def test_damaged_pages_are_told(head, tmp_path):
     path = tmp_path / "x.parquet"
     column = list(map(str, range(2_000)))
