@@ -350,7 +350,7 @@ def of_type(*kinds):
     ],
 )
 def test_types_that_the_runtime_takes_for_wider_ones_are_refused(folder, decoder, ports):
-    """It read and wrote past the end of tensors: a request of six texts ended the process."""
+    """It read and wrote past the end of tensors: a batch of 16 texts ended the process."""
     config = json.loads(json.dumps(CONFIG))
     config["model"]["decoder"] |= decoder
     config["model"]["speech"] = {"filename": "part.onnx"}
