@@ -25,7 +25,7 @@ from structgen.media import MOST_BYTES, MOST_MEDIA, data_uri
 from structgen.runner import Aside
 
 from .settings import Settings
-from .wire import refused
+from .wire import check_many, refused
 
 _SECONDS = 15.0
 """Most that the pictures of a request may take together."""
@@ -49,9 +49,8 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> bool:
     found = [*_addresses(body)]
     if not found:
         return False
-    if len(found) > MOST_MEDIA:
-        raise refused(f"There are more than {MOST_MEDIA} pictures.", found[0][2], "invalid_value")
     settings: Settings = request.app.state.settings
+    check_many(found, found[0][2], settings.max_pictures, " pictures", "max_pictures")
     end = time.monotonic() + _SECONDS
     for holder, key, param in found:
         links: list[socket.socket] = []

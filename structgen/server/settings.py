@@ -63,6 +63,7 @@ class Settings(BaseModel):
         max_schema_bytes: most bytes of the schemas and grammars of a request, as JSON.
         max_tokens: most tokens of an answer; None: the model's limit.
         max_inputs: most texts of one request for vectors, and questions of one for decisions.
+        max_pictures: most pictures of one request, which are read at once.
         max_outputs: most answers of one request: ``n`` times prompts.
         body_seconds: within which the head of a request has to have arrived, and then its body.
         write_seconds: within which a client has to take some of an answer that waits for it.
@@ -112,6 +113,7 @@ class Settings(BaseModel):
     max_schema_bytes: Count = 512 << 10
     max_tokens: Count | None = None
     max_inputs: Count = 2_048
+    max_pictures: Count = 8
     max_outputs: Count = 16
     body_seconds: Seconds = 30.0
     write_seconds: Seconds = 30.0

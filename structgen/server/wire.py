@@ -144,7 +144,14 @@ def asked(
         _template(fields, names)
         for name in ("messages", "tools", "logit_bias", "abstain_below"):
             check_many(fields.get(name), name, settings.max_inputs)
-        check_many(_calls(fields.get("messages")), "messages", settings.max_inputs, " calls")
+        said = fields.get("messages")
+        check_many(_within(said, "tool_calls"), "messages", settings.max_inputs, " calls")
+        pictures = [
+            part
+            for part in _within(said, "content")
+            if isinstance(part, Mapping) and part.get("type") == "image_url"
+        ]
+        check_many(pictures, "messages", settings.max_pictures, " pictures", "max_pictures")
         check_sizes(fields, settings)
         request = kind.of(fields, {})
         _bound(request, settings)
@@ -258,18 +265,20 @@ def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
             )
 
 
-def _calls(messages: Any) -> list[Any]:
-    """The calls in all messages, which may be anything."""
+def _within(messages: Any, name: str) -> list[Any]:
+    """What a field of all messages lists, which may be anything."""
     messages = messages if isinstance(messages, list) else []
-    found = [one.get("tool_calls") for one in messages if isinstance(one, Mapping)]
-    return [call for calls in found if isinstance(calls, list) for call in calls]
+    found = [one.get(name) for one in messages if isinstance(one, Mapping)]
+    return [part for parts in found if isinstance(parts, list) for part in parts]
 
 
-def check_many(given: Any, name: str, most: int, what: str = "") -> None:
+def check_many(
+    given: Any, name: str, most: int, what: str = "", setting: str = "max_inputs"
+) -> None:
     """Refuse more texts, messages, calls or questions than one request may have."""
     if isinstance(given, (list, dict)) and len(given) > most:
         raise refused(
-            f"{name}: there are {len(given):,}{what}, and {most:,} is the most here (max_inputs). "
+            f"{name}: there are {len(given):,}{what}, and {most:,} is the most here ({setting}). "
             "Send fewer, or several requests.",
             name,
             "invalid_value",

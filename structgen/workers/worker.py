@@ -40,6 +40,7 @@ from structgen.decoding import (
     Run,
     Task,
     Timings,
+    chat,
 )
 from structgen.errors import (
     Abstained,
@@ -131,7 +132,8 @@ class _Worker:
         self._received: set[int] = set()  # calls that are not prepared yet
         self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
-        # Long messages wait by themselves: to make tokens of a prompt may take seconds.
+        # Long messages wait by themselves: to make tokens of a prompt may take seconds, and so may
+        # pictures.
         self._arrived: _Line = queue.SimpleQueue()
         self._long: _Line = queue.SimpleQueue()
         self._is_prepared = threading.Event()  # whether nothing that has arrived is to be prepared
@@ -209,7 +211,8 @@ class _Worker:
                         self._received.add(message.id)
                 self._is_prepared.clear()
                 size = self._frames.size - len(getattr(message, "lowered", None) or b"")
-                (self._long if size > _LONG else self._arrived).put(message)
+                is_long = size > _LONG or _has_media(message)
+                (self._long if is_long else self._arrived).put(message)
         except BaseException:
             traceback.print_exc()
         self._is_over = True
@@ -452,6 +455,12 @@ class _Worker:
             self._checks.pop(call_id, None)
             self._received.discard(call_id)
             self._given_up.pop(call_id, None)
+
+
+def _has_media(message: object) -> bool:
+    """Whether a message has pictures or sounds."""
+    prompt = getattr(message, "prompt", None)
+    return isinstance(prompt, list) and bool(chat.media_of(prompt))
 
 
 def _weight(kept: tuple[Task, int]) -> int:

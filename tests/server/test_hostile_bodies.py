@@ -16,11 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
-from one_server import KEY, Served
+from models.tiny_vision import png
+from one_server import KEY, Served, serving
 from pydantic import BaseModel, ValidationError
 
 from structgen.decoding import AsyncStream, SearchOptions, Several
 from structgen.errors import OptionError, Overloaded, RequestError
+from structgen.media import data_uri
 from structgen.runner import (
     ChatChunk,
     ChatRequest,
@@ -335,6 +337,41 @@ def test_tools_are_bounded_in_number() -> None:
     wire.asked(ChatRequest, {"messages": "Hi", "tools": tools[:2]}, Settings(max_inputs=2))
     with pytest.raises(ApiError, match="tools: there are 3, and 2 is the most"):
         wire.asked(ChatRequest, {"messages": "Hi", "tools": tools}, Settings(max_inputs=2))
+
+
+def test_pictures_of_a_request_are_few() -> None:
+    """All are read at once: 32 in 8 kB kept others waiting for 5 s."""
+    said = [{"role": "user", "content": [{"type": "image_url", "image_url": "data:"}] * 2}] * 2
+    with pytest.raises(ApiError, match=r"there are 4 pictures, and 3 is .*max_pictures"):
+        wire.asked(ChatRequest, {"messages": said}, Settings(max_pictures=3))
+    item = {"role": "user", "content": [{"type": "input_image", "image_url": "data:"}] * 2}
+    with pytest.raises(ApiError, match="there are 4 pictures") as caught:
+        turn_of({"input": [item]}, [said[0]], Settings(max_pictures=3))
+    assert caught.value.param == "input"
+
+
+def test_pictures_are_not_counted_in_tokens(served: Served) -> None:
+    """To read 32 of 8 kB took 6 s, which nobody else had a turn in."""
+    part = {"type": "image_url", "image_url": {"url": data_uri("image/png", png())}}
+    body = {"messages": [{"role": "user", "content": [part]}]}
+    answer = httpx.post(f"{served.root}/v1/tokenize", json=body, headers=AUTH)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+
+
+def test_each_output_has_its_own_prompt(served: Served) -> None:
+    """Sixteen outputs of sixteen bodies of 4 MB took a gigabyte."""
+    keys, most = (KEY,), 100_000
+    body = json.dumps({"prompt": "Hi", "max_tokens": 1, "n": 2}).ljust(most)
+    with serving(
+        served.runner, Settings(api_keys=keys, max_body_bytes=most, max_outputs=20)
+    ) as one:
+
+        def ask(body: str) -> int:
+            url = f"{one.root}/v1/completions"
+            return httpx.post(url, content=body, headers=AUTH, timeout=60).status_code
+
+        assert ask(body) == 200
+        assert ask(body.replace('"n": 2', '"n": 20')[:most]) == 429
 
 
 def test_a_conversation_does_not_grow_beyond_what_a_body_may_have() -> None:

@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 from fakes import FakeModel, FakeSequence
+from models.tiny_vision import png
 
 from structgen.automaton.core import GROW
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import Generation, SearchOptions, encode
 from structgen.errors import IncompleteOutput
+from structgen.media import Image
 from structgen.models.base import PREFIXES_OF
 from structgen.types import Regex
 from structgen.workers import Job, Scheduler, WorkJob
 from structgen.workers import worker as worker_module
-from structgen.workers.protocol import Adapter, ErrandCall, Frames, packed
+from structgen.workers.protocol import Adapter, Call, ErrandCall, Frames, packed
 from structgen.workers.worker import _Worker
 
 
@@ -699,6 +701,19 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
 def test_a_long_prompt_holds_up_long_ones_alone() -> None:
     # Tokens of 2.4 MB of Chinese took 8 s, in which no call of others was prepared.
     sent = [ErrandCall(1, 0, b"a" * 100_000, None), ErrandCall(2, 0, b"a", None)]
+    worker: Any = _Worker(Frames(io.BytesIO(b"".join(map(packed, sent)))), io.BytesIO())
+    worker._scheduler = SimpleNamespace(wake=lambda: None)
+    worker._listen()
+    for line, number in ((worker._long, 1), (worker._arrived, 2)):
+        assert line.get().id == number
+        assert line.get() is None
+
+
+def test_pictures_hold_up_long_prompts_alone() -> None:
+    # 32 of them are read in 5 s, in which no text of others was prepared.
+    prompt = [{"role": "user", "content": (Image(png()),)}]
+    call = Call(1, 1, b"", None, prompt, SearchOptions(), 0, False, False)
+    sent = [call, ErrandCall(2, 0, b"a", None)]
     worker: Any = _Worker(Frames(io.BytesIO(b"".join(map(packed, sent)))), io.BytesIO())
     worker._scheduler = SimpleNamespace(wake=lambda: None)
     worker._listen()

@@ -132,6 +132,8 @@ async def tokenize(request: Request) -> Response:
     asked = await aside(request, lambda: read(TokenizeBody, given))
     runner = runner_of(request)
     text: Any = asked.prompt if asked.text is None else asked.text
+    if any(message.has_media for message in asked.messages or ()):
+        raise refused("Pictures and sounds are not counted here. Ask about text.", "messages")
     if asked.messages is not None:
         text = [message.for_template() for message in asked.messages]
     tokens = await answered(

@@ -105,6 +105,8 @@ async def _answered(
     given, settings = await json_object(request), settings_of(request)
     is_large = await with_pictures(request, given)
     work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings), is_large=is_large)
+    # Each output is asked for by itself, with the prompt.
+    request.state.taken(((work.request.n or 1) - 1) * len(await request.body()))
     await tried(request, work)
     if work.streams:
         return await streamed(request, stream(work.request), work.told)
