@@ -291,11 +291,17 @@ def _main() -> None:
 
 _WORD = r"[^\r\n\p{L}\p{N}]?"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-UNITS = (
-    *(
-        f"{_WORD}{_UPPER}*{_LOWER}+{end}|{_WORD}{_UPPER}+{_LOWER}*{end}"
-        for end in ("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
-    ),
+
+
+def _cased(end: str) -> str:
+    return f"{_WORD}{_UPPER}*{_LOWER}+{end}|{_WORD}{_UPPER}+{_LOWER}*{end}"
+
+
+CASED_WORDS = _cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
+"""A word ends in small letters, and may begin with capitals: "getValue" is two."""
+
+_UNITS = (
+    *(CASED_WORDS, _cased("")),
     "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
     *("(?i:'s|'t|'re|'ve|'m|'ll|'d)", "'s|'t|'re|'ve|'m|'ll|'d"),
     *(r" ?\p{L}+| ?\p{N}+", r"[\p{L}]+|[\p{N}]", r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+"),
@@ -320,7 +326,7 @@ def _pattern(document: Any) -> str | None:
     for name in ("normalizer", "pre_tokenizer", "decoder"):
         for pattern in _patterns(document.get(name)):
             rest = f"|{pattern}|".replace("\r", r"\r").replace("\n", r"\n")
-            for unit in (*UNITS, *(_REPLACED if name == "normalizer" else ())):
+            for unit in (*_UNITS, *(_REPLACED if name == "normalizer" else ())):
                 rest = rest.replace(f"|{unit}|", "|", 1)
             if len(rest) > _LONGEST_TOKEN or not _PLAIN.fullmatch(rest):
                 return (

@@ -257,8 +257,9 @@ _LLAMA3_WORDS = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2_WORDS = _LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
-# A word may end in small letters and begin with capitals, as "getValue" does in two.
-_GPT4O_WORDS = trial.UNITS[0] + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_GPT4O_WORDS = (
+    trial.CASED_WORDS + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _SPLITS: dict[str, tuple[str, ...]] = {
     "gpt-2": (_GPT2_WORDS,),
     # SmolLM's own file says Digits, then ByteLevel with its built-in pattern. These splits cut
