@@ -56,6 +56,10 @@ _BY_TOKEN = {
 }
 """What models of a family write, where their template does not show it."""
 
+_MOST_TEXT = 500
+"""Most characters around a call: published models have up to 100. What programs that use the model
+compile takes the square of them."""
+
 _JSON_START = re.compile(r'(?<!\s)\s*(?:\[\s*)?(?:\{\s*"(?:name|function)"\s*:\s*")?\Z')
 
 
@@ -196,6 +200,8 @@ def read_syntax(
         if one_more is not None and second is not None and second[1] == between:
             again = one_more[2]
     before = before.lstrip()
+    if len(before + between + (again or "") + after) > _MOST_TEXT:
+        return None
     marker = _JSON_START.sub("", before, count=1)
     if (not marker and not before.startswith("{")) or before.startswith("None"):
         return None  # or it wrote that there is no text

@@ -18,6 +18,7 @@ from structgen.decoding import tool_syntax
 from structgen.errors import ModelError, OptionError, PromptError, StructgenError
 from structgen.models import trial
 from structgen.runner import ModelConfig, Runner
+from structgen.types import NEUTRAL
 
 TEMPLATE = """
 {%- for message in messages %}
@@ -268,3 +269,12 @@ def test_a_character_without_a_token_is_told() -> None:
     with pytest.raises(PromptError, match="a character that the tokenizer of smollm2"):
         model.encode("a\x04b")
     assert structgen.Generator(model, structgen.Regex("ab\0c"))("?") == "ab\0c"
+
+
+def test_calls_with_long_texts_around_them_are_not_the_models_own(folder: Path) -> None:
+    """A marker of 4 million characters took 20 GB of a server, in which calls are compiled."""
+    for part in ("[C]", '"arguments', "[/C]"):
+        for n, is_own in ((100, True), (300, False)):
+            written = TEMPLATE.replace(part, part + "ab" * n, 1)
+            syntax = tool_syntax(structgen.load(folder, chat_template=written))
+            assert (syntax != NEUTRAL) == is_own
