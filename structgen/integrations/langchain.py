@@ -58,6 +58,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from structgen.decisions import Question, answer_of_system_one, question_of_system_one
 from structgen.runner import ChatChunk, ChatResponse, DecisionResponse, Runner, Usage
+from structgen.types import lower, written
 
 from . import frameworks
 
@@ -105,12 +106,8 @@ def _told(message: BaseMessage) -> dict[str, Any]:
 def _role(message: BaseMessage) -> str:
     if isinstance(message, ChatMessage):
         return message.role
-    for kind, role in (
-        (SystemMessage, "system"),
-        (HumanMessage, "user"),
-        (AIMessage, "assistant"),
-        (ToolMessage, "tool"),
-    ):
+    known = (SystemMessage, HumanMessage, AIMessage, ToolMessage)
+    for kind, role in zip(known, ("system", "user", "assistant", "tool"), strict=True):
         if isinstance(message, kind):
             return role
     kinds = (FunctionMessage, RemoveMessage)
@@ -433,6 +430,15 @@ class ChatStructgen(BaseChatModel):
             **{name: value for name, value in given.items() if value is not None},
             **self.model_kwargs,
         }
+
+    def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
+        """What LangChain's caches know a request by: its fields, and of a type its grammar."""
+        with errors():
+            _, fields = self._asked((), stop, kwargs)
+            for name in {"output_type", "response_format"} & fields.keys():
+                if not isinstance(form := fields[name], (Mapping, type(None))):
+                    fields[name] = written.write(lower(form), {}, "")
+        return str(sorted(fields.items()))
 
     def _resolve_model_profile(self) -> ModelProfile | None:
         return ModelProfile(

@@ -432,11 +432,11 @@ def _form(params: ModelRequestParameters) -> dict[str, Any]:
 
 
 def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str, Any]:
+    choice = resolve_tool_choice(settings, params)  # which refuses calls without tools
     tools = params.declared_tool_defs
     if not tools:
         return {}
     fields: dict[str, Any] = {"tools": [_tool(tool) for tool in tools.values()]}
-    choice = resolve_tool_choice(settings, params)
     if isinstance(choice, str):
         fields["tool_choice"] = choice
     else:

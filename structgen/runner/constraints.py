@@ -155,7 +155,9 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
         only(choice, {"type", "function", "name"}, "tool_choice")
         name = _named(choice, "tool_choice")
         _check_there(name, names, "tool_choice.function.name")
-        return tools, name
+        if name not in _CHOICES:
+            return tools, name
+        return {i: tool for i, tool in tools.items() if name_of(tool) == name}, "required"
     if kind == "allowed_tools":
         param = "tool_choice"
         inner = choice.get("allowed_tools", choice)

@@ -17,6 +17,7 @@ from langchain.agents.middleware import ModelRequest, wrap_model_call
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core import decisions as theirs
 from langchain_core import exceptions
+from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import get_usage_metadata_callback
 from langchain_core.messages import (
     AIMessage,
@@ -30,14 +31,22 @@ from langchain_core.outputs import Generation
 from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.vectorstores import InMemoryVectorStore
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+)
 
-from structgen import OptionError, Runner
+from structgen import Cfg, OptionError, Runner, Template
 from structgen.integrations.langchain import (
     ChatStructgen,
     StructgenDecisions,
     StructgenEmbeddings,
     chat_of,
+    tool_of,
 )
 
 pytestmark = pytest.mark.anyio  # of the tests that are coroutines
@@ -423,6 +432,36 @@ def test_thoughts_stand_beside_the_answer(runner: Runner) -> None:
     thought = full.additional_kwargs["reasoning_content"]
     assert thought.strip() == made.additional_kwargs["reasoning_content"]
     assert full.usage_metadata["output_token_details"]["reasoning"] > 0
+
+
+def test_caches_of_langchain_tell_all_requests_apart(runner: Runner) -> None:
+    def model(**fields: Any) -> ChatStructgen:
+        cache = InMemoryCache()
+        return ChatStructgen(model="small", runner=runner, cache=cache, max_tokens=9, **fields)
+
+    def landmark(names: str) -> type[BaseModel]:
+        return create_model("Landmark", name=(Literal[names], ...))
+
+    def key(model: ChatStructgen, **fields: Any) -> str:
+        return model._get_llm_string(**fields)
+
+    long = "a" * 100  # which is not all shown
+    types = [
+        landmark("Eiffel"),
+        landmark("Ulm"),
+        Cfg(f'start: "{long}b"'),
+        Cfg(f'start: "{long}c"'),
+    ]
+    types += [Template("{a}", a=int), Template("{a}", a=bool), Literal[1], ["a"], ["b"]]
+    assert len({key(model(), output_type=one) for one in types}) == len(types)
+    assert key(model(), output_type=landmark("Ulm")) == key(model(), output_type=types[1])
+    assert key(model(stop="a")) != key(model(stop="b")) != key(model())
+    tools = {"tools": [tool_of(landmark("Ulm"))]}
+    assert key(model(parallel_tool_calls=False), **tools) != key(model(), **tools)
+    asked = model()
+    for name in ("Eiffel", "Ulm"):
+        found = asked.with_structured_output(landmark(name)).invoke("A landmark.")
+        assert found.model_dump() == {"name": name}
 
 
 def test_several_answers(model: ChatStructgen) -> None:

@@ -294,6 +294,8 @@ def test_tool_choices_become_fields(runner: Runner) -> None:
     assert chosen("none", text=False) == ("required", ["final"])
     assert chosen(["b"], text=False) == ("required", ["b"])
     assert chosen(ToolOrOutput(["a"]), text=True) == ("auto", ["a", "final"])
+    with pytest.raises(UserError, match="no function tools"):  # as ``model_request`` may send it
+        fields_of({"tool_choice": "required"}, ModelRequestParameters())
 
 
 # -- streams ----------------------------------------------------------------------------------

@@ -364,6 +364,14 @@ def test_a_choice_of_tools_that_is_none_is_answered_with_what_to_pass(
     )
 
 
+@pytest.mark.parametrize("name", ["none", "auto", "required"])
+def test_a_tool_may_be_called_as_a_choice_is(name: str) -> None:
+    choice = {"type": "function", "function": {"name": name}}
+    asked = {**HI, "tools": [tool("g"), tool(name)], "tool_choice": choice}
+    made = wanted(ChatRequest.of(asked, {}))
+    assert (list(made.tools), made.type.choice) == ([1], "required")
+
+
 @pytest.mark.parametrize("given", [{}, {"type": None}])
 def test_the_type_of_a_tool_may_not_be_missing(given: Any) -> None:
     with pytest.raises(RequestError, match=r"^tools\[0\]\.type is missing\.") as caught:
