@@ -40,18 +40,18 @@ def fetcher() -> Aside:
     return Aside(8, MOST_MEDIA * MOST_MEDIA, "structgen-pictures")
 
 
-async def with_pictures(request: Request, body: dict[str, Any]) -> bool:
-    """Put ``data:`` URIs in the place of addresses in a body; whether there were any.
+async def with_pictures(request: Request, body: dict[str, Any]) -> int:
+    """Put ``data:`` URIs in the place of addresses in a body; how many bytes these have.
 
     Raises:
         ApiError: one is of no host that was named, or cannot be fetched.
     """
     found = [*_addresses(body)]
     if not found:
-        return False
+        return 0
     settings: Settings = request.app.state.settings
     check_many(found, found[0][2], settings.max_pictures, " pictures", "max_pictures")
-    end = time.monotonic() + _SECONDS
+    end, size = time.monotonic() + _SECONDS, 0
     for holder, key, param in found:
         links: list[socket.socket] = []
         fetch = partial(fetched, holder[key], settings.image_hosts, end, links)
@@ -71,8 +71,9 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> bool:
                 with contextlib.suppress(OSError):
                     link.shutdown(socket.SHUT_RDWR)
         holder[key] = data_uri("application/octet-stream", data)
+        size += len(holder[key])
         request.state.taken(len(holder[key]))
-    return True
+    return size
 
 
 def _addresses(body: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:

@@ -38,7 +38,7 @@ from structgen.runner import (
 from structgen.runner.hosts import MAX_SCORES, ModelConfig, TextHost
 from structgen.runner.loops import AsyncChunkStream, LoopThread
 from structgen.runner.work import pieces_of
-from structgen.server import Settings, wire
+from structgen.server import Settings, pictures, wire
 from structgen.server import gateway as gateway_module
 from structgen.server.errors import ApiError, told
 from structgen.server.exchange import answered, begun
@@ -358,20 +358,23 @@ def test_pictures_are_not_counted_in_tokens(served: Served) -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
 
 
-def test_each_output_has_its_own_prompt(served: Served) -> None:
-    """Sixteen outputs of sixteen bodies of 4 MB took a gigabyte."""
-    keys, most = (KEY,), 100_000
-    body = json.dumps({"prompt": "Hi", "max_tokens": 1, "n": 2}).ljust(most)
-    with serving(
-        served.runner, Settings(api_keys=keys, max_body_bytes=most, max_outputs=20)
-    ) as one:
+def test_each_output_has_its_own_prompt(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen outputs of sixteen bodies of 4 MB took a gigabyte, and so did pictures of hosts."""
+    monkeypatch.setattr(pictures, "fetched", lambda *_: png() + bytes(100_000))
+    most = 100_000
+    prompt = json.dumps({"prompt": "Hi", "max_tokens": 1}).ljust(most - 20)
+    part = {"type": "image_url", "image_url": {"url": "http://host/"}}
+    seen = json.dumps({"messages": [{"role": "user", "content": [part]}]})
+    settings = Settings(api_keys=(KEY,), max_body_bytes=most, max_outputs=20)
+    with serving(served.runner, settings) as one:
 
-        def ask(body: str) -> int:
-            url = f"{one.root}/v1/completions"
+        def ask(path: str, body: str, n: int) -> int:
+            body = f'{{"n": {n}, {body[1:]}'
+            url = f"{one.root}/v1/{path}"
             return httpx.post(url, content=body, headers=AUTH, timeout=60).status_code
 
-        assert ask(body) == 200
-        assert ask(body.replace('"n": 2', '"n": 20')[:most]) == 429
+        assert [ask("completions", prompt, n) for n in (2, 20)] == [200, 429]
+        assert [ask("chat/completions", seen, n) for n in (2, 20)] == [400, 429]  # no such model
 
 
 def test_a_conversation_does_not_grow_beyond_what_a_body_may_have() -> None:

@@ -481,7 +481,7 @@ def test_pictures_that_are_fetched_count_as_bodies_and_owners_take_turns(
     monkeypatch.setattr(pictures, "fetched", fetched)
     state = SimpleNamespace(settings=Settings(), pictures=pictures.fetcher())
 
-    async def ask(owner: str, url: str) -> bool:
+    async def ask(owner: str, url: str) -> int:
         request: Any = Mock(state=Mock(owner=owner, taken=taken), app=Mock(state=state))
         part = {"type": "image_url", "image_url": {"url": url}}
         return await pictures.with_pictures(request, {"messages": [{"content": [part]}]})

@@ -386,7 +386,7 @@ def _jobs(request: Request) -> Jobs:
 async def create(request: Request) -> Any:
     """Answer an input, and keep the answer, so that a later request can continue from it."""
     given = await json_object(request)
-    is_large = await with_pictures(request, given)
+    is_large = await with_pictures(request, given) > 0
     before, settings = await _before(request, given), settings_of(request)
     asked, stored = await aside(
         request, lambda: turn_of(given, before, settings), is_large=is_large or bool(before)

@@ -103,10 +103,10 @@ async def _answered(
 ) -> Response:
     """The answer to a request for text of some kind, whole or piece by piece."""
     given, settings = await json_object(request), settings_of(request)
-    is_large = await with_pictures(request, given)
-    work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings), is_large=is_large)
+    size = await with_pictures(request, given)
+    work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings), is_large=size > 0)
     # Each output is asked for by itself, with the prompt.
-    request.state.taken(((work.request.n or 1) - 1) * len(await request.body()))
+    request.state.taken(((work.request.n or 1) - 1) * (len(await request.body()) + size))
     await tried(request, work)
     if work.streams:
         return await streamed(request, stream(work.request), work.told)
