@@ -49,7 +49,8 @@ _SECONDS = 120  # by the clock, where a system counts no processor's time
 _BYTES = 4 << 30
 _BEGUN, _READS, _DONE = "begun\n", "reads otherwise\n", "done\n"
 
-_MOST_GROWTH = 256  # a text may become so many times as long: with SigLIP's it does 144
+_MOST_GROWTH = 4  # a text may become so many times as long: with published ones it does 4
+_MOST_PUT = 256  # special tokens around a text
 _LONGEST_TOKEN = 4096  # in characters: published ones have 500
 _LONGEST_WORD = 200  # of which each part is looked up: published ones take 100
 _LONGEST_PIECE = 64  # of a Unigram, which copies all that fit at a place: SentencePiece's have 16
@@ -137,7 +138,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"5 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"6 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -354,8 +355,9 @@ def _growing(document: Any, own: Any) -> str | None:
         growth = max(
             _growth(of("normalizer")) * _growth(of("pre_tokenizer")),
             _growth(of("decoder")),
-            *map(own.num_special_tokens_to_add, (False, True)),
+            json.dumps(of("post_processor")).count('"Sequence"'),  # may repeat a text: 4 in use
         )
+        special = max(map(own.num_special_tokens_to_add, (False, True)))
         put = [str(model.get(name)) for name in ("continuing_subword_prefix", "end_of_word_suffix")]
         # What is put around a text repeats it, maybe, with as many characters as a token's.
         longest = max(map(len, (*own.get_vocab(), *put, json.dumps(of("post_processor")))))
@@ -367,10 +369,17 @@ def _growing(document: Any, own: Any) -> str | None:
         beginnings = sum(map(len, spelt)) - sum(alike)
         if model.get("dropout"):
             return f"has dropout = {model['dropout']}, so that its tokens are random"
-    except Exception as error:
+    except BaseException as error:  # a panic is no Exception
         return f"has a part that is not known ({error!r})"
-    found = (growth, longest, word, piece, beginnings)
-    most = (_MOST_GROWTH, _LONGEST_TOKEN, _LONGEST_WORD, _LONGEST_PIECE, _MOST_BEGINNINGS)
+    found = (growth, special, longest, word, piece, beginnings)
+    most = (
+        _MOST_GROWTH,
+        _MOST_PUT,
+        _LONGEST_TOKEN,
+        _LONGEST_WORD,
+        _LONGEST_PIECE,
+        _MOST_BEGINNINGS,
+    )
     if any(map(gt, found, most)):
         return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens, words or pieces"
     return None
@@ -386,8 +395,8 @@ _GROWTHS |= {"ByteLevel": 4, "BertNormalizer": 3, "WordPiece": 2}
 
 
 def _growth(part: Any) -> float:
-    """How many times as long a normalizer, pre-tokenizer or decoder makes a text at most; 18 of
-    Unicode's own are not counted."""
+    """How many times as long a normalizer, pre-tokenizer or decoder makes a text at most; Unicode's
+    own are not counted: 18 characters of one of 3 bytes."""
     if part is None:
         return 1
     kind = part["type"]
@@ -397,13 +406,21 @@ def _growth(part: Any) -> float:
         return math.prod(map(_growth, parts)) if len(parts) <= 32 else math.inf
     if kind == "Replace":
         old = part["pattern"].get("String")  # a regular expression may match what has no length
-        return max(1, len(part["content"]) / len(old)) if old else 1 + len(part["content"])
+        if part["pattern"].get("Regex") in _REPLACED:
+            old = " "  # the least that they match
+        times = len(part["content"]) / len(old) if old else 1 + len(part["content"])
+        return 2 * times if times > 1 else 1  # what is put there takes more memory than what was
     if kind == "Prepend":
         return 1 + len(part["prepend"])
     if kind == "Precompiled" and part["precompiled_charsmap"]:
         data = base64.b64decode(part["precompiled_charsmap"])
         texts = data[4 + int.from_bytes(data[:4], "little") :].decode(errors="replace")
-        return max(map(len, texts.split("\0")))
+        from tokenizers import normalizers
+
+        own = normalizers.Precompiled(data)
+        each = (len(own.normalize_str(one)) / len(one.encode()) for one in map(chr, range(1, 2048)))
+        longest = max(map(len, texts.split("\0")))
+        return 1 if longest <= 18 and max(each) <= 1.5 else math.inf  # as Unicode's own have
     return _GROWTHS[kind]
 
 
