@@ -268,6 +268,7 @@ class Agent:
                 }
             )
             asked._says_something = True
+            asked._is_foreign = any(tool._is_foreign for tool in self._tools.values())
             response: ChatResponse | None = None
             held: list[ChatChunk] = []
             explained = contextlib.nullcontext() if search is None else search.explained()
@@ -715,8 +716,9 @@ def plain(request: ChatRequest) -> ChatRequest:
     tools = request.tools or []
     kinds = (Tool, ToolSource)
     if any(not isinstance(tool, type) and isinstance(tool, kinds) for tool in tools):
-        sources = [tool.source for tool in expanded(tools).values()]
-        request = request.model_copy(update={"tools": sources})
+        found = expanded(tools).values()
+        request = request.model_copy(update={"tools": [tool.source for tool in found]})
+        request._is_foreign = any(tool._is_foreign for tool in found)
     return request
 
 

@@ -46,6 +46,7 @@ from structgen.options import OPTIONS, Whole, Word
 from structgen.storage import KeptByBytes
 from structgen.workers import (
     FORM_BYTES,
+    MAX_MASK_WORK,
     STRANGER,
     AsyncModel,
     GraphProcess,
@@ -420,7 +421,13 @@ class TextHost:
                 del self._scores[who]
 
     async def generator(
-        self, key: Hashable, output_type: Any, options: Mapping[str, Any], place: int = 0
+        self,
+        key: Hashable,
+        output_type: Any,
+        options: Mapping[str, Any],
+        place: int = 0,
+        *,
+        foreign: bool = False,
     ) -> WorkerGenerator[Any]:
         """A generator of outputs of a type.
 
@@ -432,13 +439,16 @@ class TextHost:
             output_type: of the outputs.
             options: of `structgen.Generator`.
             place: of the process.
+            foreign: whether a part of the type is a stranger's, so that masks are bounded.
 
         Raises:
             OutputTypeError: the type cannot be enforced.
             OptionError: there is no room to think, or the type has no schema to tell of.
         """
         stranger = STRANGER.get()
-        limits = {} if stranger is None or output_type is None else stranger.compile_options
+        limits: Mapping[str, int] = {"max_mask_work": MAX_MASK_WORK} if foreign else {}
+        limits = limits if stranger is None else stranger.compile_options
+        limits = {} if output_type is None else limits
         whole = None if key is None else (key, *options.items(), *limits.items())
         known = None if whole is None else self._generators.get(whole)
         if known is None:
@@ -454,7 +464,7 @@ class TextHost:
     def _made(
         self, output_type: Any, options: Mapping[str, Any], limits: Mapping[str, Any]
     ) -> list[WorkerGenerator[Any]]:
-        before = WARNS.set(not limits)  # a stranger's form
+        before = WARNS.set("max_work" not in limits)  # or a stranger's form
         try:
             first = self.models[0].make_generator(output_type, **options, **limits)
             # What is told of a type is made of what the user wrote.

@@ -36,10 +36,13 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar, cast, final
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from structgen.automaton.core import GROW
+from structgen.automaton.work import Limits, sharing
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
 from structgen.insight import check_values
 from structgen.vocabulary import Vocabulary
+from structgen.workers import MAX_WORK
 
 from .fields import MAX_VALUES, has_more
 from .loops import in_thread
@@ -232,14 +235,17 @@ class Connection:
                 "be offered: all are in each prompt. Name those to offer with only=[...].",
                 server=server.name,
             )
-        offered = []
+        offered: list[Tool] = []
+        spent = [0]
         for tool in wanted.values():
             if self._ready.done():
                 break  # It took too long, and nobody waits for the rest.
-            offered.append(self._tool(tool))
+            offered.append(self._tool(tool, spent))
         return tuple(offered)
 
-    def _tool(self, tool: McpTool) -> Tool:
+    def _tool(self, tool: McpTool, spent: list[int]) -> Tool:
+        """A tool; ``spent`` has the steps that compiling takes, of which all tools share few."""
+
         async def call(**arguments: Any) -> str:
             return await self._called(tool.name, arguments)
 
@@ -258,10 +264,13 @@ class Connection:
             made = Tool(
                 {"type": "function", "function": function}, call, timeout=self._server._timeout
             )
-            compile_constraint(made.definition.output, _bytes())
+            made._is_foreign = True
+            with GROW, sharing(Limits(MAX_WORK), spent):
+                compile_constraint(made.definition.output, _bytes())
             return made
         except OutputTypeError as error:
-            why = "\n".join(map(printable, str(error).split("\n")))
+            said = str(error).replace(", or raise max_work", "")
+            why = "\n".join(map(printable, said.split("\n")))
             raise ToolServerError(
                 f"The tool {tool.name[:_LONGEST_SAID]!r} of the MCP server {self._server.name} "
                 f"cannot be offered: {why}\n  Name the tools to offer with only=[...], without "
@@ -681,7 +690,6 @@ class McpServer:
         self,
         name: str,
         opening: Opening,
-        *,
         prefix: str = "",
         only: Collection[str] | None = None,
         timeout: float | None = None,
@@ -746,14 +754,7 @@ class McpServer:
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:
             return _heard(mcp.stdio_client(parameters, errlog=errors))
 
-        return cls(
-            name or command,
-            opened,
-            prefix=prefix,
-            only=only,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-        )
+        return cls(name or command, opened, prefix, only, timeout, connect_timeout)
 
     @classmethod
     def http(
@@ -799,14 +800,8 @@ class McpServer:
 
         scheme, _, rest = url.partition("://")
         place = rest.partition("/")[0].rpartition("@")[2]
-        return cls(
-            name or f"{scheme}://{place}",
-            opened,
-            prefix=prefix,
-            only=only,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-        )
+        name = name or f"{scheme}://{place}"
+        return cls(name, opened, prefix, only, timeout, connect_timeout)
 
     def __repr__(self) -> str:
         return f"McpServer({self.name!r})"

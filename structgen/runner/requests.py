@@ -343,6 +343,8 @@ class Sampled(OptionFields):
     prompt_cache_key: StrictStr | None = None
     service_tier: Any = None
     store: Any = None
+    _is_foreign: bool = PrivateAttr(default=False)
+    """Whether there are tools of somebody else's, so that masks are bounded."""
 
     @field_validator("logit_bias", "stop", "abstain_below")
     @classmethod

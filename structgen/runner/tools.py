@@ -136,6 +136,7 @@ class Tool:
         self.source = source
         self.timeout = timeout
         self._callback = callback
+        self._is_foreign = False  # of a server of somebody else's
         self._left_running = 0
         self._lock = threading.Lock()
 

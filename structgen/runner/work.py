@@ -198,7 +198,8 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
         of_type = {} if think is None else {"think": think}
         if isinstance(request, ChatRequest) and request.with_schema_hint:
             of_type["with_schema_hint"] = True
-        generator = await host.generator(asked.key, asked.type, of_type, place)
+        foreign = request._is_foreign
+        generator = await host.generator(asked.key, asked.type, of_type, place, foreign=foreign)
     except OutputTypeError as error:
         raise await host.aside(partial(refusal, error, asked)) from error
     except OptionError as error:

@@ -32,9 +32,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import TypeAdapter, ValidationError
 
-from structgen import OptionError
-from structgen.errors import ToolServerError
-from structgen.runner import ToolOutcome, mcp
+from structgen import OptionError, Runner
+from structgen.automaton.work import WORK
+from structgen.errors import RequestError, ToolServerError
+from structgen.runner import Tool, ToolOutcome, hosts, mcp
 from structgen.runner.mcp import McpServer
 from structgen.runner.tools import tools_of
 
@@ -803,6 +804,42 @@ def test_tools_of_one_name_are_refused_before_they_are_compiled(
     monkeypatch.setattr(Long, "names", ["a", "say", "b", "b"])
     with McpServer.http(long_answers, only=["say"]) as server:
         assert len(server.tools) == 1
+
+
+def test_tools_of_a_server_are_compiled_in_few_steps_together(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others whose types are compiled wait: one tool took 13 s."""
+    apart = [{"properties": {f"a{n}": True, "k": {"pattern": f"x{{{n}}}"}}} for n in range(20)]
+    monkeypatch.setattr(Long, "names", [f"tool{number}" for number in range(3)])
+    monkeypatch.setattr(mcp, "MAX_WORK", 10_000)
+    monkeypatch.setattr(Long, "listed", {"inputSchema": {"type": "object", "oneOf": apart}})
+    with pytest.raises(ToolServerError, match=r"'tool0'.*make it simpler, at \$.*limit 10,000"):
+        McpServer.http(long_answers).start()
+    monkeypatch.setattr(mcp, "compile_constraint", lambda *_: WORK.spend(4_000))
+    with pytest.raises(ToolServerError, match="'tool2'"):
+        McpServer.http(long_answers).start()
+    with McpServer.http(long_answers, only=["tool1", "tool2"]) as server:
+        assert len(server.tools) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"max_tool_rounds": 1}])
+def test_masks_of_a_servers_tools_are_bounded(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch, runner: Runner, options: dict[str, int]
+) -> None:
+    """Other chats waited 3 s for each."""
+    barred = [{"not": {"pattern": f"{one}.{{{n}}}{one}"}} for n, one in enumerate("aei", 3)]
+    text = {"type": "string", "minLength": 20, "allOf": barred}
+    listed = {"type": "object", "properties": {"x": text}, "required": ["x"]}
+    monkeypatch.setattr(Long, "listed", {"inputSchema": listed})
+    monkeypatch.setattr(hosts, "MAX_MASK_WORK", 2_000)
+    with McpServer.http(long_answers) as server:
+        said = partial(runner.chat, "Say it.", tool_choice="required", max_tokens=90, **options)
+        with pytest.raises(RequestError, match=r"tools: .*max_mask_work.*limit 2,000"):
+            said(tools=[server])
+        (own,) = server.tools
+        own = Tool(own.source, lambda **_: "said")
+        assert said(tools=[own]).choices[0].finish_reason != "error"
 
 
 def test_a_server_of_thousands_of_tools_is_refused(
