@@ -138,10 +138,12 @@ class Settings(BaseModel):
 
     @field_validator("api_keys", "cors_origins", "allowed_hosts", "image_hosts", mode="before")
     @classmethod
-    def _separated(cls, given: Any) -> Any:
+    def _separated(cls, given: Any, info: ValidationInfo) -> Any:
         """A text is a list with commas, as environment variables have it."""
         if isinstance(given, str):
-            return tuple(one.strip() for one in given.split(",") if one.strip())
+            given = tuple(one.strip() for one in given.split(",") if one.strip())
+            if not given and info.field_name == "api_keys":
+                raise ValueError("there is no key in it. Without keys, leave the setting out")
         return given
 
     @field_validator("cors_origins", "allowed_hosts", "image_hosts")
@@ -203,7 +205,7 @@ class Settings(BaseModel):
         found: dict[str, tuple[Any, str]] = {}
         if file is not None:
             found |= {name: (value, f"{file}: {name}") for name, value in _read(file).items()}
-        if environment.get("STRUCTGEN_API_KEY"):
+        if "STRUCTGEN_API_KEY" in environment:
             found["api_keys"] = (environment["STRUCTGEN_API_KEY"], "STRUCTGEN_API_KEY")
         for variable, text in environment.items():
             if variable.startswith(PREFIX):

@@ -67,6 +67,8 @@ def test_environment() -> None:
     ("flags", "environment", "text", "message"),
     [
         ({"port": 70_000}, {}, "", "--port"),
+        ({}, {"STRUCTGEN_API_KEY": ""}, "", "STRUCTGEN_API_KEY: there is no key in it"),
+        ({}, {"STRUCTGEN_SERVER_API_KEYS": " , "}, "", "API_KEYS: there is no key in it"),
         (
             {},
             {"STRUCTGEN_SERVER_PROT": "1"},
