@@ -11,7 +11,16 @@ import functools
 import itertools
 import os
 import weakref
-from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -20,6 +29,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from structgen.errors import OptionError
 from structgen.media import Media
 from structgen.models.loading import read_options
 from structgen.sampling import Logits, TokenIds
@@ -450,6 +460,20 @@ def most_characters(n_tokens: int | None, longest: int = 0) -> int:
         longest: characters of the longest token, if known.
     """
     return _LONGEST_TEXT if n_tokens is None else n_tokens * max(longest, _LONGEST_TOKEN)
+
+
+_MOST_WRITTEN = 16 << 20
+"""Most bytes of the text of tokens that somebody gives; a million of a published model's have 5."""
+
+
+def check_written(sizes: Iterable[int]) -> None:
+    """See that tokens of such sizes are a text that may be written: one may have 60,000 bytes.
+
+    Raises:
+        OptionError: they are too long a text.
+    """
+    if (size := sum(sizes)) > _MOST_WRITTEN:
+        raise OptionError(f"The tokens stand for {size:,} bytes, and may for {_MOST_WRITTEN:,}.")
 
 
 def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:

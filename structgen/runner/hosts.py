@@ -39,7 +39,7 @@ from structgen.decisions import AsyncDecider, SavedDecider
 from structgen.errors import ModelError, OptionError, Overloaded, PromptError, RequestError
 from structgen.media import Audio
 from structgen.models import catalogue, embedding
-from structgen.models.base import LoadOptions
+from structgen.models.base import LoadOptions, check_written
 from structgen.models.embedding import Embedder, Pause
 from structgen.models.listening import Segment, Transcript
 from structgen.options import OPTIONS, Whole, Word
@@ -345,8 +345,9 @@ class TextHost:
         self.check_tokens(tokens)
         vocabulary = self.models[0].vocabulary
         names = {} if skip_special_tokens else self._names
-        data = b"".join(vocabulary.tokens[token] or names.get(token, b"") for token in tokens)
-        return data.decode(errors="replace")
+        parts = [vocabulary.tokens[token] or names.get(token, b"") for token in tokens]
+        check_written(map(len, parts))
+        return b"".join(parts).decode(errors="replace")
 
     @functools.cached_property
     def _names(self) -> dict[int, bytes]:

@@ -22,6 +22,7 @@ import structgen
 from structgen import ModelError, OptionError, PromptError, RequestError, Runner, StructgenError
 from structgen.decisions import Choice, Predicate, Score
 from structgen.errors import ModelNotFound, WorkerDied
+from structgen.models import base
 from structgen.runner import ModelConfig
 from structgen.runner.hosts import TextHost
 
@@ -180,7 +181,7 @@ def test_decisions_let_others_have_passes(several: Runner) -> None:
     assert order == ["answered", "decided"]
 
 
-def test_tokens(several: Runner, model: Any) -> None:
+def test_tokens(several: Runner, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Hello, wörld 🎉<|im_end|>"
     tokens = several.tokenize_text(text, model="small")
     assert tokens == model.encode(text).tolist()
@@ -197,6 +198,12 @@ def test_tokens(several: Runner, model: Any) -> None:
     assert several.max_sequence_length("vectors") == 256
     with pytest.raises(OptionError, match="not a token id"):
         several.detokenize_text([10**9], model="small")
+    monkeypatch.setattr(base, "_MOST_WRITTEN", 100)
+    for name in ("small", "vectors"):  # 80 kB of ids of a long token took 2.5 GB
+        word = several.tokenize_text("hello", model=name)
+        several.detokenize_text(word * 5, model=name)
+        with pytest.raises(OptionError, match=r"stand for .* bytes, and may for 100"):
+            several.detokenize_text(word * 50, model=name)
 
 
 def test_states_of_real_models(several: Runner) -> None:

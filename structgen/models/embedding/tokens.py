@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from structgen.errors import ModelError, OptionError, printable
 from structgen.models import trial
+from structgen.models.base import check_written
 from structgen.models.loading import panics_told
 from structgen.storage.user_folder import contents
 
@@ -101,12 +102,13 @@ class TextTokenizer:
         """The text of tokens.
 
         Raises:
-            OptionError: one is no token id.
+            OptionError: one is no token id, or they are too long a text.
         """
         size = self._whole.get_vocab_size()
         for token in token_ids:
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
                 raise OptionError(f"{token!r} is not a token id. They are 0 to {size - 1:,}.")
+        check_written(len(self._whole.id_to_token(token) or "") for token in token_ids)
         with panics_told(self._file):
             return str(self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
