@@ -304,9 +304,13 @@ def mcp(
     # Imported late: --help should not wait for it.
     from structgen import Runner
     from structgen.integrations import mcp as served
+    from structgen.runner import by_id
 
-    text = _by_id(models or (_models.DEFAULT,))
-    vectors = {} if no_embedder else _by_id(embedders or (DEFAULT_EMBEDDER,))
+    try:
+        text = by_id(models or (_models.DEFAULT,))
+        vectors = {} if no_embedder else by_id(embedders or (DEFAULT_EMBEDDER,))
+    except OptionError as error:
+        raise click.UsageError(str(error)) from None
     both = text.keys() & vectors.keys()
     if both:
         raise click.UsageError(f"Two models are called {min(both)}. Write ID=MODEL.")
@@ -327,19 +331,6 @@ def mcp(
             )
         else:
             served.serve_stdio(runner, offered, lazy=lazy)
-
-
-def _by_id(given: tuple[str, ...]) -> dict[str, str]:
-    """Sources by id."""
-    found: dict[str, str] = {}
-    for one in given:
-        id_, equals, source = one.partition("=")
-        if not id_ or (equals and not source):
-            raise click.UsageError(f"{one!r} is neither a model nor ID=MODEL.")
-        if id_ in found:
-            raise click.UsageError(f"Two models are called {id_}. Write ID=MODEL.")
-        found[id_] = source or id_
-    return found
 
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -19,7 +19,7 @@ from .constraints import grammar_type_of
 from .fields import MAX_VALUES, ByName, Many, Strictly, check_json, has_more, in_slices
 from .fields import refused as request_error
 from .fields import unknown as unknown_field
-from .hosts import ModelConfig, installed
+from .hosts import ModelConfig, by_id, installed
 from .loops import Aside, AsyncChunkStream, ChunkStream
 from .mcp import McpServer
 from .requests import (
@@ -105,6 +105,7 @@ __all__ = [
     "Trials",
     "Usage",
     "WebSearchOptions",
+    "by_id",
     "check_json",
     "grammar_type_of",
     "has_more",

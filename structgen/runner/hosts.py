@@ -25,6 +25,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Hashable,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -623,6 +624,29 @@ def kind_of(config: ModelConfig) -> Kind:
         return told
     folder = _path(config, config.source)
     return "text" if models.is_language_model(folder) else "embedding"
+
+
+def by_id(given: Iterable[str]) -> dict[str, str]:
+    """Models by id: each is ``ID=MODEL``, or a model, whose id is its name.
+
+    A folder or a file is called by the last part of its path: a server tells ids to everybody.
+
+    Raises:
+        OptionError: one is neither, or two have one id.
+    """
+    found: dict[str, str] = {}
+    for one in given:
+        id_, equals, source = one.strip().partition("=")
+        if not id_ or (equals and not source):
+            raise OptionError(f"{one!r} is neither a model nor ID=MODEL.")
+        source = source or id_
+        place = os.path.abspath(os.path.expanduser(source))
+        if not equals and os.path.exists(place):
+            id_ = os.path.basename(place) or id_
+        if id_ in found:
+            raise OptionError(f"Two models are called {id_}. Write ID=MODEL.")
+        found[id_] = source
+    return found
 
 
 def told_kind(config: ModelConfig) -> Kind | None:

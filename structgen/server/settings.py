@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from structgen.errors import OptionError, failure
-from structgen.runner import MAX_VALUES
+from structgen.runner import MAX_VALUES, by_id
 from structgen.workers import MAX_MASK_WORK, MAX_WORK
 
 # Python 3.10 has none of its own.
@@ -166,15 +166,10 @@ class Settings(BaseModel):
         if isinstance(given, str):
             given = given.split(",")
         if isinstance(given, (list, tuple)):
-            found: dict[str, Any] = {}
-            for one in given:
-                id_, equals, source = str(one).strip().partition("=")
-                if not id_ or (equals and not source):
-                    raise ValueError(f"{one!r} is neither a model nor id=model")
-                if id_ in found:
-                    raise ValueError(f"there are two models called {id_!r}")
-                found[id_] = source or id_
-            return found
+            try:
+                return by_id(map(str, given))
+            except OptionError as error:
+                raise ValueError(str(error)) from None
         return given
 
     @property

@@ -23,6 +23,7 @@ import pytest
 import uvicorn
 from click.testing import CliRunner
 from one_server import KEY, MODEL, Served, serving
+from pydantic import ValidationError
 
 from structgen import Runner
 from structgen.cli.commands import cli
@@ -78,7 +79,7 @@ def test_environment() -> None:
         ({}, {}, "prot = 1", "server.toml: prot: there is no such"),
         ({}, {}, "zzz = 1", "server.toml: zzz: there is no such setting. All: host, port, "),
         ({}, {}, "prot", "is not TOML"),
-        ({"models": ("a=b", "a=c")}, {}, "", "two models"),
+        ({"models": ("a=b", "a=c")}, {}, "", "Two models"),
         ({"request_seconds": 0}, {}, "", "--request-seconds"),
         ({"image_hosts": ("https://a.b/c",)}, {}, "", "--image-host: write a.b in place of https"),
         ({"cors_origins": ("https://a.b/",)}, {}, "", "--cors-origin: write https://a.b in place"),
@@ -93,6 +94,20 @@ def test_what_is_wrong_says_where(
     file.write_text(text)
     with pytest.raises(OptionError, match=re.escape(message)):
         Settings.of(flags, environment, file)
+
+
+def test_a_folder_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its path was the id, which every client is told."""
+    one, other = tmp_path / "one" / "mine", tmp_path / "other" / "mine"
+    for folder in (one, other):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(one)
+    for given in (".", f"{one}/", "../mine"):
+        assert Settings(models=[given, "x"]).models == {"mine": given, "x": "x"}
+    named = [str(one), f"theirs={other}"]
+    assert Settings(models=named).models == {"mine": str(one), "theirs": str(other)}
+    with pytest.raises(ValidationError, match="Two models are called mine"):
+        Settings(models=[str(one), str(other)])
 
 
 def test_hosts_and_origins_as_they_are_sent() -> None:
