@@ -54,9 +54,7 @@ _MOST_PUT = 256  # special tokens around a text
 _LONGEST_TOKEN = 4096  # in characters: published ones have 500
 _LONGEST_WORD = 200  # of which each part is looked up: published ones take 100
 _LONGEST_PIECE = 64  # of a Unigram, which copies all that fit at a place: SentencePiece's have 16
-_MOST_BEGINNINGS = (
-    6_000_000  # of its pieces, in bytes, of which each takes 320: 250k have a million
-)
+_MOST_BEGINNINGS = 6_000_000  # of its pieces, each byte of which takes 320: 250k have a million
 
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
@@ -381,7 +379,10 @@ def _growing(document: Any, own: Any) -> str | None:
         _MOST_BEGINNINGS,
     )
     if any(map(gt, found, most)):
-        return f"makes texts {_MOST_GROWTH} times as long, or has very long tokens, words or pieces"
+        return (
+            f"may make texts more than {_MOST_GROWTH} times as long, or has very long tokens, "
+            "words or pieces"
+        )
     return None
 
 

@@ -15,15 +15,14 @@ from structgen.models.base import most_characters
 
 def counting() -> tuple[FakeModel, list[int]]:
     """A model, and the lengths of all texts that it makes tokens of."""
-    model, lengths = FakeModel(), []
-    encode_ = model.encode
+    lengths: list[int] = []
 
-    def counted(text: str) -> Any:
-        lengths.append(len(text))
-        return encode_(text)
+    class Counting(FakeModel):
+        def encode(self, text: str) -> Any:
+            lengths.append(len(text))
+            return super().encode(text)
 
-    model.encode = counted  # type: ignore[method-assign]
-    return model, lengths
+    return Counting(), lengths
 
 
 def chat(text: str) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import re
 import sys
 import warnings
 from collections import deque
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from structgen.errors import PatternError, UnsupportedFeature
@@ -145,15 +145,18 @@ class _Lowering:
         self.pattern = pattern
         self.lazy = lazy
         self._marks = marks
-        self._left: dict[str | None, deque[int]] = {}
+
+    @cached_property
+    def _places(self) -> dict[str | None, deque[int]]:
+        """Where the constructs of each kind are that the walk has not met yet."""
+        found: dict[str | None, deque[int]] = {}
+        for mark in self._marks.finditer(self.pattern):
+            found.setdefault(mark.lastgroup, deque()).append(mark.start())
+        return found
 
     def position(self, kind: str) -> int | None:
         """Where the next construct of ``kind`` is: the walk meets them in the source's order."""
-        if not self._left:
-            self._left[kind] = deque()
-            for mark in self._marks.finditer(self.pattern):
-                self._left.setdefault(mark.lastgroup, deque()).append(mark.start())
-        left = self._left.get(kind)
+        left = self._places.get(kind)
         return left.popleft() if left else None
 
     def sequence(self, items: Any, flags: int) -> ir.Regex:
