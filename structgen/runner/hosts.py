@@ -50,7 +50,7 @@ from structgen.workers import (
     MAX_MASK_WORK,
     STRANGER,
     AsyncModel,
-    GraphProcess,
+    EmbedderProcess,
     WorkerGenerator,
     give_back,
     hear,
@@ -209,7 +209,7 @@ MAX_SCORES = 200_000
 """Most log probabilities in the answers to one request of a stranger's: each takes some 2 kB."""
 
 _BARE_BYTES = 2 << 30
-"""What the process of a graph may take beside the graph: Python, and stacks of many cores."""
+"""What an embedder's process may take beside it: Python, and stacks of many cores."""
 
 T = TypeVar("T")
 
@@ -519,7 +519,7 @@ class TextHost:
 
 @final
 class EmbeddingHost:
-    """An embedder, its graph in a process. For the Runner's event loop.
+    """An embedder, in a process. For the Runner's event loop.
 
     Attributes:
         embedder: it.
@@ -529,10 +529,10 @@ class EmbeddingHost:
     kind: Kind = "embedding"
     decider: SavedDecider | None = None
 
-    def __init__(self, embedder: Embedder, graphs: Sequence[GraphProcess] = ()) -> None:
-        """Take an embedder over; ``graphs`` has its own, if that runs in a process."""
+    def __init__(self, embedder: Embedder, process: EmbedderProcess | None = None) -> None:
+        """Take an embedder over, and the process where it runs."""
         self.embedder = embedder
-        self._graphs = graphs
+        self._process = process
         self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_WAITING, clock=time.perf_counter)
         self._aside = Aside(_THREADS, _MOST_WAITING, "structgen-texts")
 
@@ -545,12 +545,15 @@ class EmbeddingHost:
         """
         if isinstance(config.source, Embedder):
             return cls(config.source)
-        graphs: list[GraphProcess] = []
+        options = config.options(*_VECTORS)
+        place, most = await asyncio.to_thread(_embedder, config)
+        if config.in_process:
+            return cls(await asyncio.to_thread(embedding.load, place, **options))
+        process = EmbedderProcess(place, options, most, config.max_silence)
         try:
-            return cls(await asyncio.to_thread(_embedder, config, graphs), graphs)
-        except BaseException:  # also of who gives up on a graph that hangs
-            for graph in graphs:
-                await asyncio.shield(asyncio.to_thread(graph.close))
+            return cls(await asyncio.to_thread(process.embedder), process)
+        except BaseException:  # also of who gives up on one that hangs
+            await asyncio.shield(asyncio.to_thread(process.close))
             raise
 
     def make_decider(self, **options: Any) -> AsyncDecider:
@@ -570,14 +573,14 @@ class EmbeddingHost:
     @property
     def memory(self) -> int:
         """Bytes that its process holds, as far as the system tells; else the size of its files."""
-        held = sum(resident(graph.pid) for graph in self._graphs)
+        held = 0 if self._process is None else resident(self._process.pid)
         return held or _size_of(self.embedder.folder)
 
     async def close(self) -> None:
         """End its process or free its memory."""
         del self.embedder
-        for graph in self._graphs:
-            await asyncio.to_thread(graph.close)
+        if self._process is not None:
+            await asyncio.to_thread(self._process.close)
         await asyncio.to_thread(give_back, collects=True)
 
 
@@ -718,19 +721,13 @@ def installed(package: str) -> str:
         return ""
 
 
-def _embedder(config: ModelConfig, graphs: list[GraphProcess]) -> Embedder:
-    """An embedder, loaded; its graph's process is put into ``graphs`` before it is begun."""
-
-    def outside(file: Path, options: Mapping[str, Any], n_bytes: int) -> GraphProcess:
-        # Weights, what the runtime makes of them, and Python; devices reserve addresses at will.
-        most = 4 * _size_of(file.parent) + n_bytes + _BARE_BYTES
-        is_here = [*(config.providers or ())] in ([], ["cpu"])
-        is_here &= "provider_options" not in (config.session_options or {})
-        graphs.append(GraphProcess(file, options, most if is_here else None, config.max_silence))
-        return graphs[-1]
-
+def _embedder(config: ModelConfig) -> tuple[Path, int | None]:
+    """Where an embedder is, and how many bytes its process may take; None: not known."""
     place = Path(config.source).expanduser()
     if not place.exists():
         place = _path(config, config.source, task="embed")
-    way = None if config.in_process else outside
-    return embedding.load(place, open_graph=way, **config.options(*_VECTORS))
+    is_here = [*(config.providers or ())] in ([], ["cpu"])  # devices reserve addresses at will
+    is_here &= "provider_options" not in (config.session_options or {})
+    # Weights, what the runtime makes of them, and Python.
+    size = _size_of(place if place.is_dir() else place.parent)
+    return place, 4 * size + _BARE_BYTES if is_here else None

@@ -4,14 +4,14 @@ In reading order: `scheduler` (which output gets the next pass; knows no process
 messages between the two processes), `verdicts` (checks that need the parent's code), `threads` (a
 pool of reused threads), `worker` (the process that runs the model), `process` (the parent's side of
 it, and running calls), `graphs` (an embedder's graph in such a process), `generator` (which makes
-outputs) and `model` (`AsyncModel` and errands). Other folders use `AsyncModel`, `GraphProcess`,
+outputs) and `model` (`AsyncModel` and errands). Other folders use `AsyncModel`, `EmbedderProcess`,
 `run_errands`, `prompt_tokens`, `hear`, `Scheduler` and `STRANGER`.
 """
 
 from __future__ import annotations
 
+from .embedders import EmbedderProcess
 from .generator import WorkerGenerator
-from .graphs import GraphProcess
 from .model import AsyncModel, at_once, hear, prompt_tokens, run_errands
 from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, owner
 from .protocol import FORM_BYTES
@@ -24,7 +24,7 @@ __all__ = [
     "MAX_WORK",
     "STRANGER",
     "AsyncModel",
-    "GraphProcess",
+    "EmbedderProcess",
     "Job",
     "Scheduler",
     "Stranger",

@@ -39,11 +39,11 @@ from structgen.vocabulary import Vocabulary
 from .protocol import (
     Call,
     Cancel,
+    EmbedderLoad,
+    EmbedderReady,
     Ended,
     ErrandCall,
     Frames,
-    GraphLoad,
-    GraphReady,
     Load,
     NotLoaded,
     Ping,
@@ -125,14 +125,14 @@ class WorkerProcess:
     """One process. Thread-safe.
 
     Attributes:
-        ready: the `Ready` or `GraphReady` that it said when the model was loaded;
+        ready: the `Ready` or `EmbedderReady` that it said when the model was loaded;
             `wait_until_ready` comes first.
         parent: the process that started it.
     """
 
     ready: Any
 
-    def __init__(self, load: Load | GraphLoad, report: Callable[[str, int, int], None]) -> None:
+    def __init__(self, load: Load | EmbedderLoad, report: Callable[[str, int, int], None]) -> None:
         """Start a process, which begins to load its model.
 
         Args:
@@ -155,7 +155,7 @@ class WorkerProcess:
         self._ended = threading.Event()
         self._sending: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stderr = bytearray()
-        self._loading: Future[Ready | GraphReady] = Future()
+        self._loading: Future[Ready | EmbedderReady] = Future()
         frame = packed(load)
         self._process: subprocess.Popen[bytes] | InThread
         if load.in_process:
@@ -294,7 +294,7 @@ class WorkerProcess:
             handler(Ended(number, None, self._death()))
 
     def _hear(self, message: Any) -> None:
-        if isinstance(message, (Ready, GraphReady)):
+        if isinstance(message, (Ready, EmbedderReady)):
             self._loading.set_result(message)
         elif isinstance(message, NotLoaded):
             self._loading.set_exception(message.error)

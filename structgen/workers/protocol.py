@@ -21,6 +21,7 @@ from structgen.types import ToolSyntax
 
 if TYPE_CHECKING:
     from structgen.models import genai
+    from structgen.models.embedding import Kind, Pooling, Settings
 
 _LENGTH = struct.Struct("<Q")
 
@@ -48,19 +49,19 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphLoad:
-    """In place of `Load`: an embedder's graph, which takes nothing but a `GraphRun` or `Ping`.
+class EmbedderLoad:
+    """In place of `Load`: an embedder, which takes nothing but an `EmbedderCall` or `Ping`.
 
     Attributes:
         name: of the embedder, for messages.
-        file: the ONNX file.
-        options: of `structgen.models.embedding.session.Graph`.
-        most_bytes: of memory that the process may take; None: not bounded.
-        max_silence: seconds that a run may take. None: any.
+        place: its folder or ONNX file.
+        options: of `structgen.models.embedding.load`.
+        most_bytes: of memory that the process may take, beside what passes do; None: not bounded.
+        max_silence: seconds that a call may take. None: any.
     """
 
     name: str
-    file: Path
+    place: Path
     options: Mapping[str, Any]
     most_bytes: int | None
     max_silence: float | None
@@ -68,12 +69,14 @@ class GraphLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphRun:
-    """A method of the graph, to be called; `Ended` has what it returns, or raises."""
+class EmbedderCall:
+    """A method of the graph or the tokenizer, to be called; `Ended` has what it returns, or
+    raises."""
 
     id: int
-    method: Literal["run", "run_texts"]
+    method: str
     arguments: tuple[Any, ...]
+    named: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -229,12 +232,15 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphReady:
-    """The graph is loaded: its attributes."""
+class EmbedderReady:
+    """The embedder is loaded: its graph's attributes, and its own."""
 
     takes_text: bool
-    kind: Literal["text", "tokens", "score"]
+    kind: Kind
     width: int | None
+    settings: Settings
+    pooling: Pooling | None
+    max_length: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +287,8 @@ class Ended:
     """A call has ended: with a result, an error, or both where the text was cut.
 
     The result of a `Call` is a `GenerationResult`, that of an `ErrandCall` the errand's, that of a
-    `GraphRun` an array, whose numbers a pickle holds as they are in memory. Whoever raises the
-    error takes it out: its traceback has the frames that hold this.
+    `EmbedderCall` what the method returns. Whoever raises the error takes it out: its traceback has
+    the frames that hold this.
     """
 
     id: int

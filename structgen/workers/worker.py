@@ -4,7 +4,7 @@ It has three threads: one reads messages, one prepares calls (compiles types, en
 the main thread runs the model pass by pass (`scheduler`). The runtime holds the interpreter lock
 during a pass; the other threads run between passes, so a message is read within one pass.
 
-It runs the graph of an embedder more simply: see `_serve_graph`.
+It runs an embedder more simply: see `_serve_embedder`.
 
 The process ends when the pipe is closed, which also happens when the parent is killed.
 """
@@ -61,13 +61,13 @@ from .protocol import (
     Adapter,
     Call,
     Cancel,
+    EmbedderCall,
+    EmbedderLoad,
+    EmbedderReady,
     Ended,
     Errand,
     ErrandCall,
     Frames,
-    GraphLoad,
-    GraphReady,
-    GraphRun,
     Load,
     LoweredType,
     NotLoaded,
@@ -146,8 +146,8 @@ class _Worker:
         load = self._frames.read()
         if load is None:
             return
-        if isinstance(load, GraphLoad):
-            _serve_graph(load, self._frames, self._tell)
+        if isinstance(load, EmbedderLoad):
+            _serve_embedder(load, self._frames, self._tell)
             return
         try:
             self._model = _loaded(load, self._tell)
@@ -561,43 +561,49 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
     return model
 
 
-def _serve_graph(load: GraphLoad, frames: Frames, tell: Callable[[object], None]) -> None:
-    """Run a graph for whoever is at the other end, until that is closed.
+def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object], None]) -> None:
+    """Run an embedder for whoever is at the other end, until that is closed.
 
-    Runs are made in threads, side by side, while this one answers pings: the runtime lets it. So it
-    is a run that sees too many of them, of which one comes each second, that hangs.
+    Calls run in threads, side by side, while this one answers pings: the runtime lets it. So it is
+    a call that sees too many of them, of which one comes each second, that hangs.
     """
-    from structgen.models.embedding import Graph  # late: others need none
+    from structgen.models import embedding  # late: others need none
+
+    def bound(n_bytes: int) -> None:
+        if load.most_bytes is not None:
+            _bound_memory(load.most_bytes + n_bytes)
 
     try:
-        if load.most_bytes is not None:
-            _bound_memory(load.most_bytes)
-        graph = Graph(load.file, **load.options)
+        parts = embedding.opened(load.place, bound=bound, **load.options)
     except Exception as error:
         tell(NotLoaded(_portable(error, "The embedder cannot be loaded")))
         return
     begin("structgen-parent", _end_with_parent)
-    tell(GraphReady(graph.takes_text, graph.kind, graph.width))
+    graph, tokenizer, settings, pooling, most_tokens = parts
+    of_graph = (graph.takes_text, graph.kind, graph.width)
+    tell(EmbedderReady(*of_graph, settings, pooling, most_tokens))
     most = math.inf if load.max_silence is None else load.max_silence
-    seen: dict[int, Iterator[int]] = {}  # of each run that is under way: counts pings
+    seen: dict[int, Iterator[int]] = {}  # of each call that is under way: counts pings
 
-    def run(call: GraphRun) -> None:
+    def run(call: EmbedderCall) -> None:
         result, failed = None, None
         try:
-            result = getattr(graph, call.method)(*call.arguments)
-        except Exception as error:
+            whose = graph if hasattr(graph, call.method) else tokenizer
+            result = getattr(whose, call.method)(*call.arguments, **call.named)
+        except BaseException as error:  # a panic is no Exception
             failed = _portable(error, "The texts cannot be embedded")
         del seen[call.id]
         tell(Ended(call.id, result, failed))
 
     while (message := frames.read()) is not None:
-        if isinstance(message, GraphRun):
+        if isinstance(message, EmbedderCall):
             seen[message.id] = itertools.count(1)
-            begin("structgen-graph", partial(run, message))
+            begin("structgen-call", partial(run, message))
         elif isinstance(message, Ping):
             if any(next(pings) > most for pings in [*seen.values()]):
                 print(
-                    f"A run of the graph takes more than {most:g} s (max_silence).", file=sys.stderr
+                    f"A call of the embedder takes more than {most:g} s (max_silence).",
+                    file=sys.stderr,
                 )
                 sys.stderr.flush()
                 os._exit(1)
@@ -623,7 +629,7 @@ def _bound_memory(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
-def _portable(error: Exception, what: str) -> Exception:
+def _portable(error: BaseException, what: str) -> Exception:
     """An error that the parent can raise: one of structgen's own."""
     if isinstance(error, StructgenError):
         try:

@@ -18,8 +18,8 @@ from mixed import EMBEDDER, SMALL
 import structgen
 from structgen import ModelError, RequestError, Runner, models
 from structgen.models.base import most_characters
-from structgen.models.embedding.tokens import TextTokenizer
 from structgen.runner import ModelConfig, vectors
+from structgen.workers import EmbedderProcess
 
 ASKED: dict[str, Any] = {
     "prompt": "The capital of France is",
@@ -186,13 +186,13 @@ def test_text_models_that_have_none_say_so(runner: Runner) -> None:
 
 
 def test_an_embedder_is_given_no_more_than_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    encode, lengths = TextTokenizer.encode, []
+    encode, lengths = EmbedderProcess.encode, []
 
-    def counted(tokenizer: TextTokenizer, texts: Any) -> Any:
+    def counted(process: EmbedderProcess, texts: Any) -> Any:
         lengths.extend(len(text) for text in texts)
-        return encode(tokenizer, texts)
+        return encode(process, texts)
 
-    monkeypatch.setattr(TextTokenizer, "encode", counted)
+    monkeypatch.setattr(EmbedderProcess, "encode", counted)
     with Runner({"it": EMBEDDER}) as runner:
         longest = runner.max_sequence_length()
         assert longest is not None

@@ -15,21 +15,28 @@ from .embedder import (
     checked_texts,
     in_thread,
     load,
+    opened,
     prompt_name_for,
 )
-from .pooling import finish, to_base64
-from .session import Graph
+from .folder import Settings
+from .pooling import Pooling, finish, to_base64
+from .session import Kind
+from .tokens import Tokens
 
 __all__ = [
     "Embedder",
     "EmbeddingResult",
-    "Graph",
+    "Kind",
     "Pause",
+    "Pooling",
     "Ranked",
+    "Settings",
+    "Tokens",
     "checked_texts",
     "finish",
     "in_thread",
     "load",
+    "opened",
     "prompt_name_for",
     "to_base64",
 ]

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast, final, overload
 
 import numpy as np
@@ -36,7 +37,7 @@ from structgen.options import Flag, Whole, Word
 from .folder import NUMBERS, Settings, read
 from .pooling import POOLINGS, FloatArray, Pooling, check_pooling, finish, to_base64
 from .session import AnyGraph, Graph
-from .tokens import TextTokenizer, tokenized
+from .tokens import AnyTokenizer, TextTokenizer, tokenized
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -242,9 +243,8 @@ class Embedder:
     def __init__(
         self,
         graph: AnyGraph,
-        tokenizer: TextTokenizer | None,
+        tokenizer: AnyTokenizer | None,
         settings: Settings,
-        *,
         pooling: Pooling | None,
         max_length: int | None,
     ) -> None:
@@ -256,7 +256,7 @@ class Embedder:
         self.dimensions = graph.width
         self.max_length = max_length
         self.pooling = pooling
-        self.prompts: Mapping[str, str] = settings.prompts
+        self.prompts: Mapping[str, str] = MappingProxyType(dict(settings.prompts))
 
     @property
     def _more(self) -> str:
@@ -345,7 +345,8 @@ class Embedder:
         Raises:
             ModelError: the graph reads text itself, and its tokens are not known.
         """
-        return [list(one.ids) for one in self._known_tokenizer().encode(list(checked_texts(texts)))]
+        made = self._known_tokenizer().encode(list(checked_texts(texts)))
+        return [one.ids.tolist() for one in made]
 
     def tokenize_whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return all token ids of a text, however many `max_length` allows.
@@ -363,7 +364,7 @@ class Embedder:
         """
         return self._known_tokenizer().decode(token_ids, skip_special_tokens=skip_special_tokens)
 
-    def _known_tokenizer(self) -> TextTokenizer:
+    def _known_tokenizer(self) -> AnyTokenizer:
         if self._tokenizer is None:
             raise ModelError(f"{self.name} reads text itself, so that its tokens are not known.")
         return self._tokenizer
@@ -615,7 +616,16 @@ def _best_first(scores: Iterable[float], top_k: int | None) -> list[Ranked]:
     return sorted(ranked, key=lambda one: -one.score)[:top_k]
 
 
-def load(
+def load(place: Path, **options: Any) -> Embedder:
+    """Load an embedder's folder, or its ONNX file; see `structgen.load_embedder`."""
+    return Embedder(*opened(place, **options))
+
+
+Parts: TypeAlias = tuple[Graph, TextTokenizer | None, Settings, Pooling | None, int | None]
+"""Of what an `Embedder` is made."""
+
+
+def opened(
     place: Path,
     *,
     pooling: str | None = None,
@@ -623,12 +633,11 @@ def load(
     providers: Sequence[str] | None = None,
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
-    open_graph: Callable[[Path, Mapping[str, Any], int], AnyGraph] | None = None,
-) -> Embedder:
-    """Load an embedder's folder, or its ONNX file; see `structgen.load_embedder`.
+    bound: Callable[[int], None] | None = None,
+) -> Parts:
+    """The parts of an embedder; args as of `structgen.load_embedder`.
 
-    ``open_graph`` opens the graph somewhere else, given its file, the options of a `Graph` and how
-    many bytes two runs side by side may take.
+    ``bound`` is told first how many bytes two runs side by side may take.
     """
     wanted = None if pooling is None else check_pooling(pooling)
     if cache.is_language_model(place):
@@ -641,18 +650,15 @@ def load(
     if lacking:
         raise ModelError(remedied(settings.folder, lacking))
     most = _most(settings, max_length)
-    options: dict[str, Any] = {
-        "wants_tokens": wanted is not None,
-        "providers": providers,
-        "session_options": session_options,
-        "threads": threads,
-    }
-    graph: AnyGraph
-    if open_graph is None:
-        graph = Graph(settings.graph, **options)
-    else:
-        n_bytes = 2 * _KINDS * 4 * max(settings.numbers(most), NUMBERS)
-        graph = open_graph(settings.graph, options, n_bytes)
+    if bound is not None:
+        bound(2 * _KINDS * 4 * max(settings.numbers(most), NUMBERS))
+    graph = Graph(
+        settings.graph,
+        wants_tokens=wanted is not None,
+        providers=providers,
+        session_options=session_options,
+        threads=threads,
+    )
     if wanted is not None and graph.kind != "tokens":
         raise OptionError(
             f"pooling={pooling!r}: {settings.graph} gives no vector a token that could be pooled."
@@ -662,19 +668,14 @@ def load(
             raise OptionError(
                 f"max_length={max_length}: {settings.graph} reads text itself, and cuts it itself."
             )
-        return Embedder(graph, None, settings, pooling=None, max_length=None)
+        return graph, None, settings, None, None
     if settings.tokenizer is None:
         raise ModelNotFound(
             f"{settings.folder} has no tokenizer.json, and {settings.graph.name} takes token ids. "
             "Copy it from the model's source."
         )
-    return Embedder(
-        graph,
-        TextTokenizer(settings.tokenizer, most, settings.cuts),
-        settings,
-        pooling=wanted or _folders_pooling(settings) if graph.kind == "tokens" else None,
-        max_length=most,
-    )
+    pools = wanted or _folders_pooling(settings) if graph.kind == "tokens" else None
+    return graph, TextTokenizer(settings.tokenizer, most, settings.cuts), settings, pools, most
 
 
 def _most(settings: Settings, max_length: int | None) -> int:

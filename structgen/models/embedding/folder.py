@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from structgen.errors import ModelError, ModelNotFound
@@ -135,7 +134,7 @@ def read(place: Path) -> Settings:
         is_lower_case=bert.flag("do_lower_case"),
         max_length=bert.number("max_seq_length") or min(known, default=None),
         positions=positions,
-        prompts=MappingProxyType(prompts),
+        prompts=prompts,
         default_prompt=default,
         cuts=cuts,
         lacks=None if pooling_folder is None or pooling.path.is_file() else pooling.path,

@@ -10,29 +10,50 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from structgen.errors import ModelError, OptionError, printable
 from structgen.models import trial
 from structgen.models.base import check_written
 from structgen.models.loading import panics_told
+from structgen.sampling import TokenIds
 from structgen.storage.user_folder import contents
+
+_MOST_TOKENS = 1 << 22
+"""Of a text: a normalizer may put very much in place of a letter."""
 
 
 class Tokens(NamedTuple):
     """The tokens of one text, or of a pair of texts.
 
     Attributes:
-        ids: token ids, special tokens included.
-        type_ids: 0 for the first text of a pair, 1 for the second.
+        ids: int32 ``[n]``: token ids, special tokens included.
+        type_ids: int32 ``[n]``: 0 for the first text of a pair, 1 for the second.
         n_cut: how many tokens did not fit.
     """
 
-    ids: Sequence[int]
-    type_ids: Sequence[int]
+    ids: TokenIds
+    type_ids: TokenIds
     n_cut: int
+
+
+class AnyTokenizer(Protocol):
+    """A `TextTokenizer`, here or in another process."""
+
+    def encode(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[Tokens]:
+        """As of `TextTokenizer`."""
+
+    def whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """As of `TextTokenizer`."""
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """As of `TextTokenizer`."""
+
+    def n_prompt_tokens(self, prompt: str) -> int:
+        """As of `TextTokenizer`."""
 
 
 @final
@@ -86,17 +107,25 @@ class TextTokenizer:
                 cut = self._cutting.encode_batch_fast([texts[i] for i in long])
             for i, encoding in zip(long, cut, strict=True):
                 n_cut[i] = len(found[i]) - len(encoding)
+                if most is not None and len(encoding) > most:
+                    raise ModelError(f"{self._file} cannot be cut to {most:,} tokens a text.")
                 found[i] = encoding
         both = zip(found, n_cut, strict=True)
-        return [Tokens(encoding.ids, encoding.type_ids, n) for encoding, n in both]
+        return [
+            Tokens(np.array(one.ids, np.int32), np.array(one.type_ids, np.int32), n)
+            for one, n in both
+        ]
 
     def whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """All tokens of a text. Raises what `encode` does."""
+        """All tokens of a text. Raises what `encode` does, and where there are very many."""
         try:
             with panics_told(self._file):
-                return list(self._whole.encode(text, add_special_tokens=add_special_tokens).ids)
+                found = self._whole.encode(text, add_special_tokens=add_special_tokens)
         except (TypeError, UnicodeEncodeError):
             raise OptionError(_unwritable([text])) from None
+        if len(found) > _MOST_TOKENS:
+            raise OptionError(f"The text has {len(found):,} tokens, and may have {_MOST_TOKENS:,}.")
+        return list(found.ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """The text of tokens.
@@ -110,7 +139,9 @@ class TextTokenizer:
                 raise OptionError(f"{token!r} is not a token id. They are 0 to {size - 1:,}.")
         check_written(len(self._whole.id_to_token(token) or "") for token in token_ids)
         with panics_told(self._file):
-            return str(self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+            text = self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        check_written([len(text)])  # a decoder may put more there
+        return str(text)
 
     def n_prompt_tokens(self, prompt: str) -> int:
         """How many tokens a prompt is at the beginning of a text."""
@@ -142,6 +173,8 @@ def _read(file: Path) -> tuple[Tokenizer, Tokenizer]:
     except Exception as error:  # the library raises plain Exception
         raise ModelError(f"{file} cannot be used: {printable(str(error))}.") from error
     whole.no_padding()
+    if getattr(whole.model, "dropout", None):  # is for training: tokens would be random
+        whole.model.dropout = None
     return whole, other
 
 
@@ -156,7 +189,7 @@ def _unwritable(texts: Sequence[str] | Sequence[tuple[str, str]]) -> str:
 
 
 def tokenized(
-    tokenizer: TextTokenizer | None, windows: Iterable[list[Any]]
+    tokenizer: AnyTokenizer | None, windows: Iterable[list[Any]]
 ) -> Iterator[tuple[list[Any], list[Tokens] | None]]:
     """Windows of texts with their tokens, the next one's being made while one is used.
 

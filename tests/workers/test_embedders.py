@@ -1,15 +1,17 @@
-"""An embedder's graph in its process, which crashes, hangs or eats memory by itself."""
+"""An embedder in its process, which crashes, hangs or eats memory by itself."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +23,16 @@ import structgen
 from structgen import Runner
 from structgen.decisions import Choice, Decider
 from structgen.errors import ModelError, WorkerDied
-from structgen.models import embedding
 from structgen.models.embedding import Embedder
 from structgen.runner.hosts import EmbeddingHost, ModelConfig
-from structgen.workers import GraphProcess, graphs
+from structgen.workers import EmbedderProcess, embedders
 from structgen.workers import process as processes
 
 sys.path[:0] = [str(Path(__file__).parents[1] / place) for place in ("models", "runner")]
 import tiny_embedders as tiny  # noqa: E402
 from mixed import tiny_model  # noqa: E402
 
+LITTLE = -2 << 30  # beside the 5 GiB of two passes
 TEXTS = ["a b c", "d", "", "a b c d e f g"]
 SHORT, LONG = "a", " ".join("abcdefghij")
 
@@ -87,24 +89,21 @@ Open = Callable[..., Embedder]
 
 @pytest.fixture
 def opened() -> Iterator[Open]:
-    """Loads an embedder, its graph in a process."""
-    made: list[GraphProcess] = []
+    """Loads an embedder in a process."""
+    made: list[EmbedderProcess] = []
 
     def load(place: Path, most: int | None = None, max_silence: float | None = None) -> Embedder:
-        def outside(file: Path, options: Any, _: int) -> GraphProcess:
-            made.append(GraphProcess(file, options, most, max_silence))
-            return made[-1]
-
-        return embedding.load(place, open_graph=outside)
+        made.append(EmbedderProcess(place, {}, most, max_silence))
+        return made[-1].embedder()
 
     yield load
     for one in made:
         one.close()
 
 
-def graph_of(embedder: Embedder) -> GraphProcess:
+def graph_of(embedder: Embedder) -> EmbedderProcess:
     found = embedder._graph
-    assert isinstance(found, GraphProcess)
+    assert isinstance(found, EmbedderProcess)
     return found
 
 
@@ -183,9 +182,29 @@ def test_a_graph_that_hangs_is_ended_though_others_are_answered(
     assert np.array_equal(embedder.embed(SHORT), before)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="its limit counts what is written alone")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits count what is written alone")
+
+
+@ON_LINUX
+def test_a_tokenizer_that_eats_memory_fails_by_itself(tmp_path: Path, opened: Open) -> None:
+    """It was the server's memory: no text that is tried has the letter."""
+    place = tiny.folder(tmp_path)
+    document = json.loads((place / "tokenizer.json").read_text())
+    grows = {"type": "Replace", "pattern": {"String": "ж"}, "content": "ж" * 5_000}
+    document["normalizer"] = {"type": "Sequence", "normalizers": [grows] * 4}
+    (place / "tokenizer.json").write_text(json.dumps(document))
+    embedder = opened(place, most=LITTLE)
+    before = embedder.embed(SHORT)
+    asks = partial(embedder.tokenize_whole, add_special_tokens=True)
+    for ask in (embedder.embed, embedder.tokenize, asks):
+        with pytest.raises((ModelError, WorkerDied)):
+            ask("ж")
+        assert np.array_equal(embedder.embed(SHORT), before)
+
+
+@ON_LINUX
 def test_a_graph_that_eats_memory_fails_by_itself(tmp_path: Path, opened: Open) -> None:
-    embedder = opened(folder(tmp_path, eats), most=3 << 30)
+    embedder = opened(folder(tmp_path, eats), most=LITTLE)
     before = embedder.embed(SHORT)
     for _ in range(2):
         with pytest.raises(ModelError):
@@ -202,7 +221,7 @@ def test_one_that_was_dropped_or_closed_ends(tmp_path: Path, opened: Open) -> No
     assert graph.pid is None
     with pytest.raises(ModelError, match=f"{tmp_path.name} was closed"):
         embedder.embed(SHORT)
-    dropped = embedding.load(place, open_graph=lambda file, o, _: GraphProcess(file, o, None, None))
+    dropped = EmbedderProcess(place, {}, None, None).embedder()
     process = graph_of(dropped)._process
     assert process is not None
     del dropped
@@ -230,7 +249,7 @@ def test_giving_up_on_one_that_hangs_while_it_loads_ends_it(
 
         end = stop
 
-    monkeypatch.setattr(graphs, "WorkerProcess", Hanging)
+    monkeypatch.setattr(embedders, "WorkerProcess", Hanging)
 
     async def given_up() -> None:
         task = asyncio.create_task(EmbeddingHost.open(ModelConfig(source=tiny.folder(tmp_path))))
@@ -278,7 +297,7 @@ def test_one_that_is_handed_in_or_told_to_runs_here(tmp_path: Path) -> None:
         for name in "ab":
             runner.embed(input=SHORT, model=name)
             host: Any = runner._registry.entry(name).host
-            assert not isinstance(host.embedder._graph, GraphProcess)
+            assert not isinstance(host.embedder._graph, EmbedderProcess)
 
 
 def test_what_a_runners_decider_compares_with_runs_outside(tmp_path: Path) -> None:

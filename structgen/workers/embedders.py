@@ -1,0 +1,151 @@
+"""An embedder in a process of its own, which `worker` serves.
+
+One whose files crash, hang or eat memory ends that process and the calls that run in it. The next
+call starts another. What is made of texts before and after: see `structgen.models.embedding`.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from structgen.errors import ModelError
+from structgen.storage import fork_safe
+
+from .process import WorkerProcess, raised
+from .protocol import EmbedderCall, EmbedderLoad, EmbedderReady, Ended
+
+if TYPE_CHECKING:
+    from structgen.models.embedding import Embedder, Kind, Tokens
+
+
+@final
+class EmbedderProcess:
+    """The graph and the tokenizer of an embedder. For threads, which may wait.
+
+    All methods also raise WorkerDied: the process ended by itself.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        options: Mapping[str, Any],
+        most_bytes: int | None,
+        max_silence: float | None,
+    ) -> None:
+        """Start nothing yet; args as of `EmbedderLoad`."""
+        place = place.absolute()  # the program may be elsewhere when another process is started
+        folder = place if place.is_dir() else place.parent
+        name = folder.parent.name if folder.name == "onnx" else folder.name
+        self._load = EmbedderLoad(name, place, options, most_bytes, max_silence)
+        self._lock = fork_safe(threading.Lock())
+        self._process: WorkerProcess | None = None
+        self._is_closed = False
+        weakref.finalize(self, _end, self.__dict__)
+
+    def embedder(self) -> Embedder:
+        """The embedder, whose work is done there.
+
+        Raises:
+            StructgenError: it cannot be loaded.
+        """
+        from structgen.models.embedding import Embedder  # late: text models need none
+
+        said = self._ready
+        tokens = None if said.takes_text else self
+        return Embedder(self, tokens, said.settings, said.pooling, said.max_length)
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether the graph reads strings."""
+        return self._ready.takes_text
+
+    @property
+    def kind(self) -> Kind:
+        """What its output is."""
+        return self._ready.kind
+
+    @property
+    def width(self) -> int | None:
+        """Numbers of a vector."""
+        return self._ready.width
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process; None while there is none."""
+        process = self._process
+        return process.pid if process is not None and process.is_alive else None
+
+    def run(self, rows: Sequence[Tokens], pooling: str, n_skipped: int = 0) -> Any:
+        """As `Graph.run`."""
+        return self._called("run", list(rows), pooling, n_skipped)
+
+    def run_texts(self, texts: Sequence[str]) -> Any:
+        """As `Graph.run_texts`."""
+        return self._called("run_texts", list(texts))
+
+    def encode(self, texts: Sequence[Any]) -> Any:
+        """As `TextTokenizer.encode`."""
+        return self._called("encode", list(texts))
+
+    def whole(self, text: str, *, add_special_tokens: bool) -> Any:
+        """As `TextTokenizer.whole`."""
+        return self._called("whole", text, add_special_tokens=add_special_tokens)
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> Any:
+        """As `TextTokenizer.decode`."""
+        return self._called("decode", list(token_ids), skip_special_tokens=skip_special_tokens)
+
+    def n_prompt_tokens(self, prompt: str) -> Any:
+        """As `TextTokenizer.n_prompt_tokens`."""
+        return self._called("n_prompt_tokens", prompt)
+
+    def _called(self, method: str, *arguments: Any, **named: Any) -> Any:
+        process = self._started()
+        answer: Future[Ended] = Future()
+        number = process.register(answer.set_result)
+        process.send(EmbedderCall(number, method, arguments, named))
+        return raised(answer.result())
+
+    @cached_property
+    def _ready(self) -> EmbedderReady:
+        ready: EmbedderReady = self._started().ready
+        return ready
+
+    def _started(self) -> WorkerProcess:
+        """The process, with the embedder loaded.
+
+        Raises:
+            ModelError: it cannot be loaded, or was closed.
+        """
+        with self._lock:
+            process = self._process
+            if process is None or not process.is_alive:
+                if self._is_closed:
+                    raise ModelError(f"The model {self._load.name} was closed.")
+                self._process = process = WorkerProcess(self._load, lambda *_: None)
+                if self._is_closed:  # since; `close` has not seen this one
+                    process.end()
+                try:
+                    process.wait_until_ready()
+                except BaseException:
+                    process.stop()
+                    raise
+        return process
+
+    def close(self) -> None:
+        """End the process, and calls in it, and start none any more. Waits until it has ended."""
+        self._is_closed = True  # without the lock, which is held while it is loaded
+        if self._process is not None:
+            self._process.stop()
+
+
+def _end(attributes: Mapping[str, Any]) -> None:
+    """End the process of one that was dropped."""
+    if attributes["_process"] is not None:
+        attributes["_process"].end()
