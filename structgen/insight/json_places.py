@@ -379,8 +379,10 @@ def check_values(text: str, most: int) -> tuple[str, str]:
         The text outside of its strings, and all of it without escapes that hide a string's end.
 
     Raises:
-        ValueError: it has more.
+        ValueError: it has more, or is not in UTF-8.
     """
+    if "\0" in text:  # as in UTF-16, which readers of JSON tell by it; and quotes are others there
+        raise ValueError("it has a NUL, which JSON in UTF-8 has not")
     # Without such escapes, each second part is outside of strings.
     bare = text.replace("\\\\", "__").replace('\\"', "__")
     quotes = bare.count('"')

@@ -312,16 +312,15 @@ class _Bound:
         """What is held, or its beginning.
 
         Raises:
-            RemoteError: it has too many values.
+            RemoteError: it has too many values, or is not in UTF-8.
         """
         data = bytes(self._held[:end])
         del self._held[:end]
         most = _MOST_SCORED if self._exchange.has_scores else _MOST_VALUES
         try:
             check_values(data.decode(errors="replace"), most)
-        except ValueError:
-            said = f"The server sent {self._what} with more than {most:,} values."
-            raise RemoteError(said) from None
+        except ValueError as error:
+            raise RemoteError(f"The server sent {self._what}, and {error}.") from None
         return data
 
 
@@ -349,6 +348,7 @@ def _watch(response: Any) -> None:
         yield bound.rest()
 
     response.iter_bytes, response.aiter_bytes = iter_bytes, aiter_bytes
+    response.encoding = "utf-8"  # Python has text encodings that take hours, or make no text
 
 
 async def _watch_async(response: Any) -> None:

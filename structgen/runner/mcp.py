@@ -588,6 +588,7 @@ class _Bounded:
             self._resumes_until = begun + _RESUME_SECONDS
             await exchange.wait(asyncio.sleep(self._resumes_until - now))
         response = await exchange.wait(self._send(request, **options))
+        response.encoding = "utf-8"  # in others, lines end where none is counted
         jar = self._cookies.jar
         if len(jar) > _MOST_COOKIES or not all(f"{one.name}{one.value}".isascii() for one in jar):
             self._cookies.clear()  # what is not ASCII cannot be sent

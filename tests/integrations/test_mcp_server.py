@@ -157,6 +157,7 @@ def test_a_message_of_far_too_many_values_is_not_looked_at() -> None:
         (call % (b"arguments", b"1," * 110_000), "more than 110,000 values"),
         (call % (b"inputResponses", b"1," * 10_000), "10,000 values beside the arguments"),
         (b'{"icons":[%b1]}' % (b"1," * 10_000), "10,000 values beside the arguments"),
+        ('["\u0122", 1]'.encode("utf-16-le"), "UTF-8"),  # in which its second quote is none
     ):
         refused = asyncio.run(posted(body))
         assert (refused.status_code, len(taken)) == (413, 1)

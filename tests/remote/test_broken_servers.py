@@ -315,6 +315,29 @@ def test_many_values_are_not_read(
                 list(ask())
 
 
+@pytest.mark.parametrize("coding", ["utf-16-le", "utf-16", "utf-32-be"])
+def test_values_are_counted_in_utf_8(
+    coding: str, remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of JSON tell UTF-16, in which a letter may have the byte of a quote: 3 MB held up an
+    event loop for 15 s."""
+    monkeypatch.setattr(generator, "_MOST_VALUES", 1_000)
+    many = json.dumps({"id": "\u0122", "choices": [{}] * 10_000}, ensure_ascii=False)
+    with pytest.raises(RemoteError, match="UTF-8"):
+        Generator(remote(Reply(raw=many.encode(coding))))("?")
+
+
+@pytest.mark.parametrize("coding", ["punycode", "bz2", "hex"])
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_server_does_not_choose_how_texts_are_decoded(
+    coding: str, status: int, remote: Any
+) -> None:
+    """600 kB of punycode held up an event loop for 14 s; others raised an AssertionError."""
+    reply = Reply(raw=b"-a9a9", kind=f"text/html; charset={coding}", status=status)
+    with pytest.raises(RemoteError, match="-a9a9"):
+        Generator(remote(reply))("?")
+
+
 def test_pieces_of_a_long_argument_are_not_put_together_each_time(remote: Any) -> None:
     """Each copied all before it: 0.4 million pieces fit, and took 40 minutes."""
     seconds = []

@@ -671,6 +671,10 @@ _EVENTS = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encodi
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{head}", "Failed to parse JSON"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nX: {head}", "Unexpected content type"),
         (_EVENTS + "9\r\ndata: {\n\n\r\n0\r\n\r\n", "Failed to parse SSE"),
+        (
+            _EVENTS.replace("m\r", "m; charset=hex\r") + "9\r\ndata: {\n\n\r\n0\r\n\r\n",
+            "parse SSE",
+        ),
     ],
 )
 def test_a_call_that_is_cut_off_ends_no_other(
