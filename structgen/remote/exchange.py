@@ -244,7 +244,9 @@ _MOST_COMMAS = 1_000_000  # of a whole answer: it is parsed in one go
 _MOST_CALLS = 10_000  # of one reply, each of which is written out several times
 CODINGS = ("identity", "gzip", "deflate")
 """How an answer may be compressed: some old clients take in a whole piece of it at once."""
-_FAILED = frozenset(("abort", "aborted", "cancelled", "error", "timeout"))
+_FAILED = frozenset(
+    ("abort", "aborted", "cancelled", "error", "timeout", "insufficient_system_resource")
+)
 """Why servers end an answer that is none. OpenAI has no word for it."""
 
 
@@ -348,9 +350,9 @@ class Exchange:
         question, self.is_in_pieces = self._question, in_pieces
         self._reply, self._answer = _Reply(), self._new_answer()
         arguments = {**question.arguments, **question.sent.arguments, "messages": self._messages}
-        extra = {**question.extra, **question.sent.extra}
-        if extra:
-            arguments["extra_body"] = {**arguments.get("extra_body", {}), **extra}
+        body = arguments.get("extra_body") or {}  # in which the client would put it before options
+        body = {name: one for name, one in body.items() if name not in arguments}
+        arguments["extra_body"] = {**body, **question.extra, **question.sent.extra}
         if in_pieces:
             arguments |= {"stream": True, "stream_options": {"include_usage": True}}
         arguments["extra_headers"] = {
@@ -453,7 +455,7 @@ class Exchange:
                 f"The server's content filter ended the answer. What came: {_excerpt(self._raw)}",
                 text=self._raw,
             )
-        if reply.finish_reason == "length":
+        if reply.finish_reason in ("length", "model_length", "max_tokens"):
             self._end("length", whole=False)
             self._check_cut(
                 "the answer reached the limit on its tokens before it was whole. Raise "

@@ -707,8 +707,9 @@ def from_openai(
     if not isinstance(model, str) or not model:
         raise OptionError(f"model={model!r} is not a name. Pass what the server calls the model.")
     others = dict(request or {})
-    for name in others:
-        if name in _OURS:
+    ours = _OURS | {path[0] for path in found.body.values()}
+    for name in (*others, *(others.get("extra_body") or ())):
+        if name in ours:
             raise OptionError(
                 f"request has {name!r}, which structgen says itself: by the output type, the "
                 "prompt and the options of a call."

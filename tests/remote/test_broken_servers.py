@@ -140,7 +140,7 @@ def test_characters_of_calls_and_refusals_are_put_together(remote: Any) -> None:
         list(Generator(pieces(refusal=["No \ud83d", "\ude00"])).stream("?"))
 
 
-@pytest.mark.parametrize("reason", ["abort", "error"])
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
 def test_an_answer_that_the_server_gave_up_is_no_answer(reason: str, remote: Any) -> None:
     model = remote(Reply(ANN, finish_reason=reason), dialect="none")
     for output_type in (Person, None):

@@ -300,7 +300,7 @@ def test_cut_answers_have_no_value(remote: Any) -> None:
     with pytest.raises(structgen.IncompleteOutput, match="max_new_tokens") as caught:
         Generator(remote(reply), Person)("?")
     assert caught.value.text == '{"name": "An'
-    free = Generator(remote(Reply("so far", finish_reason="length"))).result("?")
+    free = Generator(remote(Reply("so far", finish_reason="model_length"))).result("?")
     assert (free.text, free.finish_reason) == ("so far", "length")
     with pytest.raises(structgen.IncompleteOutput):
         list(Generator(remote(reply), Person).stream("?"))
@@ -507,6 +507,20 @@ def test_what_every_request_has(server: ChatServer, remote: Any) -> None:
     assert server.requests[0]["structured_outputs"] == {"regex": "a"}
     with pytest.raises(structgen.OptionError, match="messages"):
         remote("a", request={"messages": []})
+
+
+def test_the_extra_body_of_requests_stands_against_nothing(server: ChatServer, remote: Any) -> None:
+    """The client puts it before all else: the server heard of no type, or no option of a call; and
+    what was set beside a type for vLLM was dropped."""
+    model = remote("a", request={"extra_body": {"temperature": 1.5, "x": None}})
+    Generator(model)("?", temperature=0.5)
+    Generator(model)("?")
+    assert [one["temperature"] for one in server.requests] == [0.5, 1.5]
+    Generator(remote("a", dialect="vllm", request={"extra_body": None}), Regex("a"))("?")
+    body: dict[str, Any]
+    for body in ({"response_format": {"type": "text"}}, {"structured_outputs": {"x": 1}}):
+        with pytest.raises(structgen.OptionError, match=next(iter(body))):
+            remote("a", dialect="vllm", request={"extra_body": body})
 
 
 def test_what_is_no_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
