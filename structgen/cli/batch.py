@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +12,10 @@ import click
 from structgen.errors import OptionError
 
 from .generation import FLAGS, Form, with_form
-from .terminal import json_in
+from .terminal import having, json_in
 
 if TYPE_CHECKING:
     from structgen.jobs import Source
-
-
-def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    for flag in reversed(FLAGS):
-        command = flag(command)
-    return command
 
 
 @click.command()
@@ -84,7 +77,7 @@ def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="P",
     help="Fail rows with a value less likely than P; write all probabilities as confidence.",
 )
-@_flags
+@having(*FLAGS)
 def batch(
     inputs: tuple[str, ...],
     form: Form,

@@ -11,7 +11,6 @@ import difflib
 import functools
 import importlib
 import importlib.util
-import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ import structgen
 from structgen.errors import OptionError, OutputTypeError
 from structgen.options import OPTIONS
 
-from .terminal import harmless, load, model_option
+from .terminal import harmless, having, json_in, load, model_option
 
 
 def named_type(text: str, option: str = "--type") -> Any:
@@ -200,10 +199,7 @@ class Form:
     def output_type(self) -> Any:
         """The output type as it was given; None for free text."""
         if self.schema is not None:
-            try:
-                return structgen.JsonSchema(json.loads(self.schema.read_text(encoding="utf-8-sig")))
-            except (ValueError, RecursionError) as error:
-                raise OptionError(f"--schema {self.schema} is not JSON: {error}.") from None
+            return structgen.JsonSchema(json_in(str(self.schema), "--schema"))
         if self.type_name is not None:
             return named_type(self.type_name)
         if self.regex is not None:
@@ -221,9 +217,7 @@ def with_form(command: Callable[..., Any]) -> Callable[..., Any]:
     def taking(**arguments: Any) -> Any:
         return command(form=Form(**{name: arguments.pop(name) for name in names}), **arguments)
 
-    for option in reversed(_OPTIONS):
-        taking = option(taking)
-    return taking
+    return having(*_OPTIONS)(taking)
 
 
 def is_name(file_or_name: str) -> bool:
@@ -263,33 +257,27 @@ FLAGS = tuple(
 _USUAL_TOKENS = 512
 
 
-def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the arguments of one output."""
-    arguments: tuple[Callable[..., Any], ...] = (
-        click.argument("prompt"),
-        model_option(),
-        with_form,
-        click.option("--system", help="A system message."),
-        click.option(
-            "--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat."
-        ),
-        click.option(
-            "--max-new-tokens",
-            type=int,
-            help=f"Most tokens to generate; {_USUAL_TOKENS} unless the prompt leaves fewer.",
-        ),
-        click.option(
-            "--think",
-            type=int,
-            metavar="TOKENS",
-            help="Let the model think first, for at most this many tokens; 0: do not think, even "
-            "if the chat template asks for it.",
-        ),
-        *FLAGS,
-    )
-    for argument in reversed(arguments):
-        command = argument(command)
-    return command
+_arguments = having(
+    click.argument("prompt"),
+    model_option(),
+    with_form,
+    click.option("--system", help="A system message."),
+    click.option("--raw", is_flag=True, help="Give PROMPT to the model as it is, not as a chat."),
+    click.option(
+        "--max-new-tokens",
+        type=int,
+        help=f"Most tokens to generate; {_USUAL_TOKENS} unless the prompt leaves fewer.",
+    ),
+    click.option(
+        "--think",
+        type=int,
+        metavar="TOKENS",
+        help="Let the model think first, for at most this many tokens; 0: do not think, even "
+        "if the chat template asks for it.",
+    ),
+    *FLAGS,
+)
+"""The arguments of one output."""
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -29,6 +30,11 @@ def model_option(
         metavar="NAME",
         help=f"{what}: a catalogue name, a folder or a Hugging Face repository id.",
     )
+
+
+def having(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command several arguments and options at once."""
+    return lambda command: functools.reduce(lambda so_far, one: one(so_far), options[::-1], command)
 
 
 def load(name: str) -> structgen.TextModel:

@@ -49,6 +49,11 @@ def know(runner: Runner, model: str) -> None:
 # -- schemas ----------------------------------------------------------------------------------
 
 
+def schema_format(name: str, schema: Any) -> dict[str, Any]:
+    """The ``response_format`` of a JSON Schema."""
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
+
+
 def closed_format(given: Any) -> Any:
     """A ``response_format`` whose schema, if it has one, is `closed`."""
     inner = given.get("json_schema") if isinstance(given, Mapping) else None
@@ -91,6 +96,12 @@ def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool_of(name: str, description: str | None, parameters: Any) -> dict[str, Any]:
+    """A tool, as requests have it."""
+    about = {} if description is None else {"description": description}
+    return {"type": "function", "function": {"name": name, **about, "parameters": parameters}}
 
 
 _TAKEN = ("messages", "stream_options", "session_id", "max_tool_rounds", "approve")

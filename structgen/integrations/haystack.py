@@ -458,8 +458,7 @@ def _written(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = fields.get("response_format")
     if isinstance(given, type) and issubclass(given, BaseModel):
-        form = {"name": given.__name__, "schema": given.model_json_schema()}
-        given = {"type": "json_schema", "json_schema": form}
+        given = frameworks.schema_format(given.__name__, given.model_json_schema())
     return {**fields, "response_format": json.dumps(given)} if given else dict(fields)
 
 

@@ -227,22 +227,21 @@ def errors() -> Iterator[None]:
     """Raise LangChain's error for each of structgen's, which is its cause."""
     try:
         yield
-    except ours.Overloaded as error:
-        raise exceptions.ModelRateLimitError(str(error)) from error
-    except ours.ModelNotFound as error:
-        raise exceptions.ModelNotFoundError(str(error)) from error
-    except ours.WorkerDied as error:
-        raise exceptions.ModelConnectionError(str(error)) from error
-    except ours.IncompleteOutput as error:
-        raise exceptions.ModelTimeoutError(str(error)) from error
-    except ours.PromptError as error:
-        if error.is_too_long:
-            raise exceptions.ContextOverflowError(str(error)) from error
-        raise exceptions.ModelInvalidRequestError(str(error)) from error
-    except (ours.BudgetTooSmall, ours.OptionError, ours.OutputTypeError) as error:
-        raise exceptions.ModelInvalidRequestError(str(error)) from error
     except ours.StructgenError as error:
-        raise exceptions.ModelError(str(error)) from error
+        kind = next((told for known, told in _ERRORS if isinstance(error, known)), None)
+        if isinstance(error, ours.PromptError) and error.is_too_long:
+            kind = exceptions.ContextOverflowError
+        raise (kind or exceptions.ModelError)(str(error)) from error
+
+
+_INVALID = (ours.PromptError, ours.BudgetTooSmall, ours.OptionError, ours.OutputTypeError)
+_ERRORS: tuple[tuple[Any, type[Exception]], ...] = (
+    (ours.Overloaded, exceptions.ModelRateLimitError),
+    (ours.ModelNotFound, exceptions.ModelNotFoundError),
+    (ours.WorkerDied, exceptions.ModelConnectionError),
+    (ours.IncompleteOutput, exceptions.ModelTimeoutError),
+    (_INVALID, exceptions.ModelInvalidRequestError),
+)
 
 
 # -- outputs of a type -------------------------------------------------------------------------
@@ -280,8 +279,7 @@ def structured(
             form, parser = {"output_type": schema}, _Parser(pydantic_object=schema)
         else:  # the mask is of its JSON Schema, as LangChain reads it
             json_schema = _json_schema(schema)
-            named = {"name": json_schema["title"], "schema": json_schema}
-            form = {"response_format": {"type": "json_schema", "json_schema": named}}
+            form = {"response_format": frameworks.schema_format(json_schema["title"], json_schema)}
             reader: BaseOutputParser[Any] = JsonOutputParser()
             parser = PydanticOutputParser(pydantic_object=schema) if is_class else reader
         bound = model.bind(**{**form, **fields, **told})

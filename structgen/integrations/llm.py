@@ -88,7 +88,7 @@ def _fields(prompt: llm.Prompt) -> dict[str, Any]:
     """A prompt as fields of a `structgen.runner.ChatRequest`."""
     from structgen.runner import grammar_type_of
 
-    from .frameworks import closed_format
+    from .frameworks import closed_format, schema_format, tool_of
 
     fields = prompt.options.model_dump(exclude_none=True)
     forms = [name for name in _FORMS if name in fields]
@@ -99,24 +99,18 @@ def _fields(prompt: llm.Prompt) -> dict[str, Any]:
         form = fields.pop(name)
         fields |= {"grammar": form, "grammar_type": _FORMS[name] or grammar_type_of(form)}
     if prompt.schema:
-        form = {"name": "answer", "schema": prompt.schema}
-        fields["response_format"] = closed_format({"type": "json_schema", "json_schema": form})
+        fields["response_format"] = closed_format(schema_format("answer", prompt.schema))
     if prompt.tools:
-        fields["tools"] = [_tool(tool) for tool in prompt.tools]
+        empty = {"type": "object", "properties": {}}
+        fields["tools"] = [
+            tool_of(one.name, one.description or "", one.input_schema or empty)
+            for one in prompt.tools
+        ]
     if "thinking_budget" in fields:
         fields["enable_thinking"] = True
     fields["stream_options"] = {"include_usage": True}
     fields["messages"] = _messages(prompt)
     return fields
-
-
-def _tool(tool: Any) -> dict[str, Any]:
-    function = {
-        "name": tool.name,
-        "description": tool.description or "",
-        "parameters": tool.input_schema or {"type": "object", "properties": {}},
-    }
-    return {"type": "function", "function": function}
 
 
 def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ from pydantic_ai.models._tool_choice import resolve_tool_choice
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.providers import Provider
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import RunContext, ToolDefinition
+from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RequestUsage
 
 from structgen.options import FIELDS
@@ -422,13 +422,8 @@ def _form(params: ModelRequestParameters) -> dict[str, Any]:
     """The form of an answer that is no call, also where pydantic-ai leaves it to the prompt."""
     if params.output_object is None:
         return {}
-    form = {
-        "name": params.output_object.name or "output",
-        "schema": params.output_object.json_schema,
-    }
-    return {
-        "response_format": frameworks.closed_format({"type": "json_schema", "json_schema": form})
-    }
+    name, schema = params.output_object.name or "output", params.output_object.json_schema
+    return {"response_format": frameworks.closed_format(frameworks.schema_format(name, schema))}
 
 
 def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str, Any]:
@@ -436,7 +431,11 @@ def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str,
     tools = params.declared_tool_defs
     if not tools:
         return {}
-    fields: dict[str, Any] = {"tools": [_tool(tool) for tool in tools.values()]}
+    made = [
+        frameworks.tool_of(one.name, one.description, one.parameters_json_schema)
+        for one in tools.values()
+    ]
+    fields: dict[str, Any] = {"tools": made}
     if isinstance(choice, str):
         fields["tool_choice"] = choice
     else:
@@ -452,13 +451,6 @@ def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str,
     if parallel is not None:
         fields["parallel_tool_calls"] = parallel
     return fields
-
-
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
-    function = {"name": tool.name, "parameters": tool.parameters_json_schema}
-    if tool.description:
-        function["description"] = tool.description
-    return {"type": "function", "function": function}
 
 
 # -- answers -----------------------------------------------------------------------------------

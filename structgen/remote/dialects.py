@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from structgen.errors import OptionError
 from structgen.options import OPTIONS
@@ -80,13 +80,6 @@ class Dialect:
     reads_left_recursion: bool = True
     servers: str = "compatible"
     has_logprobs: bool = True
-
-    def extra(self, kind: str, value: Any) -> dict[str, Any]:
-        """The extra body that carries ``value``."""
-        for key in reversed(self.body[kind]):
-            value = {key: value}
-        found: dict[str, Any] = value
-        return found
 
 
 def _vllm(name: str, before: tuple[str, ...], prefix: str) -> Dialect:

@@ -214,4 +214,6 @@ def _in_body(
     """What travels in the extra body, which the server enforces but for what is named."""
     what = f"{'.'.join(dialect.body[kind])}{more}"
     how = enforcement(constraint, dialect.name, what, not_by_server)
-    return Sent(extra=dialect.extra(kind, value), enforcement=how)
+    for key in reversed(dialect.body[kind]):
+        value = {key: value}
+    return Sent(extra=value, enforcement=how)
