@@ -647,9 +647,6 @@ class AsyncRemoteModel(Served, AskedAsync):
 
     _make = make_generator  # a model of sockets may be held
 
-    def _mine(self, generator: Any) -> Any:
-        return generator
-
 
 @overload
 def from_openai(
