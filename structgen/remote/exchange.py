@@ -4,9 +4,10 @@ This module decides what a reply means: text, reasoning, tool calls, refusals, w
 it matches the type, and how to ask again. The caller sends what `request` returns and passes the
 reply back, whole or in pieces; so synchronous and asynchronous code share it.
 
-The package ``openai`` does not validate replies: any attribute may be missing, null or of another
-type, and non-JSON may arrive as text. Only the functions that read a reply look at such objects.
-What they return is reliable; anything else is a `RemoteError`.
+The package ``openai`` does not validate pieces: any attribute may be missing, null or of another
+type. Whole replies come without its classes: as JSON, or as text that is none. Only the functions
+that read a reply look at such objects. What they return is reliable; anything else is a
+`RemoteError`.
 """
 
 from __future__ import annotations
@@ -113,28 +114,26 @@ def read(
     Raises:
         RemoteError: it is not understood.
     """
-    choices = getattr(reply, "choices", None)
+    choices = _get(reply, "choices")
     if not isinstance(choices, (list, type(None))) or isinstance(reply, (str, list, type(None))):
         _not_understood(reply)
-    counts = _counts(getattr(reply, "usage", None))
+    counts = _counts(_get(reply, "usage"))
     if not choices:
         return None, counts
     choice = choices[0]
-    said = getattr(choice, part, None)
+    said = _get(choice, part)
     if said is None and part == "message":
         _not_understood(choice)
-    finish_reason = getattr(choice, "finish_reason", None)
-    content, reasoning = _content(getattr(said, "content", None))
+    finish_reason = _get(choice, "finish_reason")
+    content, reasoning = _content(_get(said, "content"))
     found = Said(
         content,
         # Not in OpenAI's API: vLLM, SGLang, llama.cpp and others call it either.
-        reasoning
-        or _text(getattr(said, "reasoning_content", None))
-        or _text(getattr(said, "reasoning", None)),
-        _text(getattr(said, "refusal", None)),
-        tuple(_calls(getattr(said, "tool_calls", None))),
+        reasoning or _text(_get(said, "reasoning_content")) or _text(_get(said, "reasoning")),
+        _text(_get(said, "refusal")),
+        tuple(_calls(_get(said, "tool_calls"))),
         finish_reason if isinstance(finish_reason, str) else None,
-        tuple(_logprobs(getattr(choice, "logprobs", None))) if logprobs else (),
+        tuple(_logprobs(_get(choice, "logprobs"))) if logprobs else (),
     )
     return found, counts
 
