@@ -58,7 +58,8 @@ _MOST_STREAM = 4 << 20  # of one that is a stream, whose events have 1 MiB at mo
 _ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
 _MOST_PAGES = 100  # of a server's list of tools
 _MOST_TOOLS = 500  # that are offered: a request with 3,000 took 30 s, and 1 GB
-_LONGEST_TOOL = 100_000  # characters of one's name, description and schema: they are in each prompt
+_LONGEST_TOOLS = 1_000_000  # characters of all: 15 million took 1 GB, and other chats waited 10 s
+_LONGEST_TOOL = 100_000  # of one's name, description and schema: they are in each prompt
 _LONGEST_SAID = 2_000  # characters of foreign text that a message has
 _LONGEST_ID = 100  # characters of that of a request
 _MOST_WRONG = 1_000  # values of an answer that are all named: 500,000 take 1.3 s and 300 MB
@@ -206,34 +207,26 @@ class Connection:
             cursor = page.next_cursor
             if cursor is None:
                 return
-        raise ToolServerError(
-            f"The MCP server {self._server.name} lists its tools in more than {_MOST_PAGES} pages.",
-            server=self._server.name,
-        )
+        raise self._error(f"lists its tools in more than {_MOST_PAGES} pages.")
 
     def _offered(self, listed: Sequence[McpTool]) -> tuple[Tool, ...]:
-        server, only = self._server, self._server._only
+        only = self._server._only
         names = [tool.name for tool in listed]
         missing = [name for name in only or () if name not in names]
         if missing:
             known = printable(", ".join(names)[:_LONGEST_SAID]) or "none"
-            raise ToolServerError(
-                f"The MCP server {server.name} has no tool {missing[0]!r}. It has: {known}.",
-                server=server.name,
-            )
+            raise self._error(f"has no tool {missing[0]!r}. It has: {known}.")
         wanted = {tool.name: tool for tool in listed if only is None or tool.name in only}
         for name, count in Counter(names).items():
             if count > 1 and name in wanted:
-                raise ToolServerError(
-                    f"The MCP server {server.name} lists several tools called "
-                    f"{name[:_LONGEST_SAID]!r}.",
-                    server=server.name,
-                )
-        if len(wanted) > _MOST_TOOLS:
-            raise ToolServerError(
-                f"The MCP server {server.name} lists {len(wanted):,} tools; {_MOST_TOOLS:,} may "
-                "be offered: all are in each prompt. Name those to offer with only=[...].",
-                server=server.name,
+                raise self._error(f"lists several tools called {name[:_LONGEST_SAID]!r}.")
+        prompted = {"name", "description", "input_schema"}
+        size = sum(len(tool.model_dump_json(include=prompted)) for tool in wanted.values())
+        if len(wanted) > _MOST_TOOLS or size > _LONGEST_TOOLS:
+            raise self._error(
+                f"lists {len(wanted):,} tools of {size:,} characters; {_MOST_TOOLS:,} of "
+                f"{_LONGEST_TOOLS:,} may be offered: all are in each prompt. Name those to offer "
+                "with only=[...]."
             )
         offered: list[Tool] = []
         spent = [0]
@@ -351,9 +344,11 @@ class Connection:
         said = "".join(f"\n    {line}" for line in self._last_lines)
         if said:
             said = f"\n  The last lines of its standard error:{said}"
-        return ToolServerError(
-            f"The MCP server {self._server.name} {what}: {why}.{said}", server=self._server.name
-        )
+        return self._error(f"{what}: {why}.{said}")
+
+    def _error(self, what: str) -> ToolServerError:
+        name = self._server.name
+        return ToolServerError(f"The MCP server {name} {what}", server=name)
 
 
 def _why_unreadable(message: object) -> str | None:

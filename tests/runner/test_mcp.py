@@ -851,7 +851,7 @@ def test_a_server_of_thousands_of_tools_is_refused(
 ) -> None:
     monkeypatch.setattr(Long, "names", [f"tool{number}" for number in range(501)])
     monkeypatch.setattr(mcp, "compile_constraint", lambda *_: None)
-    with pytest.raises(ToolServerError, match=r"lists 501 tools; 500 may be offered.*only="):
+    with pytest.raises(ToolServerError, match=r"lists 501 tools.*; 500 of .* may be.*only="):
         McpServer.http(long_answers).start()
     with McpServer.http(long_answers, only=["tool500"]) as server:
         assert [tool.name for tool in server.tools] == ["tool500"]
@@ -878,6 +878,20 @@ def test_a_list_of_tools_is_bounded_as_a_whole(
     monkeypatch.setattr(Long, "cursors", ["1", "2", None])
     with pytest.raises(ToolServerError, match="a list of tools of more than 262,144 bytes"):
         McpServer.http(long_answers).start()
+
+
+def test_tools_that_fill_each_prompt_together_are_refused(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15 MB of them took 1 GB, and other chats waited 10 s."""
+    monkeypatch.setattr(Long, "names", [f"tool{number}" for number in range(12)])
+    monkeypatch.setattr(Long, "listed", {"description": "x" * 90_000})
+    monkeypatch.setattr(mcp, "compile_constraint", lambda *_: None)
+    told = r"lists 12 tools of 1,08\d,\d+ characters; .* 1,000,000 may be offered.*only="
+    with pytest.raises(ToolServerError, match=told):
+        McpServer.http(long_answers).start()
+    with McpServer.http(long_answers, only=["tool0", "tool11"]) as server:
+        assert len(server.tools) == 2
 
 
 @pytest.mark.parametrize("what", ["name", "description", "inputSchema"])
