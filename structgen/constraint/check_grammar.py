@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from structgen.automaton import build
 from structgen.automaton.cfg import NonterminalAutomata, Terminals
 from structgen.errors import GrammarError, OutputTypeError, Unsatisfiable
-from structgen.grammar import cfg, ir
+from structgen.grammar import cfg, ir, reading
 from structgen.grammar.cfg import embedded
 
 from .explain import explain
@@ -39,7 +39,11 @@ class Problem:
 
 
 def problems(
-    text: str, start: str | None = None, dialect: str | None = None, path: str | None = None
+    text: str,
+    start: str | None = None,
+    dialect: str | None = None,
+    path: str | None = None,
+    max_work: int = reading.MAX_WORK,
 ) -> list[Problem]:
     """List the problems of a grammar: its first error, or else its parts without effect.
 
@@ -50,15 +54,17 @@ def problems(
         start: the rule to begin with; None for the dialect's own.
         dialect: one of `cfg.DIALECTS`; None to find out.
         path: the file it came from.
+        max_work: as for `compile`: what takes more is an error, too.
 
     Cost: that of compiling it.
     """
     text = text.removeprefix(cfg.BYTE_ORDER_MARK)
     dialect = dialect or cfg.dialect_of(text, path)
-    declared = cfg.lark.declared(text) if dialect == "lark" else {}
-    given: dict[str, embedded.Given] = {name: ir.SpecialToken(name) for name in declared}
     try:
-        grammar = cfg.parse(text, start, dialect, path, given)
+        with reading.reading(max_work):
+            declared = cfg.lark.declared(text) if dialect == "lark" else {}
+            given: dict[str, embedded.Given] = {name: ir.SpecialToken(name) for name in declared}
+            grammar = cfg.parse(text, start, dialect, path, given)
     except OutputTypeError as error:
         return [Problem(str(error), getattr(error, "line", None), True)]
     defined = cfg.definitions(text, dialect)
@@ -68,7 +74,7 @@ def problems(
         return _placed(message, text, place, is_error)
 
     try:
-        build(grammar, {})
+        build(grammar, {"max_work": max_work})
     except OutputTypeError as error:
         line = cfg.locate(text, dialect, path, error)
         if line is not None:

@@ -72,7 +72,7 @@ _CHAT = {"messages": "-"}
 _HEAD = struct.Struct(">I")
 
 
-def check_form(request: Sampled, max_work: int | None = None) -> None:
+def check_form(request: Sampled, max_work: int = reading.MAX_WORK) -> None:
     """Compile the form that a request asks for, for no model, in so many steps.
 
     Raises:
@@ -84,20 +84,20 @@ def check_form(request: Sampled, max_work: int | None = None) -> None:
     try:
         with reading.reading(max_work):
             grammar = lower(asked.type).grammar
-        build(grammar, {} if max_work is None else {"max_work": max_work})
+        build(grammar, {"max_work": max_work})
     except OutputTypeError as error:
         raise refusal(error, asked) from error
 
 
 def problems_of(
-    grammar_type: str, grammar: Any, max_work: int | None = None
+    grammar_type: str, grammar: Any, max_work: int = reading.MAX_WORK
 ) -> list[dict[str, Any]]:
     """What is wrong with a form, found in so many steps: of each ``message``, ``line``,
     ``path``, ``is_error``."""
     found: list[dict[str, Any]] = []
     if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
-        with reading.reading(max_work):
-            known = check_grammar.problems(grammar, None, dialect(grammar_type, grammar))
+        kind = dialect(grammar_type, grammar)
+        known = check_grammar.problems(grammar, None, kind, max_work=max_work)
         found = [
             {"message": one.message, "line": one.line, "path": None, "is_error": one.is_error}
             for one in known
@@ -285,7 +285,7 @@ class Trials:
 def _asks(do: str, **given: Any) -> bytes:
     """What a process is asked, on whose behalf it may take so many steps."""
     stranger = STRANGER.get()
-    most = None if stranger is None else stranger.max_work
+    most = reading.MAX_WORK if stranger is None else stranger.max_work
     return json.dumps({"do": do, "max_work": most, **given}).encode()
 
 

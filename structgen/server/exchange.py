@@ -49,8 +49,6 @@ async def answered(request: Request, work: Awaitable[T], told: Told = told) -> T
     """
     try:
         return await within(request.receive, work, settings_of(request).request_seconds)
-    except ClientGone:
-        raise
     except Exception as error:
         if told(error).status == 500:
             raise

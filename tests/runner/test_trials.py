@@ -172,6 +172,22 @@ def test_a_form_to_look_at_has_the_work_of_its_stranger() -> None:
                 found += await made.problems("lark", f"start: {words}")
             assert ["max_work" in one["message"] for one in found] == [True, True]
             assert await made.problems("regex", "(a|b)*a(a|b){9}") == []
+            # So were those that take it after they are read; and what is read twice was refused.
+            with asking(by("evil", 75_000)):
+                wide = "|".join(f"/[a-z]{{{n}}}[^{chr(97 + n % 26)}]+/" for n in range(1, 95))
+                (one,) = await made.problems("lark", f"start: A*\nA: {wide}")
+                texts = {
+                    f"k{n}": {"type": "string", "pattern": f"(a|b)*a(a|b){{{n % 9}}}"}
+                    for n in range(30)
+                }
+                schema = {
+                    "anyOf": [{"properties": texts, "required": [f"k{n}"]} for n in range(42)]
+                }
+                both = await made.problems(
+                    "lark", f"%llguidance {{}}\nstart: %json {json.dumps(schema)}"
+                )
+            assert "max_work" in one["message"]
+            assert both == []
         finally:
             await made.close()
 
@@ -424,7 +440,7 @@ def test_a_process_whose_parent_is_gone_ends_without_a_word() -> None:
     assert process.stdout is not None
     assert process.stdout.read(6) == b"\0\0\0\x02{}"
     os.killpg(process.pid, signal.SIGINT)
-    ask = b'{"do": "problems", "max_work": null, "grammar_type": "regex", "grammar": "a"}'
+    ask = b'{"do": "problems", "max_work": 9999, "grammar_type": "regex", "grammar": "a"}'
     process.stdin.write(struct.pack(">I", len(ask)) + ask)
     process.stdin.flush()
     answer = b'{"answer": []}'

@@ -76,11 +76,8 @@ async def explain(request: Request) -> dict[str, Any]:
     given = await json_object(request)
 
     def asks() -> tuple[Asked[ChatRequest], ExplainRequest]:
-        form: dict[str, Any] = {
-            name: given[name]
-            for name in ("response_format", "grammar", "grammar_type")
-            if name in given
-        }
+        names = ("response_format", "grammar", "grammar_type")
+        form = {name: given[name] for name in names if name in given}
         work = asked(ChatRequest, {"messages": "-", **form}, settings)
         return work, ExplainRequest.of(given, {})
 

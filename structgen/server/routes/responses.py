@@ -666,7 +666,7 @@ async def cancel(response_id: str, request: Request) -> Response:
         if job.stored.response["status"] == "queued":  # its task had not begun
             job.stored.response["status"] = "cancelled"
             await _store(request).put(job.stored)
-        return await written(request, job.stored.response)
+        found = job.stored
     return await written(request, found.response)
 
 
