@@ -1,12 +1,11 @@
-"""Loaded models: processes that run a text model, or the graph of an embedder.
+"""Loaded models: processes that run a text model or an embedder.
 
 This module has `ModelConfig` (plain data, checked when it is made), opens and closes models, picks
 the process for a request, and keeps generators from request to request.
 
 A model's files may be anybody's, and native code runs them: what crashes, hangs or eats memory ends
 a process of its own. Also, the runtime of text models holds the interpreter lock while it runs, so
-in a thread of this process every pass would stop all others, including the event loop. Of an
-embedder only the graph runs in the other process; texts become tokens in threads of this one.
+in a thread of this process every pass would stop all others, including the event loop.
 """
 
 from __future__ import annotations
@@ -359,7 +358,7 @@ class TextHost:
     def fingerprint(self) -> str:
         """Changes where the same seed may give another output: model, packages, machine."""
         folder = self.models[0].folder
-        files = sorted((file.name, file.stat().st_size) for file in folder.iterdir())
+        files = sorted((one.name, one.stat().st_size) for one in folder.iterdir() if one.is_file())
         versions = [installed("structgen"), installed("onnxruntime-genai")]
         told = repr((folder.name, files, versions, platform.machine()))
         return f"fp_{hashlib.sha256(told.encode()).hexdigest()[:10]}"

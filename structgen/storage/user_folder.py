@@ -107,7 +107,7 @@ LARGEST = 128 << 20
 """Most bytes of a file that describes a model; the largest tokenizers have some 35 million."""
 
 
-def contents(file: Path) -> bytes:
+def contents(file: Path, most: int = LARGEST) -> bytes:
     """What is in a file of somebody else's that describes a model: a tokenizer, say.
 
     Raises:
@@ -118,8 +118,8 @@ def contents(file: Path) -> bytes:
     found = file.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise OSError(errno.EINVAL, "it is not a file, but a pipe or a device", str(file))
-    if found.st_size > LARGEST:
-        says = f"it has {found.st_size:,} bytes, and may have {LARGEST:,}"
+    if found.st_size > most:
+        says = f"it has {found.st_size:,} bytes, and may have {most:,}"
         raise OSError(errno.EFBIG, says, str(file))
     return file.read_bytes()
 
@@ -138,13 +138,14 @@ def n_values(data: str | bytes) -> int:
 
 
 def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
-    """The JSON in such a file, of at most so many values, read as ``json.loads`` is told.
+    """The JSON in such a file, of at most so many values, of 32 bytes each, read as ``json.loads``
+    is told.
 
     Raises:
         OSError: as `contents`, or it has too many values.
         ValueError, RecursionError: it is no JSON.
     """
-    data = contents(file)
+    data = contents(file, min(32 * most, LARGEST))
     if n_values(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} values", str(file))
     return json.loads(data, **how)

@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -46,6 +45,7 @@ class EmbedderProcess:
         self._lock = fork_safe(threading.Lock())
         self._process: WorkerProcess | None = None
         self._is_closed = False
+        self._said: EmbedderReady | None = None
         weakref.finalize(self, _end, self.__dict__)
 
     def embedder(self) -> Embedder:
@@ -59,11 +59,6 @@ class EmbedderProcess:
         said = self._ready
         tokens = None if said.takes_text else self
         return Embedder(self, tokens, said.settings, said.pooling, said.max_length)
-
-    @property
-    def takes_text(self) -> bool:
-        """Whether the graph reads strings."""
-        return self._ready.takes_text
 
     @property
     def kind(self) -> Kind:
@@ -112,10 +107,9 @@ class EmbedderProcess:
         process.send(EmbedderCall(number, method, arguments, named))
         return raised(answer.result())
 
-    @cached_property
+    @property
     def _ready(self) -> EmbedderReady:
-        ready: EmbedderReady = self._started().ready
-        return ready
+        return self._said or self._started().ready
 
     def _started(self) -> WorkerProcess:
         """The process, with the embedder loaded.
@@ -132,7 +126,13 @@ class EmbedderProcess:
                 if self._is_closed:  # since; `close` has not seen this one
                     process.end()
                 try:
-                    process.wait_until_ready()
+                    said = process.wait_until_ready()
+                    if self._said not in (None, said):
+                        raise ModelError(
+                            f"The files of {self._load.name} have changed since it was loaded. "
+                            "Load the model again."
+                        )
+                    self._said = said
                 except BaseException:
                     process.stop()
                     raise

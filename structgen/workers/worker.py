@@ -592,8 +592,8 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object],
             result = getattr(whose, call.method)(*call.arguments, **call.named)
         except BaseException as error:  # a panic is no Exception
             failed = _portable(error, "The texts cannot be embedded")
-        del seen[call.id]
         tell(Ended(call.id, result, failed))
+        del seen[call.id]  # after it, which there may be no memory for: then the call hangs
 
     while (message := frames.read()) is not None:
         if isinstance(message, EmbedderCall):

@@ -842,6 +842,34 @@ def test_a_graph_that_gives_something_else_than_it_says(tmp_path, kind):
         load_embedder(tmp_path).embed(["a b c", "d"])
 
 
+@pytest.mark.parametrize("kind", ["batches", "windows", "no row", "rows of rows"])
+def test_vectors_of_several_lengths_are_told(tmp_path, monkeypatch, kind):
+    """They were errors of NumPy, and in a server's answer an internal one."""
+    tiny.tokenizer(tmp_path)
+    op, shape = tiny.Builder(), ["batch", "tokens"]
+    ids = tiny.value("input_ids", ir.DataType.INT64, shape)
+    made, name = op("Cast", ids, to=ir.DataType.FLOAT), "sentence_embedding"
+    if "row" in kind:
+        made = op("ReduceMax", made, op.constant(np.array([1])), keepdims=0)
+        shape, name = ["batch"], "logits"
+    if kind == "rows of rows":
+        made, shape = op("Unsqueeze", made, op.constant(np.array([1, 2]))), ["batch", 1, 1]
+    op.save(tmp_path / "model.onnx", [ids], [tiny.output(made, name, ir.DataType.FLOAT, shape)])
+    monkeypatch.setattr(embedder, "_WINDOW_TEXTS", 1 if kind == "windows" else 9)
+    made = load_embedder(tmp_path)
+    run = made.embed if name != "logits" else lambda texts, **how: made.rerank("d", texts, **how)
+    with pytest.raises(ModelError, match="vectors of several shapes"):
+        run(["a b c", "d"], batch_tokens=1)
+
+
+def test_settings_have_few_bytes(tmp_path):
+    """Prompts of 126 MB took 510 MB of the server's memory."""
+    place = tiny.folder(tmp_path)
+    (place / "config_sentence_transformers.json").write_text("{}" + " " * 32_000_000)
+    with pytest.raises(ModelError, match="32,000,002 bytes, and may have 32,000,000"):
+        load_embedder(place)
+
+
 def test_a_graph_with_data_elsewhere_is_refused(tmp_path):
     place = tiny.folder(tmp_path / "model")
     (tmp_path / "outside.data").write_bytes(tiny.TABLE.tobytes())

@@ -158,6 +158,31 @@ def test_a_process_that_is_lost_is_started_again(tmp_path: Path, opened: Open) -
     assert graph.pid not in (None, process.pid)
 
 
+def test_files_that_changed_are_told_when_it_is_started_again(tmp_path: Path, opened: Open) -> None:
+    """Vectors of two models were taken for those of one."""
+    embedder = opened(tiny.folder(tmp_path))
+    before = embedder.embed(SHORT)
+    process = graph_of(embedder)._process
+    assert process is not None
+    process.stop()
+    tiny.folder(tmp_path, pooling="cls_token")
+    with pytest.raises(ModelError, match="have changed since it was loaded"):
+        embedder.embed(SHORT)
+    tiny.folder(tmp_path / "1")
+    (tmp_path / "1" / "1_Pooling" / "config.json").replace(tmp_path / "1_Pooling" / "config.json")
+    assert np.array_equal(embedder.embed(SHORT), before)
+
+
+def test_an_answer_that_cannot_be_sent_counts_as_one_that_hangs(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where memory is short. It was waited for without end."""
+    monkeypatch.setattr(processes, "_LOOK_SECONDS", 0.01)
+    process = graph_of(opened(tiny.folder(tmp_path), max_silence=30.0))  # looks
+    with pytest.raises(WorkerDied, match="max_silence"):
+        process._called("_choose", False)  # gives objects of the runtime
+
+
 def test_a_graph_that_hangs_is_ended_though_others_are_answered(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

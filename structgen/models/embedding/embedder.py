@@ -552,7 +552,7 @@ class Embedder:
         found: list[FloatArray] = []
         lengths: list[int] = []
         cut: list[int] = []
-        n_done = 0
+        n_done = width = 0
         report(0)
         for window, tokens in tokenized(self._tokenizer, windows(texts)):
             sizes = [len(text) // _CHARACTERS_A_TOKEN + 1 for text in window]
@@ -576,8 +576,11 @@ class Embedder:
                 else:
                     chosen = [tokens[i] for i in batch]
                     rows = self._graph.run(chosen, self.pooling or "mean", n_skipped)
+                width = width or rows.shape[-1]
+                if rows.shape != (len(batch), width):
+                    raise ModelError(f"{self.name} gives texts vectors of several shapes.")
                 if vectors is None:
-                    vectors = np.empty((len(window), rows.shape[1]), np.float32)
+                    vectors = np.empty((len(window), width), np.float32)
                 vectors[batch] = rows
                 n_done += len(batch)
                 report(n_done)

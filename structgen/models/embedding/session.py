@@ -184,10 +184,6 @@ class AnyGraph(Protocol):
     """A `Graph`, here or in another process."""
 
     @property
-    def takes_text(self) -> bool:
-        """As of `Graph`."""
-
-    @property
     def kind(self) -> Kind:
         """As of `Graph`."""
 
