@@ -107,7 +107,7 @@ LARGEST = 128 << 20
 """Most bytes of a file that describes a model; the largest tokenizers have some 35 million."""
 
 
-def contents(file: Path, most: int = LARGEST) -> bytes:
+def contents(file: Path, most: int | None = None) -> bytes:
     """What is in a file of somebody else's that describes a model: a tokenizer, say.
 
     Raises:
@@ -118,7 +118,7 @@ def contents(file: Path, most: int = LARGEST) -> bytes:
     found = file.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise OSError(errno.EINVAL, "it is not a file, but a pipe or a device", str(file))
-    if found.st_size > most:
+    if found.st_size > (most := most or LARGEST):
         says = f"it has {found.st_size:,} bytes, and may have {most:,}"
         raise OSError(errno.EFBIG, says, str(file))
     return file.read_bytes()

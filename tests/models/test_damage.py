@@ -417,7 +417,7 @@ def test_a_data_file_that_is_too_short(folder):
 def test_files_with_gigabytes_of_holes_are_not_read(folder, name):
     with (folder / name).open("ab") as file:
         file.truncate(200 << 30)
-    with pytest.raises(ModelError, match=r"214,748,364,800 bytes, and may have 134,217,728"):
+    with pytest.raises(ModelError, match=r"214,748,364,800 bytes, and may have (32,|134,2)"):
         genai.load(folder, kind=genai.TextModel)
     (folder / "genai_config.json").unlink()
     if name == "tokenizer_config.json":
