@@ -10,7 +10,6 @@ its client.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import hmac
 import json
@@ -198,7 +197,7 @@ def needs_no_key(path: str) -> bool:
 
 _MOST_BODIES = 16
 """How many bodies of the greatest size one key may have under way, or as much in smaller ones, with
-the conversations that they go on from and the answers that were not read."""
+the conversations that they read and the answers that were not read."""
 
 _MOST_REQUESTS = 1_024
 """Most requests of one key under way: each counts as that part of these bytes, at least."""
@@ -332,8 +331,13 @@ class Gateway:
                 known = self._bodies.get(scope["path"], self._json)
                 most = known.most if "holder" in scope["state"] else _NO_BODY
                 body = await self._body(receive, headers, taken, most)
-                with self._stranger(scope):
+                # All that the request leads to knows on whose behalf it is done.
+                owner, of = scope["state"].get("owner", ""), self._settings
+                token = STRANGER.set(Stranger(owner, of.max_work, of.max_mask_work))
+                try:
                     await self._app(scope, _replayed(body, receive), sending)
+                finally:
+                    STRANGER.reset(token)
             except ClientGone:
                 if not status:
                     status = 499
@@ -431,16 +435,6 @@ class Gateway:
                 "in cors_origins, or start the server with an API key.",
                 code="invalid_origin",
             )
-
-    @contextlib.contextmanager
-    def _stranger(self, scope: Scope) -> Iterator[None]:
-        """Have all that a request leads to know on whose behalf it is done."""
-        settings, owner = self._settings, scope["state"].get("owner", "")
-        token = STRANGER.set(Stranger(owner, settings.max_work, settings.max_mask_work))
-        try:
-            yield
-        finally:
-            STRANGER.reset(token)
 
     async def _body(
         self, receive: Receive, headers: Headers, taken: Callable[[int], None], most: int

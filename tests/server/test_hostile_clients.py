@@ -367,9 +367,10 @@ def test_bodies_of_strangers_do_not_have_health_refused(idle: Runner) -> None:
 
 def test_answers_that_are_not_read_count_as_bodies_do(idle: Runner) -> None:
     """So do conversations that are gone on from: hundreds of 4 MB filled the memory."""
-    app = create_app(idle, Settings(api_keys=("a", "b"), max_body_bytes=20_000))
+    app = create_app(idle, Settings(api_keys=("a", "b"), max_body_bytes=40_000))
     statuses: list[int] = []
     reads = asyncio.Event()
+    goes_on = threading.Event()
 
     async def ask(key: str, path: str, body: bytes = b"") -> None:
         arriving = [{"type": "http.request", "body": body, "more_body": False}]
@@ -416,9 +417,15 @@ def test_answers_that_are_not_read_count_as_bodies_do(idle: Runner) -> None:
         reads.set()
         await asyncio.gather(*slow, other)
         await ask("a", items.format("a"))
+        # Answers that wait to be written have their conversations in memory.
+        busy = asyncio.ensure_future(app.state.bodies.do(owner_of("a"), goes_on.wait))
+        waiting = [asyncio.ensure_future(ask("a", "/v1/responses/resp_a")) for _ in range(7)]
+        await until(8)
+        goes_on.set()
+        await asyncio.gather(busy, *waiting)
 
     asyncio.run(all_of_them())
-    assert statuses == [200, 200, 200, 429, 429, 200, 200]
+    assert statuses == [200, 200, 200, 429, 429, 200, 200, 429, *[200] * 6]
 
 
 def test_a_key_has_so_many_requests_under_way(

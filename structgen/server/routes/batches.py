@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ..batches import ENDPOINTS, Batches, Files, listed, none
 from ..errors import ApiError
-from ..exchange import written
+from ..exchange import sent
 from ..forms import check_form, fields_of, form_schema
 from ..gateway import Bodies
 from ..openapi import answers, body
@@ -50,8 +51,10 @@ async def _known(request: Request, id_: str) -> dict[str, Any]:
 async def _page(request: Request, kind: str) -> Response:
     """A page of the files or batches of whoever asks."""
     files, owner, query = _files(request), request.state.owner, request.query_params
-    page = await files.aside(owner, lambda: listed(files.all(owner, kind), query))
-    return await written(request, page)
+    page = await files.aside(
+        owner, lambda: json.dumps(listed(files.all(owner, kind), query), ensure_ascii=False)
+    )
+    return sent(request, page)
 
 
 _FIELDS = {"file": {"type": "string", "format": "binary"}, "purpose": {"enum": ["batch"]}}

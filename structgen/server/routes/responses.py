@@ -544,17 +544,21 @@ async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]
             "previous_response_id",
             "invalid_value",
         )
-    request.state.taken(found.size)
     return [*found.messages, *messages_in(found.response["output"])]
 
 
 async def _known(request: Request, id_: str) -> Stored | None:
-    """An answer of whoever asks, as far as it is there."""
+    """An answer of whoever asks, as far as it is there. It is held until the request ends.
+
+    Raises:
+        ApiError: too much of whoever asks is under way.
+    """
     owner = request.state.owner
     job = _jobs(request).get(id_, owner)
     if job is not None and job.task is not None and not job.task.done():
         return job.stored
     found = await _store(request).get(id_, owner)
+    request.state.taken(0 if found is None else found.size)
     if found is not None and found.response["status"] in ("queued", "in_progress"):
         # Its server ended before it was done: nobody goes on with it.
         events = Events(found.response)
