@@ -52,6 +52,8 @@ _MOST_TEXT = 20_000  # characters of output that are kept
 _MOST_OUTPUT = 1 << 20  # bytes of output, after which it is killed
 _MOST_FILES = 32  # that one call hands out
 _MOST_ENTRIES = 4_096  # in the folder that are looked at; and threads
+_DEEPEST = 64  # folders in each other: each is an open file while what is in it is looked at,
+_LONGEST_PATH = 1_000  # and each name begins with all of theirs: 15,000 took 3 GB
 _KEPT_BYTES = 256 << 20  # of files of all chats,
 _MOST_KEPT = 10_000  # and their number
 _MB = 1 << 20
@@ -305,14 +307,27 @@ class CodeSession:
             subprocess.run(["rm", "-rf", self._temporary], check=False)
 
 
+def _folders(folder: str, wrong: Callable[[OSError], None] | None = None) -> Iterator[Any]:
+    """What `os.fwalk` finds in a folder.
+
+    Raises:
+        RecursionError: folders are too deep in each other.
+    """
+    for found in os.fwalk(folder, onerror=wrong, follow_symlinks=False):
+        below = found[0][len(folder) :]
+        if below.count(os.sep) > _DEEPEST or len(below) > _LONGEST_PATH:
+            raise RecursionError
+        yield found
+
+
 def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
     """The plain files of a folder: name, size and time of change, and what reads one at its turn.
 
     No link is followed, not even one that is put there meanwhile.
     """
     looked = 0
-    with contextlib.suppress(OSError, RecursionError):  # thousands of folders in each other
-        for root, _, names, place in os.fwalk(folder, follow_symlinks=False):
+    with contextlib.suppress(OSError, RecursionError):
+        for root, _, names, place in _folders(folder):
             for name in sorted(names)[:_MOST_ENTRIES]:
                 with contextlib.suppress(OSError):
                     about = os.stat(name, dir_fd=place, follow_symlinks=False)
@@ -447,7 +462,7 @@ class _Run:
             if now > looks:
                 looks = now + _LOOK_SECONDS
                 if _held(self._folder, processes) > policy.max_file_sz_mb * _MB:
-                    said = "It was ended: its files are too large together, or too many."
+                    said = "It was ended: its files are too large together, too many or too deep."
                     return bytes(output), said
 
     def kill(self) -> None:
@@ -479,14 +494,15 @@ def _held(folder: str, processes: list[int]) -> float:
             raise error
 
     try:
-        for root, _, names, place in os.fwalk(folder, onerror=wrong):
+        for _, _, names, place in _folders(folder, wrong):
             looked += 1 + len(names)
             if looked > 10 * _MOST_ENTRIES:
                 return math.inf
             for name in names:
                 with contextlib.suppress(OSError):
-                    sizes[root, name] = os.stat(name, dir_fd=place, follow_symlinks=False).st_size
-    except (OSError, RecursionError):  # a folder that cannot be read, or is too deep
+                    about = os.stat(name, dir_fd=place, follow_symlinks=False)
+                    sizes[about.st_dev, about.st_ino] = about.st_size
+    except (OSError, RecursionError):  # a folder that cannot be read
         return math.inf
     for pid in processes:
         with contextlib.suppress(OSError):
@@ -494,7 +510,7 @@ def _held(folder: str, processes: list[int]) -> float:
                 with contextlib.suppress(OSError):
                     about = os.stat(f"/proc/{pid}/fd/{name}")
                     if stat.S_ISREG(about.st_mode) and not about.st_nlink:
-                        sizes[str(about.st_dev), str(about.st_ino)] = about.st_size
+                        sizes[about.st_dev, about.st_ino] = about.st_size
     return sum(sizes.values())
 
 

@@ -214,6 +214,23 @@ def test_what_a_chat_hands_out_is_bounded_over_all_its_calls(here: CodeSession) 
     assert [one.bytes for one in here.files] == [600_000, 1]
 
 
+def test_folders_in_each_other_are_bounded(tmp_path: Path) -> None:
+    """Each was an open file of the program's: of 900, others' connections were refused. Names began
+    with theirs: 15,000 took 3 GB."""
+    for name, number in (("x", 100), ("y" * 250, 12)):
+        folder = tmp_path
+        for _ in range(number):
+            folder /= name
+            folder.mkdir()
+            (folder / "file").touch()
+    os.mkdir(tmp_path / "z")
+    (tmp_path / "here").touch()
+    seen = [path for path, _, _ in code_module._plain_files(str(tmp_path))]
+    assert "here" in seen
+    assert max(path.count("/") for path in seen) < 100 and max(map(len, seen)) < 1_300
+    assert code_module._held(str(tmp_path), []) == float("inf")
+
+
 def test_it_runs_where_many_files_are_open(here: CodeSession) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1_200:
         pytest.skip("this process may not open as many")
@@ -351,6 +368,10 @@ def test_there_is_no_network(here: CodeSession) -> None:
             "for i in range(9): open(f'z{i}', 'wb').write(b'x' * 999_999)\ntime.sleep(9)",
             "its files are too large together",
         ),
+        (
+            "import os, time\nfor i in range(99): os.mkdir('d'); os.chdir('d')\ntime.sleep(9)",
+            "its files are too large together, too many or too deep",
+        ),
         ("import os; os.memfd_create('x')", "Function not implemented"),
         (
             "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -408,7 +429,7 @@ def test_there_is_no_network(here: CodeSession) -> None:
          "its files are too large together"),
     ],
     ids=[
-        *("memory", "file", "open", "output", "deleted files", "many files", "files in memory"),
+        *("memory", "file", "open", "output", "deleted files", "many files", "deep", "files in memory"),
         *("memory of System V", "io_uring", "keys", "asyncio", "room on disk"),
         *("leases, for which others wait", "room by ioctl"),
         *("namespaces of its own", "timers"),
