@@ -203,6 +203,17 @@ def test_masks_equal_brute_force_with_real_vocabularies(kind: str) -> None:
             assert set(allowed(cursor, vocabulary)) == wanted
 
 
+def test_masks_where_no_token_has_a_whole_character_of_the_document() -> None:
+    """They ended in an IndexError."""
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    document = "".join(map(chr, range(0x0F40, 0x0F80))) * 9  # Tibetan
+    for wanted_type in (Quote(document, "character"), list[Annotated[str, Quote(document)]]):
+        constraint = structgen.compile(wanted_type, vocabulary)
+        for cursor in states_on_the_way(constraint, random.Random(2), 8):
+            wanted = brute_force_ids(constraint, state(cursor), vocabulary)
+            assert set(allowed(cursor, vocabulary)) == wanted
+
+
 @BY_TYPE
 def test_budgets(name: str) -> None:
     constraint = structgen.compile(TYPES[name], TINY)

@@ -31,7 +31,7 @@ class _Edges(NamedTuple):
     """The nodes of a vocabulary's characters by the node above and the class of the character.
 
     Attributes:
-        keys: int64, ascending; the node above times ``n_classes``, and the class.
+        keys: int64, ascending; the node above times ``n_classes``, and the class; and one of none.
         below: int32; the nodes.
         n_classes: how many classes there are, one for other characters included.
         is_one: whether no two keys are equal.
@@ -119,7 +119,6 @@ class QuoteTexts(TextSteps):
             keys = nodes * np.int64(edges.n_classes) + passages.codes[at]
             where = edges.keys.searchsorted(keys)
             if edges.is_one:
-                where[where == len(edges.keys)] = 0
                 on = np.flatnonzero(edges.keys[where] == keys)
                 nodes = edges.below[where[on]]
             else:
@@ -181,7 +180,7 @@ class QuoteTexts(TextSteps):
             keys, below = np.append(keys[order], 1 << 62), nodes[order].astype(np.int32)
             is_one = bool((keys[1:] != keys[:-1]).all())
             views = view(keys), view(below), view(passages.codes)
-            found = known[passages.digest] = _Edges(keys[:-1], below, n_classes, is_one, *views)
+            found = known[passages.digest] = _Edges(keys, below, n_classes, is_one, *views)
             self.characters.charge(keys.nbytes + below.nbytes + 1000)
         return found
 
