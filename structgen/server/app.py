@@ -80,7 +80,6 @@ def create_app(
         redirect_slashes=False,  # it would lead to whatever host a request names
         lifespan=life,
     )
-    app.has_keys = bool(keys)
     app.state.n_keys = len(keys)
     app.state.runner = runner
     app.state.store = Store(settings.stored_responses, settings.stored_seconds, settings.sessions)

@@ -105,8 +105,6 @@ def answers(
 class Application(FastAPI):
     """An application that says all of it."""
 
-    has_keys: bool = False
-
     def setup(self) -> None:
         """Serve the document. It takes 3 ms to write, so it is written once.
 
@@ -143,9 +141,9 @@ class Application(FastAPI):
                         one = answer.get("content", {}).get("application/json", {})
                         if "$ref" in one.get("schema", {}):
                             one["schema"] = {"$ref": one["schema"]["$ref"]}
-                    if self.has_keys and needs_no_key(path):
+                    if self.state.n_keys and needs_no_key(path):
                         operation["security"] = []
-            if self.has_keys:
+            if self.state.n_keys:
                 components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
                 found["security"] = [{"key": []}]
             self.openapi_schema = found

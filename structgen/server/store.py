@@ -17,14 +17,12 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 from structgen.errors import SessionError
 from structgen.runner import Aside, Database
 
 from .errors import ApiError
-
-T = TypeVar("T")
 
 _MOST_BYTES = 64 << 20
 """Most bytes of all answers and their messages, as JSON."""
@@ -114,7 +112,7 @@ class Store:
                 )
                 self._make_room(connection)
 
-        await self.aside(stored.owner, put)
+        await self._turns.do(stored.owner, put)
 
     async def get(self, id_: str, owner: str) -> Stored | None:
         """One, for whose it is.
@@ -145,7 +143,7 @@ class Store:
                 ) from None
             return Stored(response, items, messages, owner, sum(map(len, row)))
 
-        return await self.aside(owner, get)
+        return await self._turns.do(owner, get)
 
     async def remove(self, id_: str, owner: str) -> bool:
         """Forget one; whether it was there."""
@@ -157,11 +155,7 @@ class Store:
                 )
                 return done.rowcount == 1
 
-        return await self.aside(owner, remove)
-
-    async def aside(self, owner: str, work: Callable[[], T]) -> T:
-        """Do something with the file, in a thread for which owners take turns."""
-        return await self._turns.do(owner, work)
+        return await self._turns.do(owner, remove)
 
     def close(self) -> None:
         """Close the file."""

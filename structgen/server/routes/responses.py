@@ -200,8 +200,8 @@ class Events:
 
     def begin(self) -> Iterator[bytes]:
         """Those before the first chunk."""
-        yield self._event("response.created", response=self._copy())
-        yield self._event("response.in_progress", response=self._copy())
+        yield self._event("response.created", response=self.response)
+        yield self._event("response.in_progress", response=self.response)
 
     def feed(self, chunk: ChatChunk) -> Iterator[bytes]:
         """Those of a chunk."""
@@ -244,7 +244,7 @@ class Events:
         self.response["completed_at"] = None if is_cut else int(time.time())
         if is_cut:
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
-        yield self._event(f"response.{status}", response=self._copy())
+        yield self._event(f"response.{status}", response=self.response)
 
     def again(self) -> Iterator[bytes]:
         """All of an answer that was finished before, each text in one piece."""
@@ -261,7 +261,7 @@ class Events:
             yield from self._close(item["status"])
         self.response = whole
         kind = {"completed": "completed", "failed": "failed"}.get(whole["status"], "incomplete")
-        yield self._event(f"response.{kind}", response=self._copy())
+        yield self._event(f"response.{kind}", response=self.response)
 
     def _said_again(self, item: dict[str, Any]) -> Iterator[bytes]:
         """An item of text."""
@@ -280,13 +280,13 @@ class Events:
         """Those after the last chunk that came, where nobody wants more."""
         yield from self._close("incomplete")
         self.response["status"] = "cancelled"
-        yield self._event("response.incomplete", response=self._copy())
+        yield self._event("response.incomplete", response=self.response)
 
     def fail(self, error: ApiError) -> bytes:
         """The last event, where something went wrong."""
         self.response["status"] = "failed"
         self.response["error"] = {"code": error.code or "server_error", "message": error.message}
-        return self._event("response.failed", response=self._copy())
+        return self._event("response.failed", response=self.response)
 
     # -- items ------------------------------------------------------------------------------
 
@@ -360,9 +360,6 @@ class Events:
         number, self._number = self._number, self._number + 1
         said = {"type": kind, "sequence_number": number, **fields}
         return event(json.dumps(said, ensure_ascii=False), kind)
-
-    def _copy(self) -> dict[str, Any]:
-        return dict(self.response)
 
 
 router = APIRouter(tags=["responses"])

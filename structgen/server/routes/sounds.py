@@ -55,15 +55,8 @@ def bodies(settings: Settings) -> dict[str, Bodies]:
 )
 async def transcriptions(request: Request) -> Response:
     """Write down what is said in a sound."""
-    given = await _read(request, _TRANSCRIPTION)
-    form = given.pop("response_format", "json")
-    streams = given.pop("stream", "false")
-    if streams not in ("true", "false"):
-        raise refused("stream is true or false.", "stream", "invalid_value")
-    if streams == "true" and form not in ("json", "text"):
-        raise refused("stream goes with the response_format json or text.", "stream")
-    asked = await aside(request, lambda: _asked(given), is_large=True)
-    if streams == "false":
+    asked, form, streams = await _read(request, _TRANSCRIPTION)
+    if not streams:
         return await _whole(request, asked, form)
     going = await begun(request, runner_of(request).astream_transcribe(asked), told)
 
@@ -89,21 +82,19 @@ async def transcriptions(request: Request) -> Response:
 )
 async def translations(request: Request) -> Response:
     """Write in English what is said in a sound."""
-    given = await _read(request, _TRANSLATION)
-    form = given.pop("response_format", "json")
-    given["translate"] = True
-    asked = await aside(request, lambda: _asked(given), is_large=True)
+    asked, form, _ = await _read(request, _TRANSLATION, translate=True)
     return await _whole(request, asked, form)
 
 
-async def _read(request: Request, known: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a form.
+async def _read(
+    request: Request, known: dict[str, Any], **given: Any
+) -> tuple[TranscriptionRequest, str, bool]:
+    """What a form asks for, beside ``given``; the form of its answer, and whether it is a stream.
 
     Raises:
         ApiError: one is unknown, wrong or missing.
     """
     kind, data = request.headers.get("content-type", ""), await request.body()
-    given: dict[str, Any] = {}
     for name, field in await aside(request, lambda: fields_of(kind, data, known), is_large=True):
         if name == "file":
             given[name] = field.content
@@ -123,12 +114,17 @@ async def _read(request: Request, known: dict[str, Any]) -> dict[str, Any]:
             given["temperature"] = float(given["temperature"])
         except ValueError:
             raise refused("temperature is no number.", "temperature", "invalid_value") from None
-    return given
+    form, streams = given.pop("response_format", "json"), given.pop("stream", "false")
+    if streams not in ("true", "false"):
+        raise refused("stream is true or false.", "stream", "invalid_value")
+    if streams == "true" and form not in ("json", "text"):
+        raise refused("stream goes with the response_format json or text.", "stream")
 
+    def asks() -> TranscriptionRequest:
+        asked = TranscriptionRequest.of(given, {})
+        return asked.model_copy(update={"file": asked.audio})
 
-def _asked(given: dict[str, Any]) -> TranscriptionRequest:
-    asked = TranscriptionRequest.of(given, {})
-    return asked.model_copy(update={"file": asked.audio})
+    return await aside(request, asks, is_large=True), form, streams == "true"
 
 
 async def _whole(request: Request, asked: TranscriptionRequest, form: str) -> Response:
