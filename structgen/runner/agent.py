@@ -145,7 +145,6 @@ T = TypeVar("T")
 _GRACE_SECONDS = 5.0
 _MOST_REPEATS = 3  # of the same calls with the same results: the next round would be another
 _SHORT_RESULT = 200  # characters that are not cut to fit into the context
-_REFUSED = "The call was not approved."
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +417,7 @@ class Agent:
             leave = await self._asked(ToolRequest(name, checked.arguments, call.id, number))
             record.approved = leave is True
             if leave is not True:
-                why = f"{_REFUSED} {leave or ''}".rstrip()
+                why = f"The call was not approved. {leave or ''}".rstrip()
                 return self._barred(record, "refused", why), None
         return record, lambda: self._ran(tool, checked, record)
 
@@ -432,18 +431,14 @@ class Agent:
             leave = await in_thread(lambda: approve(request), "approve")
             return await leave if inspect.isawaitable(leave) else leave
 
+        does = "It has to return True, False, or a str that says why not."
+        call = f"for a call of {request.name}. {does}"
         try:
             leave = await self._there(lambda: within(None, asked()))
         except CancelledInside as error:
-            raise OptionError(
-                f"approve raised CancelledError for a call of {request.name}. It has to return "
-                "True, False, or a str that says why not."
-            ) from error
+            raise OptionError(f"approve raised CancelledError {call}") from error
         if not isinstance(leave, (bool, str)):
-            raise OptionError(
-                f"approve returned {leave!r} for a call of {request.name}. It has to return True, "
-                "False, or a str that says why not."
-            )
+            raise OptionError(f"approve returned {leave!r} {call}")
         return leave
 
     async def _done(

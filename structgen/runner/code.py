@@ -307,37 +307,35 @@ class CodeSession:
             subprocess.run(["rm", "-rf", self._temporary], check=False)
 
 
-def _folders(folder: str, wrong: Callable[[OSError], None] | None = None) -> Iterator[Any]:
-    """What `os.fwalk` finds in a folder.
+def _entries(
+    folder: str, most: int, wrong: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[str, str, int, os.stat_result]]:
+    """What a folder has in it but folders: where, name, open folder, what it is. Follows no link.
 
     Raises:
-        RecursionError: folders are too deep in each other.
+        RecursionError: there is too much, or folders are too deep in each other.
     """
-    for found in os.fwalk(folder, onerror=wrong, follow_symlinks=False):
-        below = found[0][len(folder) :]
+    looked = 0
+    for root, _, names, place in os.fwalk(folder, onerror=wrong, follow_symlinks=False):
+        below = root[len(folder) :]
         if below.count(os.sep) > _DEEPEST or len(below) > _LONGEST_PATH:
             raise RecursionError
-        yield found
+        for name in sorted(names)[:most]:
+            with contextlib.suppress(OSError):
+                yield root, name, place, os.stat(name, dir_fd=place, follow_symlinks=False)
+        looked += 1 + len(names)
+        if looked > most:
+            raise RecursionError
 
 
 def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
-    """The plain files of a folder: name, size and time of change, and what reads one at its turn.
-
-    No link is followed, not even one that is put there meanwhile.
-    """
-    looked = 0
+    """Plain files of a folder: name, size and time of change, and what reads one at its turn."""
     with contextlib.suppress(OSError, RecursionError):
-        for root, _, names, place in _folders(folder):
-            for name in sorted(names)[:_MOST_ENTRIES]:
-                with contextlib.suppress(OSError):
-                    about = os.stat(name, dir_fd=place, follow_symlinks=False)
-                    if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
-                        path = os.path.relpath(os.path.join(root, name), folder)
-                        seen = about.st_size, about.st_mtime_ns
-                        yield path, seen, partial(_read, name, about.st_size, place)
-            looked += 1 + len(names)
-            if looked > _MOST_ENTRIES:
-                return
+        for root, name, place, about in _entries(folder, _MOST_ENTRIES):
+            if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
+                path = os.path.relpath(os.path.join(root, name), folder)
+                seen = about.st_size, about.st_mtime_ns
+                yield path, seen, partial(_read, name, about.st_size, place)
 
 
 def _read(name: str, most: int, folder: int) -> bytes:
@@ -487,22 +485,16 @@ class _Run:
 def _held(folder: str, processes: list[int]) -> float:
     """Bytes of the files of a folder, and of those that processes have open and deleted; infinite
     where there are too many to look at."""
-    looked, sizes = 0, {}
 
     def wrong(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # deleted meanwhile
             raise error
 
+    sizes = {}
     try:
-        for _, _, names, place in _folders(folder, wrong):
-            looked += 1 + len(names)
-            if looked > 10 * _MOST_ENTRIES:
-                return math.inf
-            for name in names:
-                with contextlib.suppress(OSError):
-                    about = os.stat(name, dir_fd=place, follow_symlinks=False)
-                    sizes[about.st_dev, about.st_ino] = about.st_size
-    except (OSError, RecursionError):  # a folder that cannot be read
+        for *_, about in _entries(folder, 10 * _MOST_ENTRIES, wrong):
+            sizes[about.st_dev, about.st_ino] = about.st_size
+    except (OSError, RecursionError):  # a folder that cannot be read, or has too much in it
         return math.inf
     for pid in processes:
         with contextlib.suppress(OSError):

@@ -224,10 +224,10 @@ class Tool:
             wrong = await self.raised(error, limit)
         else:
             told, cut = shown(text, longest)
-            return ToolOutcome(told, result, None, _since(started), checked, cut)
+            return ToolOutcome(told, result, None, time.perf_counter() - started, checked, cut)
         told, cut = shown(f"Error: {wrong}", longest)
         error_told, _ = shown(detail or wrong, _LONGEST_ERROR)
-        return ToolOutcome(told, None, error_told, _since(started), checked, cut)
+        return ToolOutcome(told, None, error_told, time.perf_counter() - started, checked, cut)
 
     async def _result(self, call: Call, limit: float | None) -> tuple[Any, str]:
         """What the call gives, and the text of it."""
@@ -303,10 +303,6 @@ class Tool:
                 is_left = not has_ended
                 self._left_running += is_left
             raise
-
-
-def _since(started: float) -> float:
-    return time.perf_counter() - started
 
 
 # -- results as text --------------------------------------------------------------------------
