@@ -350,7 +350,8 @@ def _grammar(request: Sampled) -> Wanted:
     if kind == "json_schema":
         if not isinstance(given, (str, Mapping, bool)) or given == "":
             raise RequestError("grammar: a JSON Schema is an object or its text.", param=param)
-        return _schema(json_text(given) if isinstance(given, str) else given, param)
+        # Text after a blank is never taken for the name of a file.
+        return _schema(f" {given}" if isinstance(given, str) else given, param)
     if kind == "choice":
         if not isinstance(given, (list, tuple)) or not given:
             raise RequestError("grammar: choices are a list of at least one.", param=param)
@@ -365,11 +366,6 @@ def _grammar(request: Sampled) -> Wanted:
     except OutputTypeError as error:
         raise placed(error, param) from error
     return Wanted(type_, (kind, given), param)
-
-
-def json_text(given: str) -> str:
-    """JSON text that nobody takes for the name of a file."""
-    return f" {given}"
 
 
 # -- errors -----------------------------------------------------------------------------------

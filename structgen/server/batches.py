@@ -187,9 +187,8 @@ def outcome(row: Row) -> tuple[Any, int]:
 def refused_line(custom_id: Any, message: str) -> Row:
     """The answer to a line that is not asked at all."""
     error = {"code": "invalid_request", "message": message}
-    custom_id = (
-        custom_id if isinstance(custom_id, (str, int, float)) else None
-    )  # else it may be deep
+    if not isinstance(custom_id, (str, int, float)):
+        custom_id = None  # it may be deep
     return {"id": None, "custom_id": custom_id, "response": None, "error": error}
 
 

@@ -111,11 +111,6 @@ def event(data: str, name: str | None = None) -> bytes:
     return f"{head}data: {data}\n\n".encode()
 
 
-def error_event(error: ApiError) -> bytes:
-    """An error in the middle of a stream, as OpenAI's clients read it."""
-    return event(json.dumps(error.body, ensure_ascii=False))
-
-
 async def begun(
     request: Request, pieces: AsyncChunkStream[T], told: Told
 ) -> AsyncGenerator[T, None]:
@@ -156,7 +151,7 @@ class EventStream(Response):
         *,
         most: float,
         told: Told,
-        failed: Callable[[ApiError], bytes] = error_event,
+        failed: Callable[[ApiError], bytes] | None = None,
     ) -> None:
         """Make it.
 
@@ -164,7 +159,7 @@ class EventStream(Response):
             events: its events.
             most: seconds that it may take.
             told: what is said of an error.
-            failed: the last event of a stream that goes wrong.
+            failed: the last event of a stream that goes wrong; None: as OpenAI's clients read it.
         """
         super().__init__(
             headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
@@ -203,5 +198,6 @@ class EventStream(Response):
             if said.status == 500:
                 LOG.error("a stream failed: %s", scope["state"]["id"], exc_info=error)
             scope["state"]["log"]["error"] = said.code or said.status
-            last = self._failed(said)
+            body = json.dumps(said.body, ensure_ascii=False)
+            last = event(body) if self._failed is None else self._failed(said)
         await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -947,7 +947,7 @@ _CHOICE = _or_null(
 
 _GRAMMAR = {"type": ["string", "object", "array", "boolean", "null"]}
 
-_VLLM = {
+VLLM = {
     "regex": _or_null(_TEXT),
     "choice": _or_null({"type": "array", "minItems": 1}),
     "grammar": _or_null(_TEXT),
@@ -963,10 +963,10 @@ TEXT_FIELDS: dict[str, Any] = {
     "service_tier": {"enum": ["auto", "default", None]},
     "grammar": _GRAMMAR,
     "structured_outputs": _or_null(
-        {**_object(**_VLLM), "description": "As vLLM has it: one of these."}
+        {**_object(**VLLM), "description": "As vLLM has it: one of these."}
     ),
     "chat_template_kwargs": _or_null(_object(enable_thinking={"type": ["boolean", "null"]})),
-    **{f"guided_{name}": schema for name, schema in _VLLM.items()},
+    **{f"guided_{name}": schema for name, schema in VLLM.items()},
     "prompt_cache_retention": {},
 }
 """Of all requests for text."""

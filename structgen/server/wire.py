@@ -35,7 +35,7 @@ from structgen.runner import (
 
 from .errors import ApiError, told
 from .settings import Settings
-from .shapes import TEXT_FIELDS
+from .shapes import TEXT_FIELDS, VLLM
 
 RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest)
 
@@ -44,10 +44,7 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 HARMLESS = ("store", "prompt_cache_retention")
 """Fields of OpenAI's that the Runner does not know, and that change no answer."""
 
-GRAMMARS = ("regex", "choice", "grammar", "json", "json_object")
-"""What ``structured_outputs`` of vLLM's may have: one of these."""
-
-_OLD = {f"guided_{name}": name for name in GRAMMARS}
+_OLD = {f"guided_{name}": name for name in VLLM}
 """The names that they had in vLLM before 0.12."""
 
 PYTHON_ONLY = (
@@ -196,10 +193,9 @@ def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:
         for name, value in extra.items():
             if value is None:
                 continue
-            if name not in GRAMMARS:
+            if name not in VLLM:
                 raise refused(
-                    f"structured_outputs.{name} is not supported. Known are: "
-                    f"{', '.join(GRAMMARS)}.",
+                    f"structured_outputs.{name} is not supported. Known are: {', '.join(VLLM)}.",
                     f"structured_outputs.{name}",
                 )
             given.append((name, f"structured_outputs.{name}", value))
@@ -413,7 +409,7 @@ def parsed(body: bytes, most: int) -> dict[str, Any]:
         value = json.loads(
             text,
             object_pairs_hook=unique,
-            parse_int=_whole,
+            parse_int=lambda text: int(_short(text)),
             parse_float=_finite,
             parse_constant=_no_constant,
         )
@@ -446,10 +442,6 @@ def _short(text: str) -> str:
     if len(text) > _MAX_DIGITS:
         raise ValueError(f"a number has {len(text):,} digits, and {_MAX_DIGITS:,} is the most here")
     return text
-
-
-def _whole(text: str) -> int:
-    return int(_short(text))
 
 
 def _finite(text: str) -> float:
