@@ -26,7 +26,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound, printable
-from structgen.storage.user_folder import distrust, document, inside, make, root
+from structgen.storage.user_folder import WRONG, distrust, document, inside, make, root
 
 from .catalogue import File, cache_name
 from .progress import Progress, bytes_under, megabytes
@@ -77,15 +77,7 @@ def read_record(folder: Path) -> Record | None:
         }
         source, commit = (printable(str(found[name])) for name in ("source", "commit"))
         return Record(source, commit, files)
-    except (
-        OSError,
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ):
+    except WRONG:
         return None
 
 

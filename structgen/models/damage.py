@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from structgen.storage.user_folder import LARGEST, document, inside
+from structgen.storage.user_folder import LARGEST, WRONG, document, inside
 
 from . import cache
 from .allowed import (
@@ -97,7 +97,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
         settings = list(_settings(document(path, object_pairs_hook=_once)))
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
-    except (OSError, ValueError, KeyError, RecursionError) as error:
+    except WRONG as error:
         says = f"{path} cannot be understood: {error!r}."
         return [Lack(path, says, "Copy it again from where the folder is from.")]
     found = [*_special(folder), *_of_tokens(folder)]
@@ -158,7 +158,7 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
                 raise ValueError(f"{name!r} is in another folder")
             if name is not None and Path(name).suffix not in DESCRIBING:
                 raise ValueError(f"{name!r} ends in none of {', '.join(DESCRIBING)}")
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
+        except WRONG as error:
             yield _elsewhere(path, f"tiktoken_file is wrong: {error}")
 
 
@@ -166,7 +166,7 @@ def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
     """What is wrong with the steps that read pictures or sounds for models of this type."""
     try:
         wrong = list(steps_wrong(part, kind, document(file, object_pairs_hook=_once)))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except WRONG as error:
         return [_bad(file, f"cannot be understood: {error!r}")]
     return [_bad(file, f"has {one}") for one in wrong]
 
@@ -239,7 +239,7 @@ def of_graph(graph: Path) -> list[Lack]:
     try:
         for location, end in _references(graph):
             needed[location] = max(needed.get(location, 0), end)
-    except (OSError, ValueError, IndexError) as error:
+    except WRONG as error:
         return [_bad(graph, f"cannot be understood: {error}")]
     found = []
     for location, size in needed.items():

@@ -521,11 +521,7 @@ def _hub_file(file: dict[str, Any]) -> HubFile:
 
 def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
     """The folder in the repository, ``""`` for its root, that the name means."""
-    folders = sorted(
-        "" if parent == "." else parent
-        for parent, file in ((str(PurePosixPath(f).parent), PurePosixPath(f).name) for f in files)
-        if file == cache.CONFIG
-    )
+    folders = sorted(f.removesuffix(cache.CONFIG).rstrip("/") for f in filter(_is_config, files))
     if subfolder in folders:
         return subfolder
     below = [folder for folder in folders if not subfolder or folder.startswith(subfolder + "/")]

@@ -124,6 +124,9 @@ def contents(file: Path, most: int | None = None) -> bytes:
     return file.read_bytes()
 
 
+WRONG = (OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What is raised where such a file cannot be read, or JSON in it is not what it should be."""
+
 MOST_VALUES = 1_000_000
 """Most values of JSON that describes a model; a byte or two of it would take 60 of memory."""
 

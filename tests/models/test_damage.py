@@ -15,7 +15,7 @@ from structgen import Vocabulary, load_embedder, models
 from structgen.errors import ModelError, ModelNotFound
 from structgen.models import allowed, damage, genai
 from structgen.models.genai import media
-from structgen.models.genai.folders import start_ids
+from structgen.models.genai.folders import read_config, start_ids
 
 CONFIG = {
     "model": {
@@ -85,6 +85,16 @@ def test_a_note_of_git_lfs_is_told_from_a_damaged_file(folder, name):
 def test_a_configuration_that_cannot_be_understood(folder, text):
     (folder / "genai_config.json").write_text(text)
     assert "genai_config.json cannot be understood" in damage.find(folder)[0].says
+
+
+@pytest.mark.parametrize("layers", ["many", None, [1]])
+def test_a_number_of_layers_that_is_no_number(folder, layers):
+    path = folder / "genai_config.json"
+    told = json.loads(path.read_text())
+    told["model"]["decoder"]["num_hidden_layers"] = layers
+    path.write_text(json.dumps(told))
+    with pytest.raises(ModelError, match=r"genai_config\.json cannot be understood"):
+        read_config(folder)
 
 
 @pytest.mark.parametrize(

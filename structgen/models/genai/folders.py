@@ -24,11 +24,10 @@ from typing import Any
 
 from structgen.errors import ConversionError, ModelError, VocabularyError
 from structgen.models import cache
-from structgen.storage.user_folder import contents, document, flag, inside
+from structgen.storage.user_folder import WRONG, contents, document, flag, inside
 from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
-_WRONG = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = document(path)
         model = config["model"]
         model["eos_token_id"]
-        model.get("decoder", {}).keys()
+        int(model.get("decoder", {}).get("num_hidden_layers", 0))
         for name in ("vocab_size", "context_length"):
             int(model[name])
     except FileNotFoundError:
@@ -57,7 +56,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} has no genai_config.json, so it is not an ONNX Runtime GenAI model folder. "
             "Convert a GGUF file with: structgen models convert FILE.gguf OUT"
         ) from None
-    except (OSError, ArithmeticError, *_WRONG) as error:
+    except WRONG as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
     return dict(config)
 
@@ -143,7 +142,7 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
             path = folder / "tokenizer.json"
             names = _put_before(_post_processor(contents(path)))
         found = [vocabulary.named_tokens.get(name) for name in names]
-    except (OSError, *_WRONG) as error:
+    except WRONG as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
     return tuple(token_id for token_id in found if token_id is not None)
 
