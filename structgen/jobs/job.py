@@ -603,7 +603,10 @@ def batch(
             return Job(source, pool, window=pool.window, close=pool.close, **common)
         processes, asked = 1, runner
         if asked is None:
-            processes = 1 if embed else workers or _processes(source, first, named, trial)
+            if not embed and models.is_language_model(models.path(named)):
+                processes = workers or _processes(source, first, named, trial)
+            elif (workers, batch_size) != (None, None):
+                raise OptionError(f"workers= and batch_size= do not go with {named}, an embedder.")
             asked = loaded(processes)
             common["close"] = asked.close
         ask = make(asked, named)

@@ -192,6 +192,15 @@ class ModelConfig(LoadOptions):
 _VECTORS = ("pooling", "max_length", "providers", "session_options", "threads")
 """What an embedder is loaded with."""
 
+_OF_KIND = {
+    "an embedder": ["max_length"],
+    "a text model": [
+        *("processes", "batch_size", "adapters", "embedder", "seed", "prefix_cache"),
+        *("prefix_cache_n", "deterministic", "chat_template", "draft_model", "draft_tokens"),
+    ],
+}
+"""What goes with models of one kind alone."""
+
 _KEPT_HOMES = 4096
 """Most beginnings of prompts of which it is kept which process has read them."""
 
@@ -596,9 +605,12 @@ async def opened(config: ModelConfig) -> Host:
         await asyncio.to_thread(_fetch, config)
     kind = await asyncio.to_thread(kind_of, config)
     saved = await asyncio.to_thread(config.read_decider)
+    plain = ModelConfig(source=config.source)
+    own, other = ("an embedder", "a text model")[:: 1 if kind == "embedding" else -1]
+    for name in _OF_KIND[other]:
+        if getattr(config, name) != getattr(plain, name):
+            raise OptionError(f"{name}= goes with {other}, and the model is {own}.", option=name)
     if kind == "embedding":
-        if config.embedder is not None:
-            raise OptionError("embedder= goes with a text model, and the model is an embedder.")
         host: Host = await EmbeddingHost.open(config)
     else:
         host = await TextHost.open(config)

@@ -356,6 +356,12 @@ def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None
         batch(TEXTS, workers=0)
     with pytest.raises(OptionError, match="do not go with embed=True"):
         batch(TEXTS, embed=True, workers=2)
+    questions = {"q": {"type": "choice", "instructions": "Which?", "choices": ["a", "b"]}}
+    asks: Any = {"questions": questions, "model": "all-minilm-l6-v2"}
+    with pytest.raises(OptionError, match="do not go with all-minilm-l6-v2, an embedder"):
+        list(batch(TEXTS, **asks, workers=2, progress=lambda job: None))
+    (row,) = batch(TEXTS[:1], **asks, progress=lambda job: None)
+    assert row["output"]["q"]["choice"] in ("a", "b")
 
 
 def test_both_ways_to_run_a_model_are_tried_where_there_are_many_rows(

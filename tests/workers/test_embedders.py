@@ -22,7 +22,7 @@ import pytest
 import structgen
 from structgen import Runner
 from structgen.decisions import Choice, Decider
-from structgen.errors import ModelError, WorkerDied
+from structgen.errors import ModelError, OptionError, WorkerDied
 from structgen.models.embedding import Embedder
 from structgen.runner.hosts import EmbeddingHost, ModelConfig
 from structgen.workers import EmbedderProcess, embedders
@@ -323,6 +323,25 @@ def test_one_that_is_handed_in_or_told_to_runs_here(tmp_path: Path) -> None:
             runner.embed(input=SHORT, model=name)
             host: Any = runner._registry.entry(name).host
             assert not isinstance(host.embedder._graph, EmbedderProcess)
+
+
+@pytest.mark.parametrize(
+    "option", [{"processes": 2}, {"batch_size": 1}, {"seed": 0}, {"prefix_cache": 0}]
+)
+def test_options_of_text_models_are_no_embedders(tmp_path: Path, option: dict[str, Any]) -> None:
+    """They were ignored."""
+    place = tiny.folder(tmp_path)
+    with (
+        Runner({"v": {"source": place, **option}}) as runner,
+        pytest.raises(OptionError, match=f"{next(iter(option))}= goes with a text model"),
+    ):
+        runner.embed(input=SHORT, model="v")
+
+
+def test_max_length_is_no_text_models(tmp_path: Path) -> None:
+    config = {"source": tiny_model(tmp_path, context_length=512), "max_length": 9}
+    with Runner({"t": config}) as runner, pytest.raises(OptionError, match="goes with an embedder"):
+        runner.load("t")
 
 
 def test_what_a_runners_decider_compares_with_runs_outside(tmp_path: Path) -> None:
