@@ -610,9 +610,9 @@ def test_owners_take_turns_at_the_disk(tmp_path: Path, kind: str) -> None:
 
     async def asks() -> None:
         kept = Files(tmp_path, 10) if kind == "files" else Store(10)
-        many = [asyncio.ensure_future(kept.aside("a", lambda: work("a"))) for _ in range(50)]
+        many = [asyncio.ensure_future(kept._turns.do("a", lambda: work("a"))) for _ in range(50)]
         await asyncio.sleep(0.005)
-        await kept.aside("b", lambda: work("b"))
+        await kept._turns.do("b", lambda: work("b"))
         await asyncio.gather(*many)
         kept.close()
 
