@@ -432,7 +432,7 @@ def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str,
     if not tools:
         return {}
     made = [
-        frameworks.tool_of(one.name, one.description, one.parameters_json_schema)
+        frameworks.tool_of(one.name, one.description or None, one.parameters_json_schema)
         for one in tools.values()
     ]
     fields: dict[str, Any] = {"tools": made}

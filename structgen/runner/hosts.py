@@ -554,7 +554,7 @@ class EmbeddingHost:
         if isinstance(config.source, Embedder):
             return cls(config.source)
         options = config.options(*_VECTORS)
-        place, most = await asyncio.to_thread(_embedder, config)
+        place, most = await asyncio.to_thread(_place_and_bound, config)
         if config.in_process:
             return cls(await asyncio.to_thread(embedding.load, place, **options))
         process = EmbedderProcess(place, options, most, config.max_silence)
@@ -606,7 +606,9 @@ async def opened(config: ModelConfig) -> Host:
     kind = await asyncio.to_thread(kind_of, config)
     saved = await asyncio.to_thread(config.read_decider)
     plain = ModelConfig(source=config.source)
-    own, other = ("an embedder", "a text model")[:: 1 if kind == "embedding" else -1]
+    own, other = "a text model", "an embedder"
+    if kind == "embedding":
+        own, other = other, own
     for name in _OF_KIND[other]:
         if getattr(config, name) != getattr(plain, name):
             raise OptionError(f"{name}= goes with {other}, and the model is {own}.", option=name)
@@ -732,7 +734,7 @@ def installed(package: str) -> str:
         return ""
 
 
-def _embedder(config: ModelConfig) -> tuple[Path, int | None]:
+def _place_and_bound(config: ModelConfig) -> tuple[Path, int | None]:
     """Where an embedder is, and how many bytes its process may take; None: not known."""
     place = Path(config.source).expanduser()
     if not place.exists():

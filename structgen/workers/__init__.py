@@ -3,7 +3,7 @@
 In reading order: `scheduler` (which output gets the next pass; knows no processes), `protocol` (the
 messages between the two processes), `verdicts` (checks that need the parent's code), `threads` (a
 pool of reused threads), `worker` (the process that runs the model), `process` (the parent's side of
-it, and running calls), `graphs` (an embedder's graph in such a process), `generator` (which makes
+it, and running calls), `embedders` (an embedder in such a process), `generator` (which makes
 outputs) and `model` (`AsyncModel` and errands). Other folders use `AsyncModel`, `EmbedderProcess`,
 `run_errands`, `prompt_tokens`, `hear`, `Scheduler` and `STRANGER`.
 """

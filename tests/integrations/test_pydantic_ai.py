@@ -298,6 +298,16 @@ def test_tool_choices_become_fields(runner: Runner) -> None:
         fields_of({"tool_choice": "required"}, ModelRequestParameters())
 
 
+def test_an_empty_description_of_a_tool_is_none() -> None:
+    from pydantic_ai.tools import ToolDefinition
+
+    from structgen.integrations.pydantic_ai import fields_of
+
+    tools = [ToolDefinition(name="a", description=""), ToolDefinition(name="b", description="B")]
+    made = fields_of({}, ModelRequestParameters(function_tools=tools))
+    assert [tool["function"].get("description") for tool in made["tools"]] == [None, "B"]
+
+
 # -- streams ----------------------------------------------------------------------------------
 
 

@@ -256,7 +256,7 @@ class Embedder:
         self.dimensions = graph.width
         self.max_length = max_length
         self.pooling = pooling
-        self.prompts: Mapping[str, str] = MappingProxyType(dict(settings.prompts))
+        self.prompts: Mapping[str, str] = MappingProxyType(settings.prompts)
 
     @property
     def _more(self) -> str:

@@ -71,7 +71,7 @@ class Settings:
     is_lower_case: bool
     max_length: int | None
     positions: int | None
-    prompts: Mapping[str, str]
+    prompts: dict[str, str]
     default_prompt: str | None
     cuts: str | None
     lacks: Path | None
