@@ -1,6 +1,8 @@
 """The playground: its files, the endpoints it asks beside OpenAI's, and itself in a browser.
 
-The browser tests are skipped where there is no Chromium with its chromedriver.
+The browser tests are skipped where there is no Chromium with its chromedriver. Package registries
+have both: npm's ``@sparticuz/chromium`` (run with ``--no-zygote --in-process-gpu
+--ozone-platform=headless``), and PyPI's ``chromedriver-py`` of the same version.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ def http(served: Served) -> Iterator[httpx.Client]:
 
 def test_the_page_asks_nobody_but_its_server(served: Served) -> None:
     page = httpx.get(f"{served.root}/")  # without a key
+    assert httpx.get(f"{served.root}/playground").content == page.content
     assert page.headers["content-type"].startswith("text/html")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -61,7 +64,7 @@ def test_the_page_asks_nobody_but_its_server(served: Served) -> None:
 
 
 def test_only_the_files_of_the_page_are_sent(served: Served) -> None:
-    for name in ("..%2fapp.py", "app.py", "%2e%2e/app.py", ".", "no.js"):
+    for name in ("..%2fapp.py", "app.py", "%2e%2e/app.py", "no.js"):
         assert httpx.get(f"{served.root}/playground/{name}").status_code == 404, name
     icon = httpx.get(f"{served.root}/favicon.ico")
     assert icon.headers["content-type"] == "image/svg+xml"
@@ -436,9 +439,23 @@ def test_a_narrow_screen_has_no_sideways_scrolling(page: Browser) -> None:
         page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
         assert page.js("return document.documentElement.scrollWidth") <= 360, kind
     page.js("document.querySelector('#types input[value=json_schema]').click()")
-    page.click("#run")
-    assert ended(page) == "valid JSON"
+    page.js(
+        "const list = document.querySelector('#schema-examples');"
+        "list.value = 'A tree (recursive)'; list.dispatchEvent(new Event('change'))"
+    )
+    page.click("#run")  # a small model puts children in children until the tokens end
+    assert re.fullmatch(r"valid JSON; shortened to fit max tokens: \$\S* and \d more", ended(page))
     assert page.js("return document.documentElement.scrollWidth") <= 360
+    names = page.js(
+        "return [...document.querySelectorAll('#value .leaf .key')]"
+        ".map(one => one.getClientRects().length)"
+    )
+    assert len(names) > 5
+    assert set(names) == {1}  # lines
+    page.js(
+        "const list = document.querySelector('#schema-examples');"
+        "list.value = 'A person'; list.dispatchEvent(new Event('change'))"
+    )
     page.size(1280, 900)
 
 

@@ -87,7 +87,10 @@ export function showValue(run) {
     ? { json_schema: "valid JSON", regex: "matches", choice: "one of the choices",
       grammar: "matches the grammar", tools: run.calls.length ? "valid calls" : "text", free: "complete" }[kind]
     : run.reason === "length" ? "cut off at max tokens" : run.reason ?? "stopped";
-  if (isValid && run.shortened) told += `; shortened to fit max tokens: ${run.shortened.join(", ")}`;
+  if (isValid && run.shortened) {
+    const [first, ...more] = run.shortened.map(path => path || "$");
+    told += `; shortened to fit max tokens: ${first}${more.length ? ` and ${more.length} more` : ""}`;
+  }
   if (state.textContent !== told) state.textContent = told;  // else it is read out at each token
 }
 

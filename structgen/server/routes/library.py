@@ -140,6 +140,7 @@ def _files() -> dict[str, tuple[bytes, str]]:
 
 
 @playground_router.get("/")
+@playground_router.get("/playground")
 async def page() -> Response:
     """The page."""
     return await file("index.html")
