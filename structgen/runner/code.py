@@ -29,6 +29,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -307,33 +308,46 @@ class CodeSession:
             subprocess.run(["rm", "-rf", self._temporary], check=False)
 
 
-def _entries(
-    folder: str, most: int, wrong: Callable[[OSError], None] | None = None
-) -> Iterator[tuple[str, str, int, os.stat_result]]:
-    """What a folder has in it but folders: where, name, open folder, what it is. Follows no link.
+def _entries(folder: str, most: int) -> Iterator[tuple[str, str, int, os.stat_result]]:
+    """What is in a folder: its path, name, the open folder that it is in, what it is. Follows no
+    link, and opens nothing but folders: a pipe may be where one was.
 
     Raises:
         RecursionError: there is too much, or folders are too deep in each other.
+        OSError: a folder cannot be read.
     """
-    looked = 0
-    for root, _, names, place in os.fwalk(folder, onerror=wrong, follow_symlinks=False):
-        below = root[len(folder) :]
-        if below.count(os.sep) > _DEEPEST or len(below) > _LONGEST_PATH:
-            raise RecursionError
-        for name in sorted(names)[:most]:
-            with contextlib.suppress(OSError):
-                yield root, name, place, os.stat(name, dir_fd=place, follow_symlinks=False)
-        looked += 1 + len(names)
-        if looked > most:
-            raise RecursionError
+    left = most
+
+    def inside(at: str, place: int | None, above: str) -> Iterator[Any]:
+        nonlocal left
+        opened = os.open(at, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+        try:
+            with os.scandir(opened) as found:
+                names = sorted(one.name for one in islice(found, left + 1))
+            left -= len(names)
+            folders = []
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                    about = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                    yield above + name, name, opened, about
+                    if stat.S_ISDIR(about.st_mode):
+                        folders.append(name)
+            if left < 0 or above.count(os.sep) > _DEEPEST or len(above) > _LONGEST_PATH:
+                raise RecursionError
+            for name in folders:
+                with contextlib.suppress(FileNotFoundError):
+                    yield from inside(name, opened, f"{above}{name}{os.sep}")
+        finally:
+            os.close(opened)
+
+    return inside(folder, None, "")
 
 
 def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
     """Plain files of a folder: name, size and time of change, and what reads one at its turn."""
     with contextlib.suppress(OSError, RecursionError):
-        for root, name, place, about in _entries(folder, _MOST_ENTRIES):
+        for path, name, place, about in _entries(folder, _MOST_ENTRIES):
             if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
-                path = os.path.relpath(os.path.join(root, name), folder)
                 seen = about.st_size, about.st_mtime_ns
                 yield path, seen, partial(_read, name, about.st_size, place)
 
@@ -485,14 +499,9 @@ class _Run:
 def _held(folder: str, processes: list[int]) -> float:
     """Bytes of the files of a folder, and of those that processes have open and deleted; infinite
     where there are too many to look at."""
-
-    def wrong(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # deleted meanwhile
-            raise error
-
     sizes = {}
     try:
-        for *_, about in _entries(folder, 10 * _MOST_ENTRIES, wrong):
+        for *_, about in _entries(folder, 10 * _MOST_ENTRIES):
             sizes[about.st_dev, about.st_ino] = about.st_size
     except (OSError, RecursionError):  # a folder that cannot be read, or has too much in it
         return math.inf

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -229,6 +230,38 @@ def test_folders_in_each_other_are_bounded(tmp_path: Path) -> None:
     assert "here" in seen
     assert max(path.count("/") for path in seen) < 100
     assert max(map(len, seen)) < 1_300
+    assert code_module._held(str(tmp_path), []) == float("inf")
+
+
+def test_a_pipe_in_place_of_a_folder_stops_nobody(tmp_path: Path) -> None:
+    """To open one waits for somebody who writes: no limit of time or size held any more."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    seen: list[str] = []
+
+    def look() -> None:
+        for name, _, _ in code_module._plain_files(str(tmp_path)):
+            seen.append(name)
+            (tmp_path / "folder").rmdir()
+            os.mkfifo(tmp_path / "folder")
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert seen == ["file"]
+
+
+def test_all_that_a_folder_holds_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"x" * 1_000)
+    # A folder keeps its room when what was in it is gone.
+    room = os.stat(tmp_path / "folder").st_size
+    assert code_module._held(str(tmp_path), []) == 1_000 + room
+    # Links to folders are as many as any others.
+    monkeypatch.setattr(code_module, "_MOST_ENTRIES", 2)
+    for number in range(20):
+        (tmp_path / str(number)).symlink_to(".")
     assert code_module._held(str(tmp_path), []) == float("inf")
 
 
