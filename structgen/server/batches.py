@@ -71,6 +71,9 @@ _NOTED = 1.0
 _TURN = 30.0
 """Seconds after which a batch lets those of other owners go first."""
 
+_ROOM = 5.0
+"""Seconds after which a line is asked again for which there is no room beside others."""
+
 _PAUSE = 60.0
 """Seconds after which a batch goes on that could not be written, for a full disk, say."""
 
@@ -285,8 +288,9 @@ class Files:
 
     def room(self, owner: str) -> int:
         """How many bytes more the owner may have."""
-        folder, below = (self._of(owner), "") if self._by_owner else (self.folder, "*/")
-        kept = [*folder.glob(f"{below}file-*.data"), *folder.glob(f"{below}batch-*.parts/*")]
+        top = self._of(owner) if self._by_owner else self.folder  # `walk` passes over what is gone
+        files = (Path(place, name) for place, _, names in os.walk(top) for name in names)
+        kept = (one for one in files if one.suffix == ".data" or one.parent.suffix == ".parts")
         return self._max_bytes - sum(map(_size, kept))
 
     def get(self, owner: str, id_: str) -> dict[str, Any]:
@@ -516,17 +520,21 @@ class Asking:
             raise _Stopped
 
     def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
-        work = call(self._app, url, body, self._owner)
-        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
-        self._under_way.add(asked)
-        if self._is_stopped:
-            asked.cancel()
-        try:
-            return asked.result()
-        except CancelledError:
-            raise _Stopped from None
-        finally:
-            self._under_way.discard(asked)
+        while True:
+            work = call(self._app, url, body, self._owner)
+            asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._under_way.add(asked)
+            if self._is_stopped:
+                asked.cancel()
+            try:
+                made = asked.result()
+            except CancelledError:
+                raise _Stopped from None
+            finally:
+                self._under_way.discard(asked)
+            if made[0] != 429 or not self._under_way:
+                return made
+            self._wait(_ROOM)
 
 
 @final

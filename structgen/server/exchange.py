@@ -22,7 +22,7 @@ from structgen.asgi import left
 from structgen.runner import AsyncChunkStream
 
 from .errors import ApiError, told
-from .gateway import LOG, ClientGone
+from .gateway import LOG, OWNER, ClientGone
 from .settings import Settings
 from .wire import aside
 
@@ -91,13 +91,14 @@ async def written(request: Request, answer: Mapping[str, Any]) -> Response:
 
 
 def sent(request: Request, text: str) -> Response:
-    """A whole answer, which is held until the client has read it.
+    """A whole answer, which is held until the client has read it; that of a batch's line is read.
 
     Raises:
         ApiError: too much of whoever asks is under way.
     """
     body = text.encode()
-    request.state.taken(len(body))
+    if OWNER not in request.scope:
+        request.state.taken(len(body))
     return Response(body, media_type="application/json")
 
 

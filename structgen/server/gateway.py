@@ -326,7 +326,7 @@ class Gateway:
         with span_of(self._traces.tracer(), scope["method"], headers, id_) as span:
             try:
                 self._admit(scope, headers)
-                by = None if OWNER in scope else scope["state"].get("holder")
+                by = scope["state"].get("holder")
                 taken(0)
                 known = self._bodies.get(scope["path"], self._json)
                 most = known.most if "holder" in scope["state"] else _NO_BODY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,15 +12,18 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 from fastapi.responses import FileResponse
 
 from structgen import Runner
 from structgen.errors import OptionError
 from structgen.jobs import Parts
+from structgen.runner import Metrics, Traces
 from structgen.server import Settings, batches, create_app
 from structgen.server.batches import Batches, Files
 from structgen.server.errors import ApiError
-from structgen.server.gateway import OWNER, owner_of
+from structgen.server.exchange import sent
+from structgen.server.gateway import OWNER, Gateway, Keys, owner_of
 from structgen.server.routes.batches import BatchBody, bodies
 from structgen.server.shapes import ResponsesBody
 from structgen.server.store import Store
@@ -269,6 +273,58 @@ def test_answers_end_where_there_is_no_room(tmp_path: Path) -> None:
 
     run(tmp_path, work, App("x" * 50_000))
     assert sum(one.stat().st_size for one in tmp_path.rglob("*") if one.is_file()) < 2 << 20
+
+
+def test_what_lines_hold_counts_and_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight lines with eight pictures of 14 MB took 5 GB. Answers do not count: they are read."""
+    monkeypatch.setattr(batches, "_ROOM", 0.01)
+    monkeypatch.setattr(batches, "_ATTEMPTS", 1)
+    held = [0]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        size = json.loads((await receive())["body"])["size"]
+        scope["state"]["taken"](size)  # as pictures do
+        held.append(held[-1] + size)
+        await asyncio.sleep(0.02)
+        held.append(held[-1] - size)
+        answer = sent(Request(scope), '{"said": "%s"}' % ("x" * 20_000))
+        await answer(scope, receive, send)
+
+    settings = Settings(max_body_bytes=1_000)
+    gateway: Any = Gateway(app, settings, Keys([]), Traces(False), Metrics(), {})
+
+    async def work(server: Server) -> None:
+        lines = [line(str(size), size=size) for size in (*range(7_000, 7_010), 17_000)]
+        batch = await server.ended("a", await server.create("a", *lines))
+        assert batch["request_counts"] == {"total": 11, "completed": 10, "failed": 1}
+        (row,) = server.rows("a", batch["error_file_id"])
+        assert (row["custom_id"], row["response"]["status_code"]) == ("17000", 429)
+
+    run(tmp_path, work, gateway)
+    assert 14_000 <= max(held) <= 16_000
+
+
+def test_a_batch_may_end_while_room_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder was listed, and gone when it was opened: before Python 3.13, that was a 500."""
+    files = Files(tmp_path, 100)
+    files.add("a", b"12345", "x")
+    gone = files.parts("a", "batch-0")
+    with Parts(gone, "jsonl", {}) as parts:
+        parts.write([{"x": 1}], 1)
+        scan = os.scandir
+
+        def scanned(path: Any) -> Any:
+            if path in (gone, str(gone)):
+                gone.rename(tmp_path / "gone")
+            return scan(path)
+
+        monkeypatch.setattr(os, "scandir", scanned)
+        assert files.room("a") == 95
+    files.close()
 
 
 def test_files_of_too_many_lines_are_refused(
