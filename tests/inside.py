@@ -79,6 +79,12 @@ def language(holder: Any) -> Any:
     return holder._language
 
 
+def foreign(tool: Any) -> Any:
+    """A tool, as if it were of an MCP server."""
+    tool._is_foreign = True
+    return tool
+
+
 def lines_to(kept: Any) -> Any:
     """`structgen.runner.mcp._lines_to`."""
     from structgen.runner import mcp

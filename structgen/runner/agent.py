@@ -20,10 +20,11 @@ import asyncio
 import contextlib
 import inspect
 import json
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar, final
@@ -145,6 +146,7 @@ T = TypeVar("T")
 _GRACE_SECONDS = 5.0
 _MOST_REPEATS = 3  # of the same calls with the same results: the next round would be another
 _SHORT_RESULT = 200  # characters that are not cut to fit into the context
+_MOST_FOREIGN = 128 << 20  # bytes of what an answer keeps of results of MCP servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ class Agent:
         self._longest = LONGEST_RESULT if longest is None else longest
         self._log: list[AgenticToolCall] = []
         self._added: list[Message] = []
+        self._foreign = 0
         self._usages: list[Usage] = []
         self._id = ""
         self._created = 0
@@ -463,6 +466,12 @@ class Agent:
         ) as span:
             span.content("gen_ai.tool.call.arguments", lambda: record.arguments)
             outcome = await self._in_time(tool, call)
+            if tool._is_foreign and isinstance(outcome.result, str):
+                self._foreign += (size := sys.getsizeof(outcome.result))
+                if self._foreign > _MOST_FOREIGN:  # one of 16 MiB may take four times as much
+                    self._foreign -= size
+                    why = f"The results of MCP servers take more than {_MOST_FOREIGN:,} bytes."
+                    outcome = replace(outcome, content=f"Error: {why}", result=None, error=why)
             span.content("gen_ai.tool.call.result", lambda: outcome.content)
             return outcome
 

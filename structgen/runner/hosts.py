@@ -213,6 +213,9 @@ _THREADS = 2
 _MOST_WAITING = 1_024
 """Most that wait for a thread, or to be embedded: as many as requests, which are bounded before."""
 
+FOREIGN: Mapping[str, int] = {"max_work": 400_000, "max_mask_work": MAX_MASK_WORK}
+"""Bounds of types with tools of an MCP server. 50 plain tools take 185,000 steps as XML."""
+
 MAX_SCORES = 200_000
 """Most log probabilities in the answers to one request of a stranger's: each takes some 2 kB."""
 
@@ -449,15 +452,14 @@ class TextHost:
             output_type: of the outputs.
             options: of `structgen.Generator`.
             place: of the process.
-            foreign: whether a part of the type is a stranger's, so that masks are bounded.
+            foreign: whether a part of the type is a stranger's, so that it has bounds.
 
         Raises:
             OutputTypeError: the type cannot be enforced.
             OptionError: there is no room to think, or the type has no schema to tell of.
         """
         stranger = STRANGER.get()
-        limits: Mapping[str, int] = {"max_mask_work": MAX_MASK_WORK} if foreign else {}
-        limits = limits if stranger is None else stranger.compile_options
+        limits = (FOREIGN if foreign else {}) if stranger is None else stranger.compile_options
         limits = {} if output_type is None else limits
         whole = None if key is None else (key, *options.items(), *limits.items())
         known = None if whole is None else self._generators.get(whole)
@@ -474,7 +476,7 @@ class TextHost:
     def _made(
         self, output_type: Any, options: Mapping[str, Any], limits: Mapping[str, Any]
     ) -> list[WorkerGenerator[Any]]:
-        before = WARNS.set("max_work" not in limits)  # or a stranger's form
+        before = WARNS.set(STRANGER.get() is None)  # or it is a stranger's form
         try:
             first = self.models[0].make_generator(output_type, **options, **limits)
             # What is told of a type is made of what the user wrote.

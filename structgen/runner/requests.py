@@ -344,7 +344,7 @@ class Sampled(OptionFields):
     service_tier: Any = None
     store: Any = None
     _is_foreign: bool = PrivateAttr(default=False)
-    """Whether there are tools of somebody else's, so that masks are bounded."""
+    """Whether there are tools of somebody else's, so that types have bounds."""
 
     @field_validator("logit_bias", "stop", "abstain_below")
     @classmethod

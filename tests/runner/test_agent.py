@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from decimal import Decimal
 from typing import Any
 
+import inside
 import pytest
 from pydantic import BaseModel, field_validator
 
@@ -379,6 +380,22 @@ def test_results_are_cut_until_they_fit_the_context() -> None:
     model.room = 100
     with pytest.raises(PromptError, match="too long"):
         run(model, request(small))
+
+
+def test_what_is_kept_of_results_of_mcp_servers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of 16 MiB with one wide character takes 64 MiB: ten calls took 700 MB."""
+    monkeypatch.setattr("structgen.runner.agent._MOST_FOREIGN", 1 << 20)
+
+    def page(number: int) -> str:
+        return "\N{GRINNING FACE}" + "x" * (100_000 if number < 5 else 10)
+
+    turns: list[Turn] = [[("page", {"number": n})] for n in range(6)]
+    for tool, n_failed in ((inside.foreign(Tool(page)), 3), (Tool(page), 0)):
+        calls = log(run(Scripted(*turns, "The end."), request(tool, rounds=6)))
+        failed = [call for call in calls if call.status == "failed"]
+        assert [call.value for call in failed] == [None] * n_failed
+        assert all("take more than 1,048,576 bytes" in str(call.result) for call in failed)
+        assert calls[-1].value == page(5)
 
 
 def test_the_model_is_told_of_failures_and_goes_on() -> None:
