@@ -501,9 +501,6 @@ class _Embedder(Loading):
         self.dimensions = dimensions
         self.truncate = truncate
 
-    def _request(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return frameworks.vector_request(self.model, self, texts, input_type)
-
 
 @component
 class StructgenTextEmbedder(_Embedder):
@@ -528,7 +525,7 @@ class StructgenTextEmbedder(_Embedder):
     def _fields(self, text: str) -> dict[str, Any]:
         if not isinstance(text, str):
             raise OptionError("A text is wanted. For documents take StructgenDocumentEmbedder.")
-        return self._request([text], "query")
+        return frameworks.vector_request(self.model, self, [text], "query")
 
 
 @component
@@ -588,7 +585,7 @@ class StructgenDocumentEmbedder(_Embedder):
             meta = (one.meta.get(name) for name in self.meta_fields_to_embed)
             parts = [str(value) for value in meta if value is not None]
             texts.append(self.embedding_separator.join([*parts, one.content or ""]))
-        return self._request(texts, "document")
+        return frameworks.vector_request(self.model, self, texts, "document")
 
 
 def _with_vectors(documents: Sequence[Document], made: EmbeddingResponse) -> dict[str, Any]:

@@ -347,18 +347,8 @@ class _Parser(PydanticOutputParser[Any]):
 # -- the model ---------------------------------------------------------------------------------
 
 _FIELDS = (
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "stop",
-    "timeout",
-    "n",
-    "logprobs",
-    "top_logprobs",
-    "enable_thinking",
-    "reasoning_effort",
+    *("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "timeout", "n"),
+    *("logprobs", "top_logprobs", "enable_thinking", "reasoning_effort"),
 )
 """Fields of the model that are fields of each request."""
 

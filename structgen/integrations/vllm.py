@@ -26,9 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.constraint import Constraint, Cursor
-from structgen.errors import ModelError, OptionError, StructgenError
+from structgen.errors import ModelError, OptionError, StructgenError, check_limit
 from structgen.types import lower, written
 from structgen.vocabulary import Vocabulary
+from structgen.workers import MAX_MASK_WORK, MAX_WORK
 
 from .numpy import check_temperatures
 
@@ -37,6 +38,9 @@ BUDGET = "structgen_max_tokens"
 
 _KEPT = 64
 """Most constraints that are remembered."""
+
+_LONGEST = 700_000
+"""Characters of one, which are 512 KiB: while it is made, all requests wait."""
 
 _log = logging.getLogger("structgen")
 
@@ -115,6 +119,7 @@ def _read(extra: Mapping[str, Any] | None) -> Asked | None:
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int)):
         raise OptionError(f"{BUDGET} is a whole number, got {budget!r}.")
     try:
+        check_limit(len(given), _LONGEST, f"{ARGUMENT} has too many characters")
         return Asked(base64.b64decode(given, validate=True), budget)
     except (TypeError, ValueError, binascii.Error) as error:
         raise OptionError(
@@ -223,7 +228,9 @@ class Requests:
     def _constraint(self, data: bytes) -> Constraint[Any]:
         found = self._constraints.get(data)
         if found is None:
-            found = self._constraints[data] = Constraint.from_bytes(data, self.vocabulary)
+            limits = {"max_work": MAX_WORK, "max_mask_work": MAX_MASK_WORK}
+            found = Constraint.from_bytes(data, self.vocabulary, **limits)
+            self._constraints[data] = found
             if len(self._constraints) > _KEPT:
                 self._constraints.popitem(last=False)
         self._constraints.move_to_end(data)

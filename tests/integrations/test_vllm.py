@@ -237,6 +237,21 @@ def test_a_request_that_goes_wrong_ends_alone_and_is_told(caplog):
     assert "token -1 does not exist" in caplog.text
 
 
+def test_a_type_that_takes_long_does_not_hold_up_others(caplog):
+    """The engine compiles it, for which all requests wait: one took 13 s."""
+    processor = vllm.LegacyLogitsProcessor(None, "cpu", False)
+    parts = [{"properties": {f"p{i}": {"multipleOf": 2 * i + 3}}} for i in range(400)]
+    large = vllm.arguments(structgen.JsonSchema({"oneOf": parts}))
+    added = [(0, params(large), None, [])]
+    with caplog.at_level(logging.ERROR, "structgen"):
+        processor.update_state(SimpleNamespace(removed=[], added=added, moved=[]))
+        processor.apply([None])
+    assert "(limit 75,000, reached" in caplog.text
+    long = vllm.arguments([f"{number:x}" for number in range(100_000)])
+    with pytest.raises(ValueError, match="structgen has too many characters"):
+        vllm.StructgenLogitsProcessor.validate_params(params(long))
+
+
 def test_after_the_end_only_the_end_is_allowed():
     processor = vllm.LegacyLogitsProcessor(None, "cpu", False)
     output: list[int] = []
