@@ -30,6 +30,7 @@ from operator import itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar, final
 
 from structgen.errors import (
+    BudgetTooSmall,
     OptionError,
     OutputTypeError,
     ParseError,
@@ -143,6 +144,7 @@ async def until(
 
 T = TypeVar("T")
 
+_FIRST = itemgetter(0)
 _GRACE_SECONDS = 5.0
 _MOST_REPEATS = 3  # of the same calls with the same results: the next round would be another
 _SHORT_RESULT = 200  # characters that are not cut to fit into the context
@@ -319,16 +321,19 @@ class Agent:
     async def _fitting(
         self, ask: Callable[[ChatRequest], Asked], asked: ChatRequest, told: Sequence[Message]
     ) -> Asked:
-        """Ask. While the prompt is too long, the longest of the last round's results is halved."""
+        """Ask. While there is no room for the prompt and what follows, the longest of the last
+        round's results is halved."""
         while True:
             try:
                 async with aclosing(ask(asked)) as pieces:
                     async for piece in pieces:
                         yield piece
                 return
-            except PromptError as error:
+            except (PromptError, RequestError, BudgetTooSmall) as error:
                 longest = max(told, key=lambda one: len(one.text), default=None)
-                if not error.is_too_long or longest is None or len(longest.text) < _SHORT_RESULT:
+                lacks_room = getattr(error, "is_too_long", isinstance(error, BudgetTooSmall))
+                lacks_room |= getattr(error.__cause__, "option", None) == "max_new_tokens"
+                if not lacks_room or longest is None or len(longest.text) < _SHORT_RESULT:
                     raise
                 half = len(longest.text) // 2
                 longest.content = f"{longest.text[:half]}… (cut: the first {half:,} characters)"
@@ -538,13 +543,9 @@ def _key(call: ToolCall) -> str:
     arguments = call.function.arguments
     with contextlib.suppress(ArithmeticError, ValueError, RecursionError):
         # Numbers by their digits: what takes a Decimal tells apart what are one float.
-        how: dict[str, Any] = {"parse_float": Decimal, "object_pairs_hook": _in_order}
-        arguments = repr(json.loads(arguments, **how))
+        how: dict[str, Any] = {"object_pairs_hook": lambda pairs: dict(sorted(pairs, key=_FIRST))}
+        arguments = repr(json.loads(arguments, parse_float=Decimal, **how))
     return f"{call.function.name} {arguments}"
-
-
-def _in_order(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return dict(sorted(pairs, key=itemgetter(0)))
 
 
 _NOT_ASKED: dict[str, Any] = {"enable_code_execution": False} | dict.fromkeys(

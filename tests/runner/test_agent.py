@@ -14,7 +14,7 @@ import inside
 import pytest
 from pydantic import BaseModel, field_validator
 
-from structgen import OptionError, PromptError, RequestError
+from structgen import BudgetTooSmall, OptionError, PromptError, RequestError, StructgenError
 from structgen.runner import Metrics, Tool
 from structgen.runner.agent import Agent, ToolRequest
 from structgen.runner.constraints import wanted
@@ -354,14 +354,29 @@ class Small(Scripted):
     """Its context holds ``room`` characters of results."""
 
     room = 1_500
+    error: StructgenError = PromptError("It is too long.", is_too_long=True)
+    cause: OptionError | None = None
 
     def _next(self, request: ChatRequest) -> ChatResponse:
         if sum(len(one.text) for one in request.messages if one.role == "tool") > self.room:
-            raise PromptError("The prompt is too long.", is_too_long=True)
+            raise self.error from self.cause
         return super()._next(request)
 
 
-def test_results_are_cut_until_they_fit_the_context() -> None:
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (Small.error, None),
+        (RequestError("It is too long."), OptionError("So it is.", option="max_new_tokens")),
+        (BudgetTooSmall("It is too long for an answer.", minimum=2, budget=1), None),
+    ],
+)
+def test_results_are_cut_until_they_fit_the_context(
+    monkeypatch: pytest.MonkeyPatch, error: StructgenError, cause: OptionError | None
+) -> None:
+    monkeypatch.setattr(Small, "error", error)
+    monkeypatch.setattr(Small, "cause", cause)
+
     def huge() -> str:
         return "x" * 10_000
 
@@ -378,8 +393,14 @@ def test_results_are_cut_until_they_fit_the_context() -> None:
     assert told == [first.result, second.result]
     model = Small([("small", {})], "Long.")
     model.room = 100
-    with pytest.raises(PromptError, match="too long"):
+    with pytest.raises(type(error), match="too long"):
         run(model, request(small))
+    monkeypatch.setattr(Small, "error", RequestError("Something else is wrong."))
+    monkeypatch.setattr(Small, "cause", None)
+    model = Small([("huge", {})], "Long.")
+    with pytest.raises(RequestError, match="Something else"):
+        run(model, request(huge))
+    assert len(model.asked) == 1
 
 
 def test_what_is_kept_of_results_of_mcp_servers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
