@@ -18,7 +18,6 @@ import base64
 import binascii
 import importlib
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,17 +26,15 @@ import numpy.typing as npt
 
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import ModelError, OptionError, StructgenError, check_limit
+from structgen.storage import KeptByBytes
 from structgen.types import lower, written
 from structgen.vocabulary import Vocabulary
-from structgen.workers import MAX_MASK_WORK, MAX_WORK
+from structgen.workers import FORM_BYTES, MAX_MASK_WORK, MAX_WORK, SOURCE_WEIGHT
 
 from .numpy import check_temperatures
 
 ARGUMENT = "structgen"
 BUDGET = "structgen_max_tokens"
-
-_KEPT = 64
-"""Most constraints that are remembered."""
 
 _LONGEST = 700_000
 """Characters of one, which are 512 KiB: while it is made, all requests wait."""
@@ -141,7 +138,9 @@ class Requests:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.n_words = (vocabulary.size + 31) // 32
-        self._constraints: OrderedDict[bytes, Constraint[Any]] = OrderedDict()
+        self._constraints: KeptByBytes[tuple[Constraint[Any], int]] = KeptByBytes(
+            FORM_BYTES, lambda kept: kept[0].weight + SOURCE_WEIGHT * kept[1]
+        )
         self._requests: dict[int, _Request] = {}
         end = np.zeros(self.n_words, np.uint32)
         for token in vocabulary.eos_token_ids:
@@ -150,9 +149,6 @@ class Requests:
 
     def __contains__(self, slot: int) -> bool:
         return slot in self._requests
-
-    def __len__(self) -> int:
-        return len(self._requests)
 
     def slots(self) -> list[int]:
         """The slots of the requests that have an output type."""
@@ -226,14 +222,12 @@ class Requests:
         out[:] = self._end
 
     def _constraint(self, data: bytes) -> Constraint[Any]:
-        found = self._constraints.get(data)
-        if found is None:
-            limits = {"max_work": MAX_WORK, "max_mask_work": MAX_MASK_WORK}
-            found = Constraint.from_bytes(data, self.vocabulary, **limits)
-            self._constraints[data] = found
-            if len(self._constraints) > _KEPT:
-                self._constraints.popitem(last=False)
-        self._constraints.move_to_end(data)
+        kept = self._constraints.get(data)
+        if kept is not None:
+            return kept[0]
+        limits = {"max_work": MAX_WORK, "max_mask_work": MAX_MASK_WORK}
+        found = Constraint.from_bytes(data, self.vocabulary, **limits)
+        self._constraints.add(data, (found, len(data)))
         return found
 
     def _told(self, slot: int, error: Exception) -> None:

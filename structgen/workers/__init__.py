@@ -14,7 +14,7 @@ from .embedders import EmbedderProcess
 from .generator import WorkerGenerator
 from .model import AsyncModel, at_once, hear, prompt_tokens, run_errands
 from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, owner
-from .protocol import FORM_BYTES
+from .protocol import FORM_BYTES, SOURCE_WEIGHT
 from .scheduler import Job, Scheduler, WorkJob
 from .threads import give_back
 
@@ -22,6 +22,7 @@ __all__ = [
     "FORM_BYTES",
     "MAX_MASK_WORK",
     "MAX_WORK",
+    "SOURCE_WEIGHT",
     "STRANGER",
     "AsyncModel",
     "EmbedderProcess",
