@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Any, TypeVar, final
 
 from filelock import FileLock, Timeout
 from starlette.types import ASGIApp, Message
@@ -81,19 +81,10 @@ _ID = re.compile(r"(file|batch)-[0-9a-f]{24}")
 _UNDER_WAY = ("validating", "in_progress", "finalizing", "cancelling")
 
 
-async def call(
-    app: ASGIApp, url: str, body: bytes, owner: str | None = None
-) -> tuple[int, str, bytes]:
-    """POST to an application.
+async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple[int, str, bytes]:
+    """POST JSON to an application on behalf of an owner, who need not show a key again.
 
-    Args:
-        app: the application.
-        url: the path.
-        body: JSON.
-        owner: on whose behalf, who need not show a key again.
-
-    Returns:
-        The status, the request's id, and the answer's body.
+    Returns the status, the request's id, and the answer's body.
     """
     status, id_ = 500, ""
     parts: list[bytes] = []
@@ -137,45 +128,6 @@ async def call(
     return status, id_, b"".join(parts)
 
 
-Post: TypeAlias = Callable[[str, bytes], "tuple[int, str, bytes]"]
-"""POSTs a body to a path, from any thread: the status, the request's id, and the answer's body."""
-
-
-def answered(
-    row: Row | BadRow, post: Post, model: str | None, wait: Callable[[float], object]
-) -> Row:
-    """The answer to a line. Waits for it: not for event loops.
-
-    Args:
-        row: the line.
-        post: asks.
-        model: answers it, whatever model it names; None: the one that it names.
-        wait: waits for so many seconds before it is asked again.
-    """
-    if isinstance(row, BadRow):
-        return refused_line(None, row.error)
-    custom_id, body = row.get("custom_id"), row.get("body")
-    if not row.keys() >= _LINE or not isinstance(custom_id, str):
-        return refused_line(custom_id, f"A line has {', '.join(sorted(_LINE))}.")
-    if row["method"] != "POST" or row["url"] not in ENDPOINTS:
-        return refused_line(custom_id, f"POST one of {', '.join(ENDPOINTS)}.")
-    if not isinstance(body, dict) or body.get("stream") or body.get("background"):
-        return refused_line(
-            custom_id, "body is an object, without stream and background: answers come whole."
-        )
-    try:
-        data = json.dumps(body if model is None else {**body, "model": model}).encode()
-    except RecursionError:
-        return refused_line(custom_id, "body is nested too deeply.")
-    for attempt in range(_ATTEMPTS):
-        status, id_, made = post(row["url"], data)
-        if status not in (429, 503):
-            break
-        wait(min(2**attempt, 30))  # too much is under way, or a process was lost
-    response = {"status_code": status, "request_id": id_, "body": Unread(made or b"null")}
-    return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
-
-
 def outcome(row: Row) -> tuple[Any, int]:
     """The error of an answer to a line, and how many tokens were written for it: see `Job`."""
     if (response := row["response"]) is None:
@@ -187,7 +139,7 @@ def outcome(row: Row) -> tuple[Any, int]:
     return None, usage.get("completion_tokens") or usage.get("output_tokens") or 0
 
 
-def refused_line(custom_id: Any, message: str) -> Row:
+def _refused_line(custom_id: Any, message: str) -> Row:
     """The answer to a line that is not asked at all."""
     error = {"code": "invalid_request", "message": message}
     if not isinstance(custom_id, (str, int, float)):
@@ -472,9 +424,9 @@ class Asking:
         Args:
             app: the application.
             loop: in which it lives.
-            owner: as for `call`.
+            owner: on whose behalf, who need not show a key again; None: nobody's.
             url: what all lines ask for; None: each says.
-            model: as for `answered`.
+            model: answers every line, whatever model it names; None: the one that it names.
         """
         self._app, self._loop, self._owner = app, loop, owner
         self._url, self._model = url, model
@@ -503,25 +455,43 @@ class Asking:
 
     def _answer(self, row: Row | BadRow) -> Row:
         self._wait(0)
-        if self._url is not None and isinstance(row, dict) and row.get("url") != self._url:
-            return refused_line(
-                row.get("custom_id"), f"The batch is for {self._url}, which is not the line's url."
+        if isinstance(row, BadRow):
+            return _refused_line(None, row.error)
+        custom_id, url, body = map(row.get, ("custom_id", "url", "body"))
+        if self._url not in (None, url):
+            return _refused_line(
+                custom_id, f"The batch is for {self._url}, which is not the line's url."
             )
-        made = answered(row, self._post, self._model, self._wait)
-        response = made["response"]
-        if response is not None:
-            self.n_bytes += len(response["body"])
-            if response["status_code"] >= 500:
-                self._wait(0)  # the server ends, and with it the models: no answer to the line
-        return made
+        if not row.keys() >= _LINE or not isinstance(custom_id, str):
+            return _refused_line(custom_id, f"A line has {', '.join(sorted(_LINE))}.")
+        if row["method"] != "POST" or url not in ENDPOINTS:
+            return _refused_line(custom_id, f"POST one of {', '.join(ENDPOINTS)}.")
+        if not isinstance(body, dict) or body.get("stream") or body.get("background"):
+            return _refused_line(
+                custom_id, "body is an object, without stream and background: answers come whole."
+            )
+        try:
+            body = body if self._model is None else {**body, "model": self._model}
+            data = json.dumps(body).encode()
+        except RecursionError:
+            return _refused_line(custom_id, "body is nested too deeply.")
+        status, id_, made = self._post(url, data)
+        self.n_bytes += len(made)
+        if status >= 500:
+            self._wait(0)  # the server ends, and with it the models: no answer to the line
+        response = {"status_code": status, "request_id": id_, "body": Unread(made or b"null")}
+        return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
 
     def _wait(self, seconds: float) -> None:
         if self._is_last.wait(seconds):
             raise _Stopped
 
     def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
+        """What comes of a line; it is asked again while too much is under way, or a process was
+        lost."""
+        n_failed = 0
         while True:
-            work = call(self._app, url, body, self._owner)
+            work = _call(self._app, url, body, self._owner)
             asked = asyncio.run_coroutine_threadsafe(work, self._loop)
             self._under_way.add(asked)
             if self._is_stopped:
@@ -532,9 +502,13 @@ class Asking:
                 raise _Stopped from None
             finally:
                 self._under_way.discard(asked)
-            if made[0] != 429 or not self._under_way:
+            if made[0] == 429 and self._under_way:
+                self._wait(_ROOM)  # when another line has ended, there may be room
+                continue
+            n_failed += 1
+            if made[0] not in (429, 503) or n_failed == _ATTEMPTS:
                 return made
-            self._wait(_ROOM)
+            self._wait(2**n_failed / 2)
 
 
 @final
