@@ -173,6 +173,9 @@ class ToolRequest:
         return f"ToolRequest({what}, id={self.id!r}, round={self.round})"
 
 
+Run: TypeAlias = "Callable[[], Awaitable[ToolOutcome]]"
+"""Runs one call of a tool."""
+
 Asked: TypeAlias = "AsyncGenerator[ChatChunk | ChatResponse, None]"
 """One answer of the model: its chunks, and then the whole."""
 
@@ -363,16 +366,17 @@ class Agent:
         tell: Callable[[AgenticToolCall], None],
     ) -> list[Message]:
         """Run the calls of a round, side by side; what the model is told, in their order."""
-        made: list[tuple[AgenticToolCall, Callable[[], Awaitable[ToolOutcome]] | None]] = []
+        made: list[tuple[AgenticToolCall, Run | None]] = []
         first: dict[str, AgenticToolCall] = {}
         same: list[tuple[AgenticToolCall, AgenticToolCall]] = []
         for call in calls:  # one after another: somebody may be asked
-            before = first.get(_key(call))
-            if before is None:
-                made.append(await self._permitted(call, number))
-                first[_key(call)] = made[-1][0]
+            record = AgenticToolCall(
+                round=number, id=call.id, status="running", **call.function.model_dump()
+            )
+            before = first.setdefault(_key(call), record)
+            if before is record:
+                made.append((record, await self._permitted(record)))
             else:
-                record = _record(call, number)
                 record.repeats = before.id
                 same.append((record, before))
                 made.append((record, None))
@@ -403,31 +407,28 @@ class Agent:
             for record, _ in made
         ]
 
-    async def _permitted(
-        self, call: ToolCall, number: int
-    ) -> tuple[AgenticToolCall, Callable[[], Awaitable[ToolOutcome]] | None]:
-        """The record of a call, and what runs it, if it may run."""
-        name, arguments = call.function.name, call.function.arguments
-        record = _record(call, number)
+    async def _permitted(self, record: AgenticToolCall) -> Run | None:
+        """What runs a call; None: it may not run, and its record says why."""
+        name = record.name
         tool = self._tools.get(name)
         if tool is None:
             known = ", ".join(self._tools)
             why = f"There is no tool {name!r}. There are: {known}."
-            return self._barred(record, "failed", why), None
+            return self._barred(record, "failed", why)
         try:
-            checked = tool.parse(arguments)
+            checked = tool.parse(record.arguments)
         except ParseError as error:
             why = f"The arguments are not valid: {error}"
-            return self._barred(record, "failed", why), None
+            return self._barred(record, "failed", why)
         except Exception as error:  # of a class's own checks
-            return self._barred(record, "failed", await tool.raised(error)), None
+            return self._barred(record, "failed", await tool.raised(error))
         if self._request.approve is not None:
-            leave = await self._asked(ToolRequest(name, checked.arguments, call.id, number))
+            leave = await self._asked(ToolRequest(name, checked.arguments, record.id, record.round))
             record.approved = leave is True
             if leave is not True:
                 why = f"The call was not approved. {leave or ''}".rstrip()
-                return self._barred(record, "refused", why), None
-        return record, lambda: self._ran(tool, checked, record)
+                return self._barred(record, "refused", why)
+        return lambda: self._ran(tool, checked, record)
 
     async def _asked(self, request: ToolRequest) -> bool | str:
         """What ``approve`` says."""
@@ -452,7 +453,7 @@ class Agent:
     async def _done(
         self,
         record: AgenticToolCall,
-        run: Callable[[], Awaitable[ToolOutcome]],
+        run: Run,
         tell: Callable[[AgenticToolCall], None],
     ) -> None:
         outcome = await run()
@@ -510,14 +511,14 @@ class Agent:
 
     def _barred(
         self, record: AgenticToolCall, status: Literal["failed", "refused"], why: str
-    ) -> AgenticToolCall:
-        """The record of a call that does not run."""
+    ) -> Run | None:
+        """Record that nothing runs a call."""
         record.status = status
         record.error, _ = shown(why, self._longest)
         record.result = f"Error: {record.error}"
         name = record.name if record.name in self._tools else ""
         self._metrics.tool(name, "error" if status == "failed" else status, None)
-        return record
+        return None
 
     def _whole(self, response: ChatResponse) -> ChatResponse:
         response.usage = summed(self._usages)
@@ -526,16 +527,6 @@ class Agent:
         response.web_search = None if self._search is None else self._search.found
         response._messages = [message.model_dump(exclude_none=True) for message in self._added]
         return response
-
-
-def _record(call: ToolCall, number: int) -> AgenticToolCall:
-    return AgenticToolCall(
-        round=number,
-        id=call.id,
-        name=call.function.name,
-        arguments=call.function.arguments,
-        status="running",
-    )
 
 
 def _key(call: ToolCall) -> str:
@@ -548,16 +539,8 @@ def _key(call: ToolCall) -> str:
     return f"{call.function.name} {arguments}"
 
 
-_NOT_ASKED: dict[str, Any] = {"enable_code_execution": False} | dict.fromkeys(
-    (
-        "max_tool_rounds",
-        "approve",
-        "tool_timeout",
-        "max_tool_result",
-        "session_id",
-        "web_search_options",
-    )
-)
+_OF_TOOLS = "max_tool_rounds approve tool_timeout max_tool_result web_search_options session_id"
+_NOT_ASKED: dict[str, Any] = {**dict.fromkeys(_OF_TOOLS.split()), "enable_code_execution": False}
 """What a model is not asked."""
 
 
