@@ -283,7 +283,7 @@ def _value_key(constraint: Constraint, text: str) -> Any:
         return json_key(json.loads(text))
     try:
         value, written = constraint.output.parse(text), json.loads(text)
-    except (ParseError, ValueError):
+    except (ParseError, ValueError, RecursionError):
         return text
     # A validator may make a number of any text: "yes" and "you" stay two alternatives.
     is_number = {type(value), type(written)} <= {int, float} and value == written

@@ -529,13 +529,14 @@ def grown(
     before = token_ids[: boundary(ends, site, output)]
     start = ends[len(before) - 1] if before else 0
     # The boundary may lie before the value, or inside what all its alternatives begin with.
+    spelt = is_json(constraint)
     texts = WrittenTexts(
         site.texts,
-        is_json=is_json(constraint),
+        is_json=spelt,
         lead=output[start : site.start],
         head=output[site.start : start],
     )
-    wanted = max(map(longest, site.texts)) + max(site.start - start, 0) + 1
+    wanted = max(map(longest if spelt else len, site.texts)) + max(site.start - start, 0) + 1
     sequence, room = yield from open_sequence(before, wanted)
     try:
         tree = TokenTree(constraint, texts, before, sequence, room)

@@ -108,6 +108,15 @@ def test_probabilities_are_the_sum_over_every_token_sequence(script):
         assert list(found.values()) == pytest.approx(masses / masses.sum(), rel=1e-6)
 
 
+@pytest.mark.parametrize("text", ['"a', '"', "[" * 2000])
+def test_bare_texts_may_begin_as_json_does(text: str) -> None:
+    """They were read as JSON, which raised."""
+    generator = Generator(FakeModel(context_length=4096), structgen.Choice([text, "b"]))
+    assert set(generator.probabilities("x")) == {text, "b"}
+    for options in ({"best": True}, {"abstain_below": 0.01}):
+        assert generator("x", **options) in (text, "b")
+
+
 def test_a_field_is_summed_from_where_all_its_alternatives_were_open():
     model = FakeModel('{"a":12,"b":"yes"}')
     schema = {

@@ -706,6 +706,24 @@ def test_texts_are_cut_on_the_side_that_the_folder_says(tmp_path, said):
     assert embedder.tokenize([words]) == [tiny.ids_of(kept)] == embedder.tokenize([kept])
 
 
+def test_little_text_is_tokenised_at_once(tmp_path, monkeypatch):
+    """Of tokens of one character, 4 MB took 900 MB."""
+    made = load_embedder(tiny.folder(tmp_path))
+    encode, sizes = made._tokenizer.encode, []
+
+    def counted(texts):
+        sizes.append(sum(map(len, texts)))
+        return encode(texts)
+
+    monkeypatch.setattr(type(made._tokenizer), "encode", lambda self, texts: counted(texts))
+    texts = ["a " * 5_000] * 100
+    assert made.result(texts, on_truncation="ignore").n_tokens.tolist() == [tiny.LONGEST] * 100
+    assert sum(sizes) == 1_000_000
+    assert set(map(len, made.tokenize(texts))) == {tiny.LONGEST}
+    assert sum(sizes) == 2_000_000
+    assert max(sizes) < 300_000
+
+
 def test_what_cannot_be_pooled_is_refused(tmp_path):
     place = tiny.folder(tmp_path, pooling="max_tokens")
     with pytest.raises(ModelError, match="asks for the pooling 'max'"):

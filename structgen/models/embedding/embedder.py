@@ -157,7 +157,7 @@ RUN_TOKENS = 32
 """What a run of the graph costs by itself, in tokens: so much padding is worth one run less."""
 
 _WINDOW_TEXTS = 1024
-_WINDOW_CHARACTERS = 1 << 21
+_WINDOW_CHARACTERS = 1 << 18  # of which each may be a token, which takes 250 bytes for a while
 
 
 def windows(texts: Iterable[Text]) -> Iterator[list[Text]]:
@@ -345,8 +345,8 @@ class Embedder:
         Raises:
             ModelError: the graph reads text itself, and its tokens are not known.
         """
-        made = self._known_tokenizer().encode(list(checked_texts(texts)))
-        return [one.ids.tolist() for one in made]
+        made = map(self._known_tokenizer().encode, windows(checked_texts(texts)))
+        return [one.ids.tolist() for window in made for one in window]
 
     def tokenize_whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return all token ids of a text, however many `max_length` allows.
