@@ -136,7 +136,8 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
             part.note_guess(len(guessed), _verify(run, guessed, scores))
             continue
         if n_wanted:
-            part.score_forced(sequence.recent_logits(n_wanted + 1)[:-1])
+            is_last = len(part.tokens.are_forced) > part.tokens.n_output  # the end of the sequence
+            part.score_forced(sequence.recent_logits(n_wanted + 1 - is_last)[:n_wanted])
         if not goes_on:
             return
         part.choose(sequence.logits())

@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from fakes import FakeModel
 from pydantic import Field
@@ -131,6 +132,24 @@ def test_beside_other_options():
     assert all(are_likeliest(drafted.result("p", best=True, max_new_tokens=120)))
     sure = generator.result("p0", best=True, abstain_below={"$.sure": 0.01})
     assert sure.abstained == ()
+
+
+def test_a_text_that_is_replaced_to_its_end_has_the_models_own_scores():
+    """They were those of the place before; of a prompt of one token there was none."""
+    generator = Generator(FakeModel(), structgen.Choice(["a", "ab", "b", "ba"]))
+    asked = {"best": True, "temperature": 1.0, "trace": True, "speculate": False}
+    n_replaced = 0
+    for seed in range(20):
+        steps = generator.result("p", **asked, seed=seed).trace.steps
+        sequence = FakeModel().start(99)
+        sequence.append([*encode(generator.model, "p")])
+        for step in steps:
+            scores = sequence.logits()[0].astype(float)
+            own = scores[step.token_id] - np.log(np.exp(scores).sum())
+            assert step.logprob.unmasked_logprob == pytest.approx(own, abs=1e-5)
+            sequence.append([step.token_id])
+        n_replaced += steps[-1].is_end and steps[-1].is_forced
+    assert n_replaced > 2
 
 
 def test_a_cancelled_output_ends_while_a_value_is_weighed():
