@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -20,7 +21,7 @@ from .process import WorkerProcess, raised
 from .protocol import EmbedderCall, EmbedderLoad, EmbedderReady, Ended
 
 if TYPE_CHECKING:
-    from structgen.models.embedding import Embedder, Kind, Tokens
+    from structgen.models.embedding import Embedder, Kind
 
 
 @final
@@ -76,36 +77,20 @@ class EmbedderProcess:
         process = self._process
         return process.pid if process is not None and process.is_alive else None
 
-    def run(self, rows: Sequence[Tokens], pooling: str, n_skipped: int = 0) -> Any:
-        """As `Graph.run`."""
-        return self._called("run", list(rows), pooling, n_skipped)
-
-    def run_texts(self, texts: Sequence[str]) -> Any:
-        """As `Graph.run_texts`."""
-        return self._called("run_texts", list(texts))
-
-    def encode(self, texts: Sequence[Any]) -> Any:
-        """As `TextTokenizer.encode`."""
-        return self._called("encode", list(texts))
-
-    def whole(self, text: str, *, add_special_tokens: bool) -> Any:
-        """As `TextTokenizer.whole`."""
-        return self._called("whole", text, add_special_tokens=add_special_tokens)
-
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> Any:
-        """As `TextTokenizer.decode`."""
-        return self._called("decode", list(token_ids), skip_special_tokens=skip_special_tokens)
-
-    def n_prompt_tokens(self, prompt: str) -> Any:
-        """As `TextTokenizer.n_prompt_tokens`."""
-        return self._called("n_prompt_tokens", prompt)
-
     def _called(self, method: str, *arguments: Any, **named: Any) -> Any:
         process = self._started()
         answer: Future[Ended] = Future()
         number = process.register(answer.set_result)
         process.send(EmbedderCall(number, method, arguments, named))
         return raised(answer.result())
+
+    # As of `Graph` and `TextTokenizer`.
+    run: Any = partialmethod(_called, "run")
+    run_texts: Any = partialmethod(_called, "run_texts")
+    encode: Any = partialmethod(_called, "encode")
+    whole: Any = partialmethod(_called, "whole")
+    decode: Any = partialmethod(_called, "decode")
+    n_prompt_tokens: Any = partialmethod(_called, "n_prompt_tokens")
 
     @property
     def _ready(self) -> EmbedderReady:
