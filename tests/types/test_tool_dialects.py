@@ -35,6 +35,7 @@ import structgen
 from structgen import OptionError, OutputTypeError, ParseError, ToolCalls, Vocabulary
 from structgen.constraint.constraint import Constraint
 from structgen.decoding import tool_syntax
+from structgen.errors import CompileLimitExceeded
 from structgen.types import DIALECTS, ParameterSyntax, ToolSyntax
 from structgen.values import GrowingValue
 
@@ -686,3 +687,19 @@ def test_there_is_no_other_name() -> None:
         ToolSyntax.named(None)  # type: ignore[arg-type]
     with pytest.raises(OutputTypeError, match=r"no tool syntax 'kimi-k3'\. Did you mean 'kimi-k2'"):
         ToolSyntax.named("kimi-k3")
+
+
+def test_what_each_parameter_refers_to_is_counted_for_each() -> None:
+    """1,500 of 89 kB together took 95 s, which no limit counted."""
+    inner = {f"q{i}": {"type": "string"} for i in range(100)}
+    schema = {
+        "type": "object",
+        "properties": {f"p{i}": {"$ref": "#/$defs/a"} for i in range(50)},
+        "$defs": {"a": {"type": "object", "properties": inner}},
+    }
+    syntax = ToolSyntax.named("qwen3-coder")
+    calls = ToolCalls([{"name": "look", "parameters": schema}], syntax=syntax)
+    vocabulary = FakeModel().vocabulary
+    assert structgen.compile(calls, vocabulary, max_work=30_000)
+    with pytest.raises(CompileLimitExceeded, match="write fewer subschemas"):
+        structgen.compile(calls, vocabulary, max_work=5_000)

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from structgen.errors import SchemaError, did_you_mean
 from structgen.storage import IdentityMap
 
+from .checks import spend
 from .dialects import (
     DEFAULT,
     DIALECTS,
@@ -353,7 +354,9 @@ class Documents:
             self._check_doubled(uri, keyword, reference, path)
             return found
         for url, document in self._given.items():
+            n_known = len(self._scanned)
             self.scan(self._document(url, document))
+            spend(len(self._scanned) - n_known)
         found = self._resources.get(uri)
         if found is None:
             metaschema = _metaschemas().get(uri) if "json-schema.org" in uri else None
