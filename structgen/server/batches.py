@@ -432,6 +432,7 @@ class Asking:
         self._url, self._model = url, model
         self._under_way: set[Future[tuple[int, str, bytes]]] = set()
         self._is_last, self._is_stopped = threading.Event(), False
+        self._refused = threading.RLock()
         self.n_bytes = 0
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
@@ -490,25 +491,28 @@ class Asking:
         """What comes of a line; it is asked again while too much is under way, or a process was
         lost."""
         n_failed = 0
-        while True:
-            work = _call(self._app, url, body, self._owner)
-            asked = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._under_way.add(asked)
-            if self._is_stopped:
-                asked.cancel()
-            try:
-                made = asked.result()
-            except CancelledError:
-                raise _Stopped from None
-            finally:
-                self._under_way.discard(asked)
-            if made[0] == 429 and self._under_way:
-                self._wait(_ROOM)  # when another line has ended, there may be room
-                continue
-            n_failed += 1
-            if made[0] not in (429, 503) or n_failed == _ATTEMPTS:
-                return made
-            self._wait(2**n_failed / 2)
+        with contextlib.ExitStack() as until_asked:
+            while True:
+                work = _call(self._app, url, body, self._owner)
+                asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+                self._under_way.add(asked)
+                if self._is_stopped:
+                    asked.cancel()
+                try:
+                    made = asked.result()
+                except CancelledError:
+                    raise _Stopped from None
+                finally:
+                    self._under_way.discard(asked)
+                if made[0] == 429 and self._under_way:
+                    # One at a time: lines that are refused in turn would wait for each other.
+                    until_asked.enter_context(self._refused)
+                    self._wait(_ROOM if self._under_way else 0)
+                    continue
+                n_failed += 1
+                if made[0] not in (429, 503) or n_failed == _ATTEMPTS:
+                    return made
+                self._wait(2**n_failed / 2)
 
 
 @final

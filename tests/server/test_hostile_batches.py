@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -304,6 +305,33 @@ def test_what_lines_hold_counts_and_waits_for_room(
 
     run(tmp_path, work, gateway)
     assert 14_000 <= max(held) <= 16_000
+
+
+def test_lines_that_are_always_refused_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever one was refused, another was under way: all batches stood still, for ever."""
+    monkeypatch.setattr(batches, "_ROOM", 0)
+    monkeypatch.setattr(batches, "_ATTEMPTS", 1)
+    latest = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal latest
+        await asyncio.sleep(0.01)
+        latest.set()
+        latest = mine = asyncio.Event()
+        with contextlib.suppress(asyncio.TimeoutError):  # until another line is asked
+            await asyncio.wait_for(mine.wait(), 0.5)
+        await send({"type": "http.response.start", "status": 429, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def work(server: Server) -> None:
+        lines = [line(str(n)) for n in range(4)]
+        batch = await server.ended("a", await server.create("a", *lines))
+        assert batch["request_counts"] == {"total": 4, "completed": 0, "failed": 4}
+
+    asked: Any = app
+    run(tmp_path, work, asked)
 
 
 def test_a_batch_may_end_while_room_is_looked_for(
