@@ -1,8 +1,7 @@
 """The playground: its files, the endpoints it asks beside OpenAI's, and itself in a browser.
 
-The browser tests are skipped where there is no Chromium with its chromedriver. Package registries
-have both: npm's ``@sparticuz/chromium`` (run with ``--no-zygote --in-process-gpu
---ozone-platform=headless``), and PyPI's ``chromedriver-py`` of the same version.
+The browser tests are skipped where there is no Chromium with its chromedriver. ``playground`` in
+``.ci/run`` has them from npm's registry and PyPI.
 """
 
 from __future__ import annotations
