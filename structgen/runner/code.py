@@ -237,6 +237,8 @@ class CodeSession:
         self._temporary = tempfile.mkdtemp(prefix="structgen-code-") if kept is None else None
         self._folder = os.path.realpath(self._temporary or str(kept))
         self._going: set[_Run] = set()
+        self._looks = threading.Lock()  # one at a time: each has folders open, and all of them slow
+        self._begun, self._bytes = 0.0, 0.0
         code = {"type": "string", "minLength": 1, "maxLength": _MOST_CODE}
         definition = {
             "name": NAME,
@@ -256,7 +258,7 @@ class CodeSession:
                 "The code has control or invisible characters, which can hide code. "
                 r"Write them as escapes, such as \x1b."
             )
-        run = _Run(self._owner.config, self._folder)
+        run = _Run(self)
         self._going.add(run)
         try:
             told, has, made = await in_thread(lambda: self._ran(run, code), NAME)
@@ -269,9 +271,11 @@ class CodeSession:
 
     def _ran(self, run: _Run, code: str) -> tuple[str, dict[str, bool] | None, list[File]]:
         try:
-            before = {name: seen for name, seen, _ in _plain_files(self._folder)}
+            with self._looks:
+                before = {name: seen for name, seen, _ in _plain_files(self._folder)}
             told, has = run.result(code)
-            return told, has, self._made(before)
+            with self._looks:
+                return told, has, self._made(before)
         finally:
             self._going.discard(run)
 
@@ -297,6 +301,15 @@ class CodeSession:
             made.append(file)
             self._owner.keep(file)
         return made
+
+    def _held(self) -> float:
+        """`_held` of the folder, as of a look that began after this was asked."""
+        asked = time.monotonic()
+        with self._looks:
+            if self._begun < asked:
+                self._begun = time.monotonic()
+                self._bytes = _held(self._folder)
+            return self._bytes
 
     def close(self) -> None:
         """End what runs, and delete the folder, unless it is the Runner's."""
@@ -370,9 +383,10 @@ class _Run:
         is_unwanted: whether it is to end.
     """
 
-    def __init__(self, config: CodeExecutionConfig, folder: str) -> None:
-        self._config = config
-        self._folder = folder
+    def __init__(self, session: CodeSession) -> None:
+        self._config = session._owner.config
+        self._folder = session._folder
+        self._held = session._held
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self.is_unwanted = False
@@ -473,7 +487,7 @@ class _Run:
                 return bytes(output), "It was ended: it started too many processes."
             if now > looks:
                 looks = now + _LOOK_SECONDS
-                if _held(self._folder, processes) > policy.max_file_sz_mb * _MB:
+                if self._held() + _deleted(processes) > policy.max_file_sz_mb * _MB:
                     said = "It was ended: its files are too large together, too many or too deep."
                     return bytes(output), said
 
@@ -496,15 +510,20 @@ class _Run:
             process.stdout.close()
 
 
-def _held(folder: str, processes: list[int]) -> float:
-    """Bytes of the files of a folder, and of those that processes have open and deleted; infinite
-    where there are too many to look at."""
+def _held(folder: str) -> float:
+    """Bytes of what is in a folder; infinite where there is too much to look at."""
     sizes = {}
     try:
         for *_, about in _entries(folder, 10 * _MOST_ENTRIES):
             sizes[about.st_dev, about.st_ino] = about.st_size
     except (OSError, RecursionError):  # a folder that cannot be read, or has too much in it
         return math.inf
+    return sum(sizes.values())
+
+
+def _deleted(processes: list[int]) -> int:
+    """Bytes of the deleted files that processes have open."""
+    sizes = {}
     for pid in processes:
         with contextlib.suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):

@@ -63,7 +63,7 @@ def told(made: CodeSession, code: str) -> str:
 
 def has(made: CodeSession) -> dict[str, bool]:
     """What this system keeps away from code."""
-    _, found = code_module._Run(made._owner.config, made._folder).result("pass")
+    _, found = code_module._Run(made).result("pass")
     assert found is not None
     return found
 
@@ -230,7 +230,7 @@ def test_folders_in_each_other_are_bounded(tmp_path: Path) -> None:
     assert "here" in seen
     assert max(path.count("/") for path in seen) < 100
     assert max(map(len, seen)) < 1_300
-    assert code_module._held(str(tmp_path), []) == float("inf")
+    assert code_module._held(str(tmp_path)) == float("inf")
 
 
 def test_a_pipe_in_place_of_a_folder_stops_nobody(tmp_path: Path) -> None:
@@ -257,12 +257,45 @@ def test_all_that_a_folder_holds_counts(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "file").write_bytes(b"x" * 1_000)
     # A folder keeps its room when what was in it is gone.
     room = os.stat(tmp_path / "folder").st_size
-    assert code_module._held(str(tmp_path), []) == 1_000 + room
+    assert code_module._held(str(tmp_path)) == 1_000 + room
     # Links to folders are as many as any others.
     monkeypatch.setattr(code_module, "_MOST_ENTRIES", 2)
     for number in range(20):
         (tmp_path / str(number)).symlink_to(".")
-    assert code_module._held(str(tmp_path), []) == float("inf")
+    assert code_module._held(str(tmp_path)) == float("inf")
+
+
+def test_calls_of_one_chat_look_at_their_folder_one_at_a_time(
+    here: CodeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15 calls with 64 folders in each other had 1,024 files of the program open. Each walk took as
+    long as all of them: 2,420 MB were written where 256 were allowed."""
+    entries, now, most, looks = code_module._entries, 0, 0, 0
+
+    def walk(*arguments: Any) -> Iterator[Any]:
+        nonlocal now, most, looks
+        now, looks = now + 1, looks + 1
+        most = max(most, now)
+        time.sleep(0.2)
+        try:
+            yield from entries(*arguments)
+        finally:
+            now -= 1
+
+    async def calls() -> list[str]:
+        return await asyncio.gather(*(here._called(f"print({number})") for number in range(6)))
+
+    monkeypatch.setattr(code_module, "_entries", walk)
+    assert asyncio.run(calls()) == [str(number) for number in range(6)]
+    assert most == 1
+    # Those that wait for a look share the next one.
+    threads = [threading.Thread(target=here._held) for _ in range(9)]
+    before = looks
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert looks - before <= 3
 
 
 def test_it_runs_where_many_files_are_open(here: CodeSession) -> None:
@@ -556,8 +589,9 @@ def test_it_ends_with_the_program(tmp_path: Path) -> None:
     mark = f"structgen-orphan-{os.getpid()}"
     code = DETACHED.format(mark=mark) + "import time; time.sleep(600)"
     program = f"""
-from structgen.runner.code import _Run, CodeExecutionConfig
-_Run(CodeExecutionConfig(), {str(tmp_path)!r}).result({code!r})
+from structgen.runner.code import _Run, CodeExecution, CodeExecutionConfig
+made = CodeExecution(CodeExecutionConfig(working_directory={str(tmp_path)!r})).begin()
+_Run(made).result({code!r})
 """
     with subprocess.Popen([sys.executable, "-c", program]) as process:
         while not left(mark) and process.poll() is None:
