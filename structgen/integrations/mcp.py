@@ -438,7 +438,7 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
     choice, said = await _written(runner, model, asked, {"messages": messages, **fields}, told)
     text, reason = choice.message.content or "", choice.finish_reason
     assert reason != "tool_calls"
-    value = None if asked.json_schema is None else json.loads(text)
+    value = None if asked.json_schema is None else _value(text)
     return Generated(text=text, value=value, finish_reason=reason, **said)
 
 
@@ -463,7 +463,19 @@ async def extract(runner: Runner, model: str, asked: Extract, told: Told) -> Ext
         "grammar_type": "json_schema",
     }
     choice, said = await _written(runner, model, asked, fields, told)
-    return Extracted(value=json.loads(choice.message.content or ""), **said)
+    return Extracted(value=_value(choice.message.content or ""), **said)
+
+
+def _value(text: str) -> Any:
+    """The JSON value that an answer is."""
+    try:
+        json.dumps(value := json.loads(text), allow_nan=False)
+    except ValueError as error:  # it would be null in the result, which the schema may not allow
+        raise RequestError(
+            "The answer has a number that is too large for JSON readers. Limit numbers in "
+            'json_schema: {"type": "number", "maximum": 1e300}.'
+        ) from error
+    return value
 
 
 async def _written(

@@ -411,6 +411,14 @@ def test_facts(server: Server[Any]) -> None:
     assert said["value"] == {"name": "Anna", "age": 33}
 
 
+def test_a_number_that_is_no_float_is_not_null(server: Server[Any]) -> None:
+    """The value was null, which is no number."""
+    schema = {"type": "number", "exclusiveMinimum": sys.float_info.max}
+    result = call(server, "extract", text="A number.", json_schema=schema, max_tokens=320)
+    assert result.is_error
+    assert "too large for JSON readers" in result.content[0].text
+
+
 def test_a_class_with_the_probability_of_each(server: Server[Any]) -> None:
     for labels in (["good", "bad"], {"good": "praise", "bad": None}):
         said = value(server, "classify", text="The soup was cold.", labels=labels)
