@@ -234,8 +234,11 @@ class Requests:
         _log.error("structgen: the output of the request in slot %d ends, cut: %s", slot, error)
 
 
-_RULE_OUT = ("min_tokens", "allowed_token_ids", "structured_outputs")
-"""What requests may say that rules out tokens whatever the output type allows."""
+_RULE_OUT: Mapping[str, Any] = {
+    **{"min_tokens": 0, "bad_words": []},
+    **dict.fromkeys(("allowed_token_ids", "structured_outputs", "thinking_token_budget")),
+}
+"""What rules out tokens whatever the output type allows, and which value does not."""
 
 
 def _vocabulary(vllm_config: Any) -> Vocabulary:
@@ -271,8 +274,8 @@ class _Checked:
         found = check(sampling_params.extra_args)
         if found is None:
             return
-        for name in _RULE_OUT:
-            if getattr(sampling_params, name, None):
+        for name, harmless in _RULE_OUT.items():
+            if getattr(sampling_params, name, None) not in (None, harmless):
                 raise ValueError(
                     f"{name} does not go with the output type of {ARGUMENT}: together they may "
                     f"allow no token. Leave {name} out."

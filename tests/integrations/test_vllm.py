@@ -269,8 +269,11 @@ def test_arguments_are_checked_when_a_request_arrives():
     check(params(vllm.arguments(TYPES[2], max_tokens=9, whitespace="compact")))
     check(params(vllm.arguments(CONSTRAINTS[0])))
     tea = vllm.arguments(["tea"], max_tokens=9)
-    for name, value in [("min_tokens", 2), ("allowed_token_ids", [3]), ("structured_outputs", "x")]:
-        check(SimpleNamespace(extra_args=tea, max_tokens=9, min_tokens=0))
+    check(SimpleNamespace(extra_args=tea, max_tokens=9, min_tokens=0, bad_words=[]))
+    for name, value in [
+        *(("min_tokens", 2), ("allowed_token_ids", [3]), ("structured_outputs", "x")),
+        *(("bad_words", ["tea"]), ("thinking_token_budget", 0)),
+    ]:
         check(SimpleNamespace(extra_args=None, **{name: value}))
         with pytest.raises(ValueError, match=f"^{name} does not go with the output type"):
             check(SimpleNamespace(extra_args=tea, **{name: value}))
