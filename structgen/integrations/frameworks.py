@@ -88,6 +88,11 @@ def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
+def no_text(what: str) -> OptionError:
+    """The error of content that is no text."""
+    return OptionError(f"{what} is not supported: models of structgen read text.")
+
+
 # -- requests ---------------------------------------------------------------------------------
 
 

@@ -78,13 +78,13 @@ def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
 
 def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
     if message.images or message.files:
-        raise _no_text("An image or a file")
+        raise frameworks.no_text("An image or a file")
     if message.tool_call_results:
         for result in message.tool_call_results:
             content = result.result
             if not isinstance(content, str):
                 if not all(isinstance(part, TextContent) for part in content):
-                    raise _no_text(f"The result of {result.origin.tool_name}")
+                    raise frameworks.no_text(f"The result of {result.origin.tool_name}")
                 content = "\n".join(part.text for part in content if isinstance(part, TextContent))
             yield {"role": "tool", "content": content, "tool_call_id": result.origin.id}
         return
@@ -99,10 +99,6 @@ def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
             for call in message.tool_calls
         ]
     yield told
-
-
-def _no_text(what: str) -> OptionError:
-    return OptionError(f"{what} is not supported: models of structgen read text.")
 
 
 # -- answers -----------------------------------------------------------------------------------

@@ -130,9 +130,7 @@ def _texts(message: BaseMessage) -> tuple[str, str]:
         elif kind in _THOUGHTS:
             thoughts.append(str(block.get(_THOUGHTS[kind]) or ""))
         elif not (kind in _CALLS and isinstance(message, AIMessage) and message.tool_calls):
-            raise ours.OptionError(
-                f"A block of the type {kind!r} is not supported: models of structgen read text."
-            )
+            raise frameworks.no_text(f"A block of the type {kind!r}")
     return "".join(texts), "\n\n".join(thoughts)
 
 

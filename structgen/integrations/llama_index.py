@@ -87,9 +87,7 @@ def _told(message: ChatMessage) -> dict[str, Any]:
         elif isinstance(block, ToolCallBlock):
             calls.append(frameworks.call_of(block.tool_call_id, block.tool_name, block.tool_kwargs))
         elif not isinstance(block, CachePoint):  # prompts are kept by themselves
-            raise OptionError(
-                f"A {type(block).__name__} is not supported: models of structgen read text."
-            )
+            raise frameworks.no_text(f"A {type(block).__name__}")
     told: dict[str, Any] = {"role": role, "content": "\n".join(texts)}
     if role == "tool":
         told["tool_call_id"] = message.additional_kwargs.get("tool_call_id")
@@ -206,9 +204,6 @@ def _logprob(given: Any) -> LogProb:
 _FIELDS = ("model", "max_tokens", "temperature", "top_p", "seed", "stop", "timeout")
 """Fields of the model that are fields of each request."""
 
-_PROMPTS = ("messages_to_prompt", "completion_to_prompt", "query_wrapper_prompt")
-"""Fields of LlamaIndex's models that are no chat models."""
-
 _OF_CALLS = ("tool_required", "tool_choice", "allow_parallel_tool_calls")
 """What LlamaIndex's programs say of calls, where there are none."""
 
@@ -249,7 +244,9 @@ class StructgenLLM(FunctionCallingLLM):
     context_window: int | None = None
     additional_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    @field_validator(*_PROMPTS, mode="before")
+    @field_validator(
+        "messages_to_prompt", "completion_to_prompt", "query_wrapper_prompt", mode="before"
+    )
     @classmethod
     def _no_prompts(cls, given: Any, info: ValidationInfo) -> Any:
         if given is not None:

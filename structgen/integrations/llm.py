@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _PREFIX = "structgen/"
 _DEFAULT_EMBEDDER = "all-minilm-l6-v2"
-_BATCH = 64  # texts that are embedded at once, of as many as there are
 
 
 def _runner(name: str) -> Runner:
@@ -261,7 +260,7 @@ class AsyncStructgenModel(_Shared, llm.AsyncModel):
 class StructgenEmbeddingModel(llm.models.EmbeddingModel):
     """A local embedder."""
 
-    batch_size = _BATCH
+    batch_size = 64
 
     def __init__(self, name: str) -> None:
         self.model_id = _PREFIX + name

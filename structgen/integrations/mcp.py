@@ -471,10 +471,8 @@ def _value(text: str) -> Any:
     try:
         json.dumps(value := json.loads(text), allow_nan=False)
     except ValueError as error:  # it would be null in the result, which the schema may not allow
-        raise RequestError(
-            "The answer has a number that is too large for JSON readers. Limit numbers in "
-            'json_schema: {"type": "number", "maximum": 1e300}.'
-        ) from error
+        said = "The answer has a number that is too large for JSON readers. Limit numbers: "
+        raise RequestError(said + '{"type": "number", "maximum": 1e300}.') from error
     return value
 
 

@@ -126,6 +126,13 @@ def check_temperatures(grammar: ir.Grammar) -> None:
         )
 
 
+def end_mask(vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
+    """The mask of the ends of sequences alone."""
+    bits = np.zeros((vocabulary.size + 31) // 32 * 32, bool)
+    bits[list(vocabulary.eos_token_ids)] = True
+    return np.packbits(bits, bitorder="little").view(np.int32)
+
+
 class Sequences:
     """The sequences of one call after the other. Not shared between threads.
 
@@ -163,9 +170,7 @@ class Sequences:
         self._constraints = given
         self._max_tokens = max_tokens
         self.vocabulary: Vocabulary = given[0].vocabulary
-        self._end = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
-        for token in self.vocabulary.eos_token_ids:
-            self._end[token >> 5] |= np.uint32(1 << (token & 31))
+        self._end = end_mask(self.vocabulary)
         self._cursors: list[Cursor] = []
         self._taken: list[int] = []  # by row: how many output tokens its cursor has accepted
         self._ids: Ids | None = None
@@ -209,7 +214,7 @@ class Sequences:
         fill_masks([None if one.is_finished else one for one in self._cursors], out)
         for row, cursor in enumerate(self._cursors):
             if cursor.is_finished:
-                out[row] = self._end.view(np.int32)
+                out[row] = self._end
         return out
 
     def _goes_on(self, ids: Ids) -> bool:

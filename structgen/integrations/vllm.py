@@ -19,7 +19,7 @@ import binascii
 import importlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from structgen.types import lower, written
 from structgen.vocabulary import Vocabulary
 from structgen.workers import FORM_BYTES, MAX_MASK_WORK, MAX_WORK, SOURCE_WEIGHT
 
-from .numpy import check_temperatures
+from .numpy import check_temperatures, end_mask
 
 ARGUMENT = "structgen"
 BUDGET = "structgen_max_tokens"
@@ -84,29 +84,8 @@ def arguments(
     return out
 
 
-class Asked(NamedTuple):
-    """The parsed arguments of a request: the bytes of a constraint, and a budget."""
-
-    data: bytes
-    budget: int | None
-
-
-def check(extra: Mapping[str, Any] | None) -> Asked | None:
-    """Parse the arguments of a request; None: it has no output type.
-
-    Raises:
-        ValueError: they cannot be read.
-    """
-    try:
-        found = _read(extra)
-        if found is not None:
-            check_temperatures(written.read(found.data).output.grammar)
-    except StructgenError as error:
-        raise ValueError(str(error)) from error
-    return found
-
-
-def _read(extra: Mapping[str, Any] | None) -> Asked | None:
+def _read(extra: Mapping[str, Any] | None) -> tuple[bytes, int | None] | None:
+    """The bytes of a constraint, and a budget; None: a request has no output type."""
     given = (extra or {}).get(ARGUMENT)
     budget = (extra or {}).get(BUDGET)
     if given is None:
@@ -117,7 +96,7 @@ def _read(extra: Mapping[str, Any] | None) -> Asked | None:
         raise OptionError(f"{BUDGET} is a whole number, got {budget!r}.")
     try:
         check_limit(len(given), _LONGEST, f"{ARGUMENT} has too many characters")
-        return Asked(base64.b64decode(given, validate=True), budget)
+        return base64.b64decode(given, validate=True), budget
     except (TypeError, ValueError, binascii.Error) as error:
         raise OptionError(
             f"{ARGUMENT} is the text that structgen.integrations.vllm.arguments gives: {error}."
@@ -125,10 +104,12 @@ def _read(extra: Mapping[str, Any] | None) -> Asked | None:
 
 
 class _Request:
-    """One request: its cursor, or None once it has gone wrong, and how many tokens it has taken."""
+    """One request: its cursor, or None once it has gone wrong, its output as the engine's own list,
+    which grows, and how many tokens of it have been taken."""
 
-    def __init__(self, cursor: Cursor | None) -> None:
+    def __init__(self, cursor: Cursor | None, output: Sequence[int]) -> None:
         self.cursor = cursor
+        self.output = output
         self.taken = 0
 
 
@@ -142,10 +123,7 @@ class Requests:
             FORM_BYTES, lambda kept: kept[0].weight + SOURCE_WEIGHT * kept[1]
         )
         self._requests: dict[int, _Request] = {}
-        end = np.zeros(self.n_words, np.uint32)
-        for token in vocabulary.eos_token_ids:
-            end[token >> 5] |= np.uint32(1 << (token & 31))
-        self._end = end.view(np.int32)
+        self._end = end_mask(vocabulary)
 
     def __contains__(self, slot: int) -> bool:
         return slot in self._requests
@@ -154,7 +132,7 @@ class Requests:
         """The slots of the requests that have an output type."""
         return sorted(self._requests)
 
-    def add(self, slot: int, extra: Mapping[str, Any] | None) -> bool:
+    def add(self, slot: int, extra: Mapping[str, Any] | None, output: Sequence[int] = ()) -> bool:
         """A request has come to a slot, instead of any that was there.
 
         Returns:
@@ -166,10 +144,11 @@ class Requests:
             found = _read(extra)
             if found is None:
                 return False
-            cursor = self._constraint(found.data).start(found.budget)
+            data, budget = found
+            cursor = self._constraint(data).start(budget)
         except StructgenError as error:
             self._told(slot, error)
-        self._requests[slot] = _Request(cursor)
+        self._requests[slot] = _Request(cursor, output)
         return True
 
     def remove(self, slot: int) -> None:
@@ -187,6 +166,11 @@ class Requests:
     def taken(self, slot: int) -> int:
         """How many tokens of its output the request of a slot has taken."""
         return self._requests[slot].taken
+
+    def new(self, slot: int) -> Sequence[int]:
+        """The others of them, of a request that came with its output."""
+        request = self._requests[slot]
+        return request.output[request.taken :]
 
     def fill(
         self, slot: int, tokens: Sequence[int], draft: Sequence[int], out: npt.NDArray[np.int32]
@@ -271,9 +255,14 @@ class _Checked:
             ValueError: its arguments cannot be read, or something else in it may rule out all that
                 they allow: vLLM then chooses a token that is neither.
         """
-        found = check(sampling_params.extra_args)
-        if found is None:
-            return
+        try:
+            found = _read(sampling_params.extra_args)
+            if found is None:
+                return
+            data, budget = found
+            check_temperatures(written.read(data).output.grammar)
+        except StructgenError as error:
+            raise ValueError(str(error)) from error
         for name, harmless in _RULE_OUT.items():
             if getattr(sampling_params, name, None) not in (None, harmless):
                 raise ValueError(
@@ -281,10 +270,10 @@ class _Checked:
                     f"allow no token. Leave {name} out."
                 )
         most = getattr(sampling_params, "max_tokens", None)
-        if found.budget is not None and most is not None and found.budget > most:
+        if budget is not None and most is not None and budget > most:
             raise ValueError(
                 f"{BUDGET} is at most the request's own max_tokens, {most}, or the output is cut; "
-                f"got {found.budget}."
+                f"got {budget}."
             )
 
     def is_argmax_invariant(self) -> bool:
@@ -353,7 +342,6 @@ class _ForRunnerV1(_Checked):
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
         self.requests = Requests(_vocabulary(vllm_config))
-        self._outputs: dict[int, list[int]] = {}  # by row; the engine's own lists, which grow
 
     def update_state(self, batch_update: Any) -> None:
         """Requests have gone, come and moved, in this order."""
@@ -361,19 +349,10 @@ class _ForRunnerV1(_Checked):
             return
         for row in batch_update.removed:
             self.requests.remove(row)
-            self._outputs.pop(row, None)
         for row, params, _, output in batch_update.added:
-            self._outputs.pop(row, None)
-            if self.requests.add(row, params.extra_args):
-                self._outputs[row] = output
+            self.requests.add(row, params.extra_args, output)
         for row, to, direction in batch_update.moved:
-            is_swap = direction.name == "SWAP"
-            self.requests.move(row, to, is_swap)
-            here, there = self._outputs.pop(row, None), self._outputs.pop(to, None)
-            if here is not None:
-                self._outputs[to] = here
-            if is_swap and there is not None:
-                self._outputs[row] = there
+            self.requests.move(row, to, direction.name == "SWAP")
 
     def apply(self, logits: Any) -> Any:
         """Mask the rows of the requests that have an output type."""
@@ -382,8 +361,7 @@ class _ForRunnerV1(_Checked):
             return logits
         words = np.empty((len(rows), self.requests.n_words), np.int32)
         for at, row in enumerate(rows):
-            new = self._outputs[row][self.requests.taken(row) :]
-            self.requests.fill(row, new, (), words[at : at + 1])
+            self.requests.fill(row, self.requests.new(row), (), words[at : at + 1])
         return self._mask(logits, rows, words)
 
 

@@ -595,7 +595,7 @@ class Conversations:
                 "CodeExecutionConfig(permission='auto').",
                 param=param,
             )
-        return self.code.begin()
+        return CodeSession(self.code)
 
     def searching(self, request: ChatRequest) -> Search | None:
         """The search that a request asks for.
@@ -612,7 +612,7 @@ class Conversations:
                 param="web_search_options",
                 kind="unsupported",
             )
-        return self.search.begin(request)
+        return Search(self.search, request.web_search_options, request.output_type)
 
     async def answer(
         self,

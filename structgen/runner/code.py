@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -185,10 +185,6 @@ class CodeExecution:
         self._lock = threading.Lock()
         self._has_warned = False
 
-    def begin(self) -> CodeSession:
-        """What runs the code of one chat; close it."""
-        return CodeSession(self)
-
     def find(self, id_: str) -> File | None:
         """A file that code has made; None: there is none, or others have taken its place."""
         with self._lock:
@@ -222,7 +218,7 @@ class CodeExecution:
 
 @final
 class CodeSession:
-    """The code of one chat: its folder, and what it has made.
+    """The code of one chat: its folder, and what it has made. Close it.
 
     Attributes:
         files: that it made, in order.
@@ -512,26 +508,26 @@ class _Run:
 
 def _held(folder: str) -> float:
     """Bytes of what is in a folder; infinite where there is too much to look at."""
-    sizes = {}
     try:
-        for *_, about in _entries(folder, 10 * _MOST_ENTRIES):
-            sizes[about.st_dev, about.st_ino] = about.st_size
+        return _size(about for *_, about in _entries(folder, 10 * _MOST_ENTRIES))
     except (OSError, RecursionError):  # a folder that cannot be read, or has too much in it
         return math.inf
-    return sum(sizes.values())
 
 
 def _deleted(processes: list[int]) -> int:
     """Bytes of the deleted files that processes have open."""
-    sizes = {}
+    found = []
     for pid in processes:
         with contextlib.suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    about = os.stat(f"/proc/{pid}/fd/{name}")
-                    if stat.S_ISREG(about.st_mode) and not about.st_nlink:
-                        sizes[about.st_dev, about.st_ino] = about.st_size
-    return sum(sizes.values())
+                    found.append(os.stat(f"/proc/{pid}/fd/{name}"))
+    return _size(one for one in found if stat.S_ISREG(one.st_mode) and not one.st_nlink)
+
+
+def _size(files: Iterable[os.stat_result]) -> int:
+    """Bytes of files, each of which counts once."""
+    return sum({(one.st_dev, one.st_ino): one.st_size for one in files}.values())
 
 
 def _tree(pid: int, most: int = _MOST_ENTRIES, *, kills: bool = False) -> tuple[list[int], int]:

@@ -68,10 +68,6 @@ class WebSearch:
         self._callback = callback
         self._rerank = rerank
 
-    def begin(self, request: ChatRequest) -> Search:
-        """The search of one request."""
-        return Search(self, request.web_search_options or WebSearchOptions(), request.output_type)
-
     async def passages(self, query: str, most: int) -> list[SearchPassage]:
         """The passages that answer a query best.
 

@@ -44,7 +44,7 @@ def session(**fields: Any) -> CodeSession:
     config = CodeExecutionConfig(
         sandbox_policy=policy, **{"timeout_secs": 20, "permission": "auto", **fields}
     )
-    return CodeExecution(config).begin()
+    return CodeSession(CodeExecution(config))
 
 
 @pytest.fixture
@@ -589,9 +589,9 @@ def test_it_ends_with_the_program(tmp_path: Path) -> None:
     mark = f"structgen-orphan-{os.getpid()}"
     code = DETACHED.format(mark=mark) + "import time; time.sleep(600)"
     program = f"""
-from structgen.runner.code import _Run, CodeExecution, CodeExecutionConfig
-made = CodeExecution(CodeExecutionConfig(working_directory={str(tmp_path)!r})).begin()
-_Run(made).result({code!r})
+from structgen.runner.code import _Run, CodeExecution, CodeExecutionConfig, CodeSession
+config = CodeExecutionConfig(working_directory={str(tmp_path)!r})
+_Run(CodeSession(CodeExecution(config))).result({code!r})
 """
     with subprocess.Popen([sys.executable, "-c", program]) as process:
         while not left(mark) and process.poll() is None:

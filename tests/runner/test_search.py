@@ -63,7 +63,7 @@ def test_the_model_is_told_of_passages_and_may_quote_them() -> None:
         [("web_search", {"query": "mill"}), ("web_search", {"query": "a mill"})], "1832."
     )
     request = asked(output_type=Cited)
-    search = searching([MILL, BRIDGE]).begin(request)
+    search = Search(searching([MILL, BRIDGE]), WebSearchOptions(), Cited)
 
     async def run() -> Any:
         return [piece async for piece in Agent(request, search=search).answer(model.ask)]
@@ -90,7 +90,7 @@ def test_the_model_is_told_of_passages_and_may_quote_them() -> None:
 def test_without_a_quote_the_model_searches_as_it_likes() -> None:
     model = Scripted("I know.")
     request = asked(output_type=str)
-    search = searching([]).begin(request)
+    search = Search(searching([]), WebSearchOptions(), str)
 
     async def run() -> Any:
         return [piece async for piece in Agent(request, search=search).answer(model.ask)]
@@ -154,8 +154,7 @@ def test_asynchronous_callbacks() -> None:
 def test_what_the_tool_says_of_itself() -> None:
     place = {"type": "approximate", "approximate": {"city": "Rome", "country": "IT"}}
     given = WebSearchOptions(search_description="Search our files.", user_location=place)  # type: ignore[arg-type]
-    search = searching([]).begin(asked().model_copy(update={"web_search_options": given}))
-    assert isinstance(search, Search)
+    search = Search(searching([]), given, None)
     assert search.tool.description == "Search our files. The user is near: Rome, IT."
     function = search.tool.schema["function"]
     assert (function["name"], function["parameters"]["required"]) == ("web_search", ["query"])
