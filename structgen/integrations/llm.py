@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from structgen.runner import ChatChunk, Runner
 
 _PREFIX = "structgen/"
-_DEFAULT_EMBEDDER = "all-minilm-l6-v2"
 
 
 def _runner(name: str) -> Runner:
@@ -294,5 +293,5 @@ def register_models(register: Callable[..., None]) -> None:
 @llm.hookimpl
 def register_embedding_models(register: Callable[..., None]) -> None:
     """Register the installed embedders with llm."""
-    for name in _names("embed", _DEFAULT_EMBEDDER):
+    for name in _names("embed", "all-minilm-l6-v2"):
         register(StructgenEmbeddingModel(name))

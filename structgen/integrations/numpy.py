@@ -128,9 +128,8 @@ def check_temperatures(grammar: ir.Grammar) -> None:
 
 def end_mask(vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
     """The mask of the ends of sequences alone."""
-    bits = np.zeros((vocabulary.size + 31) // 32 * 32, bool)
-    bits[list(vocabulary.eos_token_ids)] = True
-    return np.packbits(bits, bitorder="little").view(np.int32)
+    ids = np.arange((vocabulary.size + 31) // 32 * 32)
+    return np.packbits(np.isin(ids, vocabulary.eos_token_ids), bitorder="little").view(np.int32)
 
 
 class Sequences:
