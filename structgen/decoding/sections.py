@@ -30,7 +30,7 @@ from structgen.values import Judging
 
 from .generation import Generation
 from .options import SearchOptions
-from .progress import Clock
+from .progress import Clock, Reporter
 from .results import Chunk, FinishReason, GenerationResult, SectionName, Usage
 from .thinking import Thoughts
 
@@ -204,6 +204,7 @@ class Sections:
             counts[self._section] = self.part.tokens.length - self._at
             if self._section == "reasoning":
                 counts["reasoning"] += self._n_opening
+            reporter = Reporter(self._model, self._constraint, self._search)  # of no tokens yet
             result = replace(
                 result,
                 text="",
@@ -214,6 +215,7 @@ class Sections:
                 _parsed=None,
                 finish_reason=None if result.finish_reason in _ENDED else result.finish_reason,
                 _logprobs=() if self._search.logprobs else None,
+                _trace=reporter.trace(self.prompt_ids, self.max_tokens),
                 usage=Usage(0, 0),
             )
         return replace(

@@ -213,6 +213,18 @@ def test_an_output_that_is_cut_in_its_thought_says_so() -> None:
     assert model.started[-1].closed
 
 
+def test_an_output_that_is_cut_in_its_thought_has_no_steps() -> None:
+    """Its result had no trace, which ended the process of a server's model for all."""
+    model, options = FakeModel("on and on"), {"trace": True, "logprobs": True, "timeout": 1e-9}
+    for generator in (Generator(model, Cup, think=40), Generator(model, Cup, draft=Draft(9))):
+        stream = generator.stream("Tea?", max_new_tokens=30, **options)
+        with pytest.raises(IncompleteOutput):
+            list(stream)
+        result = stream.result
+        assert ([*result.trace], result.logprobs) == ([], ())
+        assert result.trace.prompt.startswith("Tea?")
+
+
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_batches_and_samples_are_those_of_single_calls(batch_size: int) -> None:
     model = FakeModel(context_length=400)

@@ -556,6 +556,8 @@ def test_a_trace_comes_in_pieces_and_can_explain(
     assert len(steps) >= len(there.trace) - 2
     whole = asyncio.run(generator.result("Ann is 3: ", max_new_tokens=30, trace=True))
     assert whole.trace.steps == there.trace.steps
+    thought = Generator(worker, think=99).result("Why?", max_new_tokens=9, trace=True, timeout=1e-9)
+    assert len(asyncio.run(thought).trace) == 0  # it ended the process
 
 
 def test_how_sure_the_model_is_comes_where_it_is_asked_for(worker: AsyncModel) -> None:
