@@ -278,17 +278,16 @@ class GenerationResult(Generic[T_co]):
         """The same, with ``parse`` to make the value: of a result that comes from elsewhere."""
         return self if self._parsed is None else replace(self, _parsed=Parsed(parse, self.text))
 
-    def scored_by(self, logprobs: tuple[TokenLogprob, ...]) -> GenerationResult[T_co]:
-        """The same with these log probabilities, if it has any: of a result that comes in parts."""
-        return self if self._logprobs is None else replace(self, _logprobs=logprobs)
-
-    def traced_by(
-        self, steps: Sequence[TraceStep], constraint: Constraint | None
+    def completed(
+        self,
+        logprobs: Sequence[TokenLogprob],
+        steps: Sequence[TraceStep],
+        constraint: Constraint | None,
     ) -> GenerationResult[T_co]:
-        """The same with these steps, if it has a trace: of a result that comes in parts."""
-        if self._trace is None:
-            return self
-        return replace(self, _trace=self._trace.completed(steps, constraint))
+        """The same with these scores and steps, if it has any: of a result that comes in parts."""
+        scores = None if self._logprobs is None else tuple(logprobs)
+        trace = None if self._trace is None else self._trace.completed(steps, constraint)
+        return replace(self, _logprobs=scores, _trace=trace)
 
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...]:

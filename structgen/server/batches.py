@@ -105,6 +105,7 @@ async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple
             parts.append(message.get("body", b""))
 
     headers = {"host": "localhost", "content-type": "application/json"}
+    headers["content-length"] = str(len(body))
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -115,10 +116,7 @@ async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple
         "raw_path": url.encode(),
         "query_string": b"",
         "root_path": "",
-        "headers": [
-            (name.encode(), value.encode())
-            for name, value in {**headers, "content-length": str(len(body))}.items()
-        ],
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "client": ("127.0.0.1", 0),
         "server": ("localhost", 80),
     }
@@ -488,8 +486,7 @@ class Asking:
             raise _Stopped
 
     def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
-        """What comes of a line; it is asked again while too much is under way, or a process was
-        lost."""
+        """What comes of a line; asked again where too much is under way, or a process was lost."""
         n_failed = 0
         with contextlib.ExitStack() as until_asked:
             while True:

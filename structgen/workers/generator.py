@@ -242,7 +242,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             (value,) = call.values
             parse = functools.partial(_same, value)
         known = replace(result, confidence=KnownConfidence(result.confidence))
-        return known.parsed_by(parse).traced_by(call.steps, self.constraint)
+        return known.parsed_by(parse).completed(call.logprobs, call.steps, self.constraint)
 
     def _search(self, options: Mapping[str, Any]) -> search_options.SearchOptions:
         search = search_options.parse(options)

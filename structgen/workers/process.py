@@ -525,7 +525,7 @@ class RunningCall:
     """A call. Used by one task; `drop` from any thread.
 
     Attributes:
-        steps: those of the trace, once it has ended.
+        logprobs, steps: the scores, and the steps of the trace, once it has ended.
     """
 
     def __init__(
@@ -541,7 +541,7 @@ class RunningCall:
         self._call = call
         self._cancel = cancel
         self._answers: asyncio.Queue[Text | Scores | Ended] = asyncio.Queue()
-        self._logprobs: list[TokenLogprob] = []
+        self.logprobs: list[TokenLogprob] = []
         self.steps: list[TraceStep] = []
         self._process: WorkerProcess | None = None
         self._number: int | None = None
@@ -605,15 +605,12 @@ class RunningCall:
     async def answer(self) -> Text | Ended:
         """What comes next."""
         while isinstance(message := await self._answers.get(), Scores):
-            self._logprobs += message.logprobs
+            self.logprobs += message.logprobs
             self.steps += message.steps
         if isinstance(message, Ended):
             self.drop()
             if isinstance(message.error, ValidationFailed) and self._judge is not None:
                 message.error.__cause__ = self._judge.error
-            if self._logprobs and message.result is not None:
-                scored = message.result.scored_by(tuple(self._logprobs))
-                return replace(message, result=scored)
         return message
 
     async def end(self) -> Ended:

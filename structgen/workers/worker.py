@@ -531,7 +531,7 @@ class _Call:
         if search.trace:
             for steps in _parts(result.trace.steps, max(search.top_logprobs, TOP)):
                 tell(Scores(id_, steps=steps))
-        return result.scored_by(()).traced_by((), None)
+        return result.completed((), (), None)
 
 
 def _parts(whole: Sequence[T], n_top: int) -> Iterator[Sequence[T]]:
