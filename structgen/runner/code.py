@@ -465,7 +465,7 @@ class _Run:
             with self._lock:
                 has_ended = process.poll() is not None  # before what it wrote last is read
             more = os.read(process.stdout.fileno(), 1 << 16) if writes.poll(0) else b""
-            output += more[: 4 * _MOST_TEXT - len(output)]
+            output += more[: 4 * _MOST_TEXT + 1 - len(output)]
             size += len(more)
             if not more:
                 if has_ended:

@@ -78,6 +78,8 @@ def test_what_it_prints_and_how_it_ends(here: CodeSession) -> None:
     assert "EOFError" in told(here, "input()")
     assert told(here, "pass") == ""
     assert told(here, "import sys; sys.exit(7)") == "It ended with the code 7."
+    # A character may have four bytes.
+    assert told(here, "print('\U0001f600' * 20_001)") == "\U0001f600" * 20_000 + "… (cut)"
 
 
 def test_what_it_prints_last_is_read(here: CodeSession, monkeypatch: pytest.MonkeyPatch) -> None:
