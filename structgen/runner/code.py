@@ -422,6 +422,8 @@ class _Run:
                 output, why = self._read(process)
             finally:
                 self.kill()
+                if process.stdout is not None:
+                    process.stdout.close()  # here: another thread might close what is being read
             os.set_blocking(reads, False)
             has = pipe.read(1_000)
         text = output.decode(errors="replace")
@@ -502,8 +504,6 @@ class _Run:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        if process.stdout is not None and not process.stdout.closed:
-            process.stdout.close()
 
 
 def _held(folder: str) -> float:

@@ -580,6 +580,20 @@ def test_nothing_of_it_stays(end: str, here: CodeSession) -> None:
     made.close()
 
 
+def test_what_a_chat_that_ends_runs_is_ended(here: CodeSession) -> None:
+    """Its output was closed while another thread read it."""
+
+    async def run() -> str:
+        task = asyncio.create_task(here._called("import time; print(1); time.sleep(600)"))
+        while not here._going:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        await asyncio.to_thread(here.close)
+        return await task
+
+    assert asyncio.run(run()).startswith("1\nIt ")
+
+
 def test_what_ends_its_group_ends_nothing_above_it(here: CodeSession) -> None:
     """It ended the process that watched it, and stayed."""
     mark = f"structgen-group-{os.getpid()}"
