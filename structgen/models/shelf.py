@@ -183,7 +183,10 @@ def _here(name: str) -> Path:
 
 
 def _verified(name: str, folder: Path, progress: Progress) -> Verified:
-    files = _digests(name, folder)
+    record, entry = cache.read_record(folder), catalogue.named(name)
+    files = None if record is None else list(record.files.values())
+    if record is None and entry is not None and entry.weights is None:
+        files = list(entry.files) or None
     lacking = damage.find(folder)
     problems = [lack.says for lack in lacking]
     if files is not None:
@@ -194,17 +197,6 @@ def _verified(name: str, folder: Path, progress: Progress) -> Verified:
     count = sum(path.is_file() for path in folder.rglob("*")) if files is None else len(files)
     checked: Literal["digests", "sizes"] = "sizes" if files is None else "digests"
     return Verified(name, folder, checked, count, tuple(problems), cure)
-
-
-def _digests(name: str, folder: Path) -> list[File] | None:
-    """What the files of a folder must be; None: not known."""
-    record = cache.read_record(folder)
-    if record is not None:
-        return list(record.files.values())
-    entry = catalogue.named(name)
-    if entry is None or entry.weights is not None or not entry.files:
-        return None
-    return list(entry.files)
 
 
 def _differences(

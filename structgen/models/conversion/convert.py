@@ -272,7 +272,7 @@ def convert(
         )
     layout = _layout(target)
     check_dtype(dtype)
-    if source.is_dir() and is_whisper(source):
+    if is_whisper(source):
         if hidden_states or context_length is not None or layout != "cpu" or dtype is not None:
             raise ConversionError(
                 f"{source} holds Whisper, which is converted for the CPU as it is: leave "
@@ -483,8 +483,6 @@ def _is_running(pid: int) -> bool:
         return pid == os.getpid()
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True

@@ -41,6 +41,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from structgen.errors import ConversionError
 from structgen.models.base import MASK_INPUT
 from structgen.models.cache import masked, sha256
 
@@ -100,12 +101,15 @@ def half(weight: FloatArray) -> HalfMatrix:
     """Round a float32 ``(outputs, inputs)`` matrix to floats of 16 bits.
 
     Raises:
-        ValueError: a number is larger than these go.
+        ConversionError: a number is larger than these go.
     """
     with np.errstate(over="ignore"):
         values = weight.astype(np.float16)
     if not np.isfinite(values).all():
-        raise ValueError("holds weights that float16 has no room for")
+        raise ConversionError(
+            f"The model has {np.abs(weight).max():.0e} as a weight, and floats of 16 bits end at "
+            "65,504. Pass dtype='int8' or 'int4', which have room for it."
+        )
     return HalfMatrix(values)
 
 
