@@ -187,9 +187,9 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
         RequestError: a field is wrong for this model, or its form cannot be enforced.
         PromptError: the prompt is empty.
     """
-    if STRANGER.get() is None:
+    if STRANGER.get() is None and not request._is_foreign:
         asked, prompts = _read(host, request)
-    else:  # half a megabyte takes a tenth of a second to look through
+    else:  # half a megabyte takes a tenth of a second to look through, or more
         asked, prompts = await host.aside(partial(_read, host, request))
     options = search_of(request)
     limit, think = limits(request, host.context_length)

@@ -35,7 +35,7 @@ from pydantic import TypeAdapter, ValidationError
 from structgen import OptionError, Runner
 from structgen.automaton.work import WORK
 from structgen.errors import RequestError, ToolServerError
-from structgen.runner import Tool, ToolOutcome, hosts, mcp
+from structgen.runner import Tool, ToolOutcome, hosts, mcp, work
 from structgen.runner.mcp import McpServer
 from structgen.runner.tools import tools_of
 
@@ -850,6 +850,23 @@ def test_types_with_a_servers_tools_are_bounded(
         (own,) = server.tools
         own = Tool(own.source, lambda **_: "said")
         assert said(tools=[own]).choices[0].finish_reason != "error"
+
+
+def test_a_servers_tools_are_read_beside_the_event_loop(
+    server: McpServer, monkeypatch: pytest.MonkeyPatch, runner: Runner
+) -> None:
+    """A million characters of schemas stopped it for 1.6 s in each round."""
+    read, threads = work.wanted, []
+
+    def noted(request: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return read(request)
+
+    monkeypatch.setattr(work, "wanted", noted)
+    runner.chat("Say it.", tools=[server], tool_choice="none", max_tokens=4)
+    runner.chat("Say it.", tools=[server], tool_choice="none", max_tokens=4, max_tool_rounds=1)
+    assert len(threads) == 2
+    assert "structgen-runner" not in threads
 
 
 def test_a_server_of_thousands_of_tools_is_refused(
