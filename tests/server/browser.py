@@ -93,10 +93,10 @@ class Browser:
         self._do(f"/element/{self._element(selector)[_ELEMENT]}/click")
 
     def type(self, selector: str, text: str) -> None:
-        """Put a text in place of what is in a field, as keys that are pressed."""
-        element = self._element(selector)[_ELEMENT]
-        self._do(f"/element/{element}/clear")
-        self._do(f"/element/{element}/value", {"text": text})
+        """Put a text in place of what is in a field, at once: the page checks what is typed."""
+        select = "const at = document.querySelector(arguments[0]); at.focus(); at.select();"
+        self.js(select, selector)
+        self._cdp("Input.insertText", text=text)
 
     def press(self, *keys: str) -> None:
         """Press keys, wherever the focus is."""
