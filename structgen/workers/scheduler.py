@@ -524,10 +524,10 @@ class Scheduler:
                     job.on_chunks(chunks)
                 if run.finish_reason is None or run.part.n_wanted:
                     yield
+            if job.kind is not None:
+                self._note(job)
         except Exception as error:
             failed = error
-        if failed is None and job.kind is not None:
-            self._note(job)
         job.on_end(failed)
         del failed  # as above
 

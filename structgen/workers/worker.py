@@ -514,10 +514,13 @@ class _Call:
         self._worker._follow(message.id, job, is_over=run.is_interrupted)
 
     def _send(self, result: GenerationResult[Any] | None, error: Exception | None) -> None:
-        if result is not None:
-            first = None if self._first is None else self._first - self._arrived
-            result = replace(result, timings=Timings(first, time.perf_counter() - self._arrived))
-            result = self._without_scores(result)
+        try:
+            if result is not None:
+                first = None if self._first is None else self._first - self._arrived
+                took = time.perf_counter() - self._arrived
+                result = self._without_scores(replace(result, timings=Timings(first, took)))
+        except Exception as failure:  # ends this call, and not the process with all others
+            result, error = None, failure
         if error is not None:
             error = _portable(error, "The output cannot be made")
         self._worker._end(self._message.id, result, error)

@@ -16,17 +16,18 @@ import pytest
 from fakes import FakeModel, FakeSequence
 from models.tiny_vision import png
 
+from structgen import Generator
 from structgen.automaton.core import GROW
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import Generation, SearchOptions, encode
-from structgen.errors import IncompleteOutput
+from structgen.errors import IncompleteOutput, OptionError
 from structgen.media import Image
 from structgen.models.base import PREFIXES_OF
 from structgen.types import Regex
 from structgen.workers import Job, Scheduler, WorkJob
 from structgen.workers import worker as worker_module
 from structgen.workers.protocol import Adapter, Call, ErrandCall, Frames, packed
-from structgen.workers.worker import _Worker
+from structgen.workers.worker import _Call, _Worker
 
 
 class Counting(FakeModel):
@@ -696,6 +697,16 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
     worker._prepare_all(worker._arrived)
     begun = told.index("one")
     assert told[begun : told.index("handed in")].count("many") <= 1
+
+
+def test_a_result_that_cannot_be_told_ends_its_call_alone() -> None:
+    out = io.BytesIO()
+    call = Call(1, 1, b"", None, "a", SearchOptions(trace=True), 0, False, False)
+    result = Generator(FakeModel("abc")).result("a", max_new_tokens=2)  # it has no trace
+    run: Any = SimpleNamespace(result=result, is_interrupted=False)
+    _Call(_Worker(Frames(io.BytesIO()), out), call, run, 0.0).on_end(None)
+    told = Frames(io.BytesIO(out.getvalue())).read()
+    assert (told.id, told.result, type(told.error)) == (1, None, OptionError)
 
 
 def test_a_long_prompt_holds_up_long_ones_alone() -> None:
