@@ -30,6 +30,7 @@ OWN_WAY = {
     "runner/registry.py": "of one Runner, whose loop does not live on in a child",
     "runner/runner.py": "of one Runner, whose loop does not live on in a child",
     "runner/sessions.py": "of one Runner, whose loop does not live on in a child",
+    "server/batches.py": "of one batch that is answered here; a child answers none",
 }
 
 
