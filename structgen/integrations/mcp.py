@@ -468,11 +468,13 @@ async def extract(runner: Runner, model: str, asked: Extract, told: Told) -> Ext
 
 def _value(text: str) -> Any:
     """The JSON value that an answer is."""
+    value = json.loads(text)
     try:
-        json.dumps(value := json.loads(text), allow_nan=False)
+        json.dumps(value, allow_nan=False)
     except ValueError as error:  # it would be null in the result, which the schema may not allow
         said = "The answer has a number that is too large for JSON readers. Limit numbers: "
-        raise RequestError(said + '{"type": "number", "maximum": 1e300}.') from error
+        limited = '{"type": "number", "minimum": -1e300, "maximum": 1e300}.'
+        raise RequestError(said + limited) from error
     return value
 
 

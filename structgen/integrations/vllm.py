@@ -37,7 +37,7 @@ ARGUMENT = "structgen"
 BUDGET = "structgen_max_tokens"
 
 _LONGEST = 700_000
-"""Characters of one, which are 512 KiB: while it is made, all requests wait."""
+"""Characters of an output type, which are 512 KiB: while it is compiled, all requests wait."""
 
 _log = logging.getLogger("structgen")
 
@@ -168,7 +168,7 @@ class Requests:
         return self._requests[slot].taken
 
     def new(self, slot: int) -> Sequence[int]:
-        """The others of them, of a request that came with its output."""
+        """The tokens that it has not taken yet, of a request that came with its output."""
         request = self._requests[slot]
         return request.output[request.taken :]
 
@@ -222,7 +222,7 @@ _RULE_OUT: Mapping[str, Any] = {
     **{"min_tokens": 0, "bad_words": []},
     **dict.fromkeys(("allowed_token_ids", "structured_outputs", "thinking_token_budget")),
 }
-"""What rules out tokens whatever the output type allows, and which value does not."""
+"""Parameters that rule out tokens which the output type may need, with the value that does not."""
 
 
 def _vocabulary(vllm_config: Any) -> Vocabulary:

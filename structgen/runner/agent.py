@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping, Sequence
@@ -334,8 +335,12 @@ class Agent:
                 return
             except (PromptError, RequestError, BudgetTooSmall) as error:
                 longest = max(told, key=lambda one: len(one.text), default=None)
-                lacks_room = getattr(error, "is_too_long", isinstance(error, BudgetTooSmall))
-                lacks_room |= getattr(error.__cause__, "option", None) == "max_new_tokens"
+                option = getattr(error.__cause__, "option", None)
+                lacks_room = option in ("max_new_tokens", "max_length")
+                if isinstance(error, PromptError):
+                    lacks_room |= error.is_too_long
+                elif isinstance(error, BudgetTooSmall):  # of the context, or of who asks
+                    lacks_room |= error.budget < (asked.max_tokens or math.inf)
                 if not lacks_room or longest is None or len(longest.text) < _SHORT_RESULT:
                     raise
                 half = len(longest.text) // 2

@@ -53,6 +53,7 @@ _MOST_TEXT = 20_000  # characters of output that are kept
 _MOST_OUTPUT = 1 << 20  # bytes of output, after which it is killed
 _MOST_FILES = 32  # that one call hands out
 _MOST_ENTRIES = 4_096  # in the folder that are looked at; and threads
+_MOST_LOOKS = 4  # at folders at once: each has as many open as there are in each other
 _DEEPEST = 64  # folders in each other: each is an open file while what is in it is looked at,
 _LONGEST_PATH = 1_000  # and each name begins with all of theirs: 15,000 took 3 GB
 _KEPT_BYTES = 256 << 20  # of files of all chats,
@@ -72,8 +73,8 @@ class SandboxPolicy:
         max_cpu_secs: seconds of processor time.
         max_procs: processes and threads.
         max_open_fds: open files.
-        max_file_sz_mb: size of a file, of all files of the folder together, and of all that one
-            chat hands out.
+        max_file_sz_mb: size of a file, of all files and folders in the folder together, and of all
+            that one chat hands out.
         network: ``"none"``, or ``"full"``: this machine's.
         extra_fs_read: paths that may be read, beside Python's and the system's own.
         extra_fs_write: paths that may be written, beside the folder.
@@ -183,6 +184,7 @@ class CodeExecution:
         self._files: OrderedDict[str, File] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+        self._looks = threading.Semaphore(_MOST_LOOKS)
         self._has_warned = False
 
     def find(self, id_: str) -> File | None:
@@ -233,7 +235,7 @@ class CodeSession:
         self._temporary = tempfile.mkdtemp(prefix="structgen-code-") if kept is None else None
         self._folder = os.path.realpath(self._temporary or str(kept))
         self._going: set[_Run] = set()
-        self._looks = threading.Lock()  # one at a time: each has folders open, and all of them slow
+        self._lock = threading.Lock()  # looks at one folder slow each other
         self._begun, self._bytes = 0.0, 0.0
         code = {"type": "string", "minLength": 1, "maxLength": _MOST_CODE}
         definition = {
@@ -267,10 +269,10 @@ class CodeSession:
 
     def _ran(self, run: _Run, code: str) -> tuple[str, dict[str, bool] | None, list[File]]:
         try:
-            with self._looks:
+            with self._lock, self._owner._looks:
                 before = {name: seen for name, seen, _ in _plain_files(self._folder)}
             told, has = run.result(code)
-            with self._looks:
+            with self._lock, self._owner._looks:
                 return told, has, self._made(before)
         finally:
             self._going.discard(run)
@@ -298,13 +300,13 @@ class CodeSession:
             self._owner.keep(file)
         return made
 
-    def _held(self) -> float:
-        """`_held` of the folder, as of a look that began after this was asked."""
+    def n_bytes(self) -> float:
+        """`_n_bytes` of the folder, as of a look that began after this was asked."""
         asked = time.monotonic()
-        with self._looks:
+        with self._lock, self._owner._looks:
             if self._begun < asked:
                 self._begun = time.monotonic()
-                self._bytes = _held(self._folder)
+                self._bytes = _n_bytes(self._folder)
             return self._bytes
 
     def close(self) -> None:
@@ -317,9 +319,17 @@ class CodeSession:
             subprocess.run(["rm", "-rf", self._temporary], check=False)
 
 
-def _entries(folder: str, most: int) -> Iterator[tuple[str, str, int, os.stat_result]]:
+def _entries(
+    folder: str, most: int, passed: type[OSError] = FileNotFoundError
+) -> Iterator[tuple[str, str, int, os.stat_result]]:
     """What is in a folder: its path, name, the open folder that it is in, what it is. Follows no
     link, and opens nothing but folders: a pipe may be where one was.
+
+    Args:
+        folder: where to look.
+        most: how many may be in it.
+        passed: what is passed over where something cannot be read; as it is, what was deleted
+            meanwhile.
 
     Raises:
         RecursionError: there is too much, or folders are too deep in each other.
@@ -336,7 +346,7 @@ def _entries(folder: str, most: int) -> Iterator[tuple[str, str, int, os.stat_re
             left -= len(names)
             folders = []
             for name in names:
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                with contextlib.suppress(passed):
                     about = os.stat(name, dir_fd=opened, follow_symlinks=False)
                     yield above + name, name, opened, about
                     if stat.S_ISDIR(about.st_mode):
@@ -344,7 +354,7 @@ def _entries(folder: str, most: int) -> Iterator[tuple[str, str, int, os.stat_re
             if left < 0 or above.count(os.sep) > _DEEPEST or len(above) > _LONGEST_PATH:
                 raise RecursionError
             for name in folders:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(passed):
                     yield from inside(name, opened, f"{above}{name}{os.sep}")
         finally:
             os.close(opened)
@@ -355,7 +365,7 @@ def _entries(folder: str, most: int) -> Iterator[tuple[str, str, int, os.stat_re
 def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
     """Plain files of a folder: name, size and time of change, and what reads one at its turn."""
     with contextlib.suppress(OSError, RecursionError):
-        for path, name, place, about in _entries(folder, _MOST_ENTRIES):
+        for path, name, place, about in _entries(folder, _MOST_ENTRIES, passed=OSError):
             if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
                 seen = about.st_size, about.st_mtime_ns
                 yield path, seen, partial(_read, name, about.st_size, place)
@@ -382,7 +392,7 @@ class _Run:
     def __init__(self, session: CodeSession) -> None:
         self._config = session._owner.config
         self._folder = session._folder
-        self._held = session._held
+        self._n_bytes = session.n_bytes
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self.is_unwanted = False
@@ -485,7 +495,7 @@ class _Run:
                 return bytes(output), "It was ended: it started too many processes."
             if now > looks:
                 looks = now + _LOOK_SECONDS
-                if self._held() + _deleted(processes) > policy.max_file_sz_mb * _MB:
+                if self._n_bytes() + _deleted(processes) > policy.max_file_sz_mb * _MB:
                     said = "It was ended: its files are too large together, too many or too deep."
                     return bytes(output), said
 
@@ -506,7 +516,7 @@ class _Run:
             process.wait()
 
 
-def _held(folder: str) -> float:
+def _n_bytes(folder: str) -> float:
     """Bytes of what is in a folder; infinite where there is too much to look at."""
     try:
         return _size(about for *_, about in _entries(folder, 10 * _MOST_ENTRIES))

@@ -91,7 +91,7 @@ async def written(request: Request, answer: Mapping[str, Any]) -> Response:
 
 
 def sent(request: Request, text: str) -> Response:
-    """A whole answer, which is held until the client has read it; that of a batch's line is read.
+    """A whole answer, which is held until the client has read it. Batches read theirs at once.
 
     Raises:
         ApiError: too much of whoever asks is under way.

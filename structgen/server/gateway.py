@@ -288,6 +288,13 @@ class Gateway:
                 return
             size += more
             counted = max(size, most_held // _MOST_REQUESTS)
+            if size > most_held:
+                raise ApiError(
+                    413,
+                    f"The request has {size:,} bytes with what was fetched for it and for each of "
+                    f"its n answers; {most_held:,} may be under way. Ask for less.",
+                    code="request_too_large",
+                )
             whole = self._held[by] - held + counted
             if whole > most_held:
                 raise ApiError(

@@ -356,9 +356,11 @@ class Small(Scripted):
     room = 1_500
     error: StructgenError = PromptError("It is too long.", is_too_long=True)
     cause: OptionError | None = None
+    refused = 0
 
     def _next(self, request: ChatRequest) -> ChatResponse:
         if sum(len(one.text) for one in request.messages if one.role == "tool") > self.room:
+            self.refused += 1
             raise self.error from self.cause
         return super()._next(request)
 
@@ -368,6 +370,7 @@ class Small(Scripted):
     [
         (Small.error, None),
         (RequestError("It is too long."), OptionError("So it is.", option="max_new_tokens")),
+        (RequestError("It is too long."), OptionError("So it is.", option="max_length")),
         (BudgetTooSmall("It is too long for an answer.", minimum=2, budget=1), None),
     ],
 )
@@ -395,8 +398,13 @@ def test_results_are_cut_until_they_fit_the_context(
     model.room = 100
     with pytest.raises(type(error), match="too long"):
         run(model, request(small))
-    monkeypatch.setattr(Small, "error", RequestError("Something else is wrong."))
     monkeypatch.setattr(Small, "cause", None)
+    monkeypatch.setattr(Small, "error", BudgetTooSmall("Too few.", minimum=9, budget=5))
+    model = Small([("huge", {})], "Long.")
+    with pytest.raises(BudgetTooSmall):
+        run(model, request(huge, max_tokens=5))
+    assert model.refused == 1  # a cut makes no room where so little is asked for
+    monkeypatch.setattr(Small, "error", RequestError("Something else is wrong."))
     model = Small([("huge", {})], "Long.")
     with pytest.raises(RequestError, match="Something else"):
         run(model, request(huge))

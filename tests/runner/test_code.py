@@ -232,7 +232,7 @@ def test_folders_in_each_other_are_bounded(tmp_path: Path) -> None:
     assert "here" in seen
     assert max(path.count("/") for path in seen) < 100
     assert max(map(len, seen)) < 1_300
-    assert code_module._held(str(tmp_path)) == float("inf")
+    assert code_module._n_bytes(str(tmp_path)) == float("inf")
 
 
 def test_a_pipe_in_place_of_a_folder_stops_nobody(tmp_path: Path) -> None:
@@ -259,12 +259,55 @@ def test_all_that_a_folder_holds_counts(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "file").write_bytes(b"x" * 1_000)
     # A folder keeps its room when what was in it is gone.
     room = os.stat(tmp_path / "folder").st_size
-    assert code_module._held(str(tmp_path)) == 1_000 + room
+    assert code_module._n_bytes(str(tmp_path)) == 1_000 + room
     # Links to folders are as many as any others.
     monkeypatch.setattr(code_module, "_MOST_ENTRIES", 2)
     for number in range(20):
         (tmp_path / str(number)).symlink_to(".")
-    assert code_module._held(str(tmp_path)) == float("inf")
+    assert code_module._n_bytes(str(tmp_path)) == float("inf")
+
+
+def test_looks_of_many_chats_have_few_folders_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, most = code_module._entries, []
+    free = threading.Semaphore(code_module._MOST_LOOKS)
+
+    def walk(*arguments: Any, **named: Any) -> Iterator[Any]:
+        most.append(free.acquire(blocking=False))
+        time.sleep(0.05)
+        try:
+            yield from entries(*arguments, **named)
+        finally:
+            free.release()
+
+    monkeypatch.setattr(code_module, "_entries", walk)
+    owner = CodeExecution(CodeExecutionConfig())
+    chats = [CodeSession(owner) for _ in range(9)]
+    threads = [threading.Thread(target=chat.n_bytes) for chat in chats]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for chat in chats:
+        chat.close()
+    assert most == [True] * 9
+
+
+def test_a_folder_that_cannot_be_read_does_not_hide_files_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "out.csv").write_text("1")
+    opened = os.open
+
+    def refuses(path: Any, *arguments: Any, **named: Any) -> int:
+        if path == "a":  # as for a user who may not; root may
+            raise PermissionError(13, "no")
+        return opened(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", refuses)
+    assert [name for name, *_ in code_module._plain_files(str(tmp_path))] == ["b/out.csv"]
+    assert code_module._n_bytes(str(tmp_path)) == float("inf")
 
 
 def test_calls_of_one_chat_look_at_their_folder_one_at_a_time(
@@ -274,13 +317,13 @@ def test_calls_of_one_chat_look_at_their_folder_one_at_a_time(
     long as all of them: 2,420 MB were written where 256 were allowed."""
     entries, now, most, looks = code_module._entries, 0, 0, 0
 
-    def walk(*arguments: Any) -> Iterator[Any]:
+    def walk(*arguments: Any, **named: Any) -> Iterator[Any]:
         nonlocal now, most, looks
         now, looks = now + 1, looks + 1
         most = max(most, now)
         time.sleep(0.2)
         try:
-            yield from entries(*arguments)
+            yield from entries(*arguments, **named)
         finally:
             now -= 1
 
@@ -291,7 +334,7 @@ def test_calls_of_one_chat_look_at_their_folder_one_at_a_time(
     assert asyncio.run(calls()) == [str(number) for number in range(6)]
     assert most == 1
     # Those that wait for a look share the next one.
-    threads = [threading.Thread(target=here._held) for _ in range(9)]
+    threads = [threading.Thread(target=here.n_bytes) for _ in range(9)]
     before = looks
     for thread in threads:
         thread.start()

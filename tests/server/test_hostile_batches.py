@@ -301,7 +301,7 @@ def test_what_lines_hold_counts_and_waits_for_room(
         batch = await server.ended("a", await server.create("a", *lines))
         assert batch["request_counts"] == {"total": 11, "completed": 10, "failed": 1}
         (row,) = server.rows("a", batch["error_file_id"])
-        assert (row["custom_id"], row["response"]["status_code"]) == ("17000", 429)
+        assert (row["custom_id"], row["response"]["status_code"]) == ("17000", 413)
 
     run(tmp_path, work, gateway)
     assert 14_000 <= max(held) <= 16_000

@@ -373,8 +373,8 @@ def test_each_output_has_its_own_prompt(served: Served, monkeypatch: pytest.Monk
             url = f"{one.root}/v1/{path}"
             return httpx.post(url, content=body, headers=AUTH, timeout=60).status_code
 
-        assert [ask("completions", prompt, n) for n in (2, 20)] == [200, 429]
-        assert [ask("chat/completions", seen, n) for n in (2, 20)] == [400, 429]  # no such model
+        assert [ask("completions", prompt, n) for n in (2, 20)] == [200, 413]
+        assert [ask("chat/completions", seen, n) for n in (2, 20)] == [400, 413]  # no such model
 
 
 def test_a_conversation_does_not_grow_beyond_what_a_body_may_have() -> None:

@@ -380,7 +380,7 @@ def test_events_that_are_followed_are_under_way_until_they_are_read(served: Serv
         place = f"{small.root}/v1/responses/{first['response']['id']}"
         while (made := httpx.get(place).json())["status"] == "in_progress":
             time.sleep(0.05)
-    assert ["rate_limit_exceeded" in text for text in told] == [True, False, True]
+    assert ["request_too_large" in text for text in told] == [True, False, True]
     assert "response.completed" in told[1]
     assert made["status"] == "completed"  # whoever follows it does not end it
 

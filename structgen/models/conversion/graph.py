@@ -108,7 +108,7 @@ def half(weight: FloatArray) -> HalfMatrix:
     if not np.isfinite(values).all():
         raise ConversionError(
             f"The model has {np.abs(weight).max():.0e} as a weight, and floats of 16 bits end at "
-            "65,504. Pass dtype='int8' or 'int4', which have room for it."
+            "65,504. Pass dtype='int8' or 'int4', which have room for larger numbers."
         )
     return HalfMatrix(values)
 
