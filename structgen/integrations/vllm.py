@@ -29,7 +29,7 @@ from structgen.errors import ModelError, OptionError, StructgenError, check_limi
 from structgen.storage import KeptByBytes
 from structgen.types import lower, written
 from structgen.vocabulary import Vocabulary
-from structgen.workers import FORM_BYTES, MAX_MASK_WORK, MAX_WORK, SOURCE_WEIGHT
+from structgen.workers import FORM_BYTES, MAX_MASK_WORK, MAX_WORK, form_weight
 
 from .numpy import check_temperatures, end_mask
 
@@ -120,7 +120,7 @@ class Requests:
         self.vocabulary = vocabulary
         self.n_words = (vocabulary.size + 31) // 32
         self._constraints: KeptByBytes[tuple[Constraint[Any], int]] = KeptByBytes(
-            FORM_BYTES, lambda kept: kept[0].weight + SOURCE_WEIGHT * kept[1]
+            FORM_BYTES, lambda kept: form_weight(*kept)
         )
         self._requests: dict[int, _Request] = {}
         self._end = end_mask(vocabulary)

@@ -539,13 +539,25 @@ def _key(call: ToolCall) -> str:
     arguments = call.function.arguments
     with contextlib.suppress(ArithmeticError, ValueError, RecursionError):
         # Numbers by their digits: what takes a Decimal tells apart what are one float.
-        how: dict[str, Any] = {"object_pairs_hook": lambda pairs: dict(sorted(pairs, key=_FIRST))}
-        arguments = repr(json.loads(arguments, parse_float=Decimal, **how))
+        arguments = repr(
+            json.loads(
+                arguments,
+                parse_float=Decimal,
+                object_pairs_hook=lambda pairs: dict(sorted(pairs, key=_FIRST)),
+            )
+        )
     return f"{call.function.name} {arguments}"
 
 
-_OF_TOOLS = "max_tool_rounds approve tool_timeout max_tool_result web_search_options session_id"
-_NOT_ASKED: dict[str, Any] = {**dict.fromkeys(_OF_TOOLS.split()), "enable_code_execution": False}
+_NOT_ASKED: dict[str, Any] = {
+    "max_tool_rounds": None,
+    "approve": None,
+    "tool_timeout": None,
+    "max_tool_result": None,
+    "web_search_options": None,
+    "session_id": None,
+    "enable_code_execution": False,
+}
 """What a model is not asked."""
 
 

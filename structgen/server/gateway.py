@@ -294,6 +294,7 @@ class Gateway:
                     f"The request has {size:,} bytes with what was fetched for it and for each of "
                     f"its n answers; {most_held:,} may be under way. Ask for less.",
                     code="request_too_large",
+                    headers={"Connection": "close"},
                 )
             whole = self._held[by] - held + counted
             if whole > most_held:

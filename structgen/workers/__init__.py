@@ -14,7 +14,7 @@ from .embedders import EmbedderProcess
 from .generator import WorkerGenerator
 from .model import AsyncModel, at_once, hear, prompt_tokens, run_errands
 from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, owner
-from .protocol import FORM_BYTES, SOURCE_WEIGHT
+from .protocol import FORM_BYTES, form_weight
 from .scheduler import Job, Scheduler, WorkJob
 from .threads import give_back
 
@@ -22,7 +22,6 @@ __all__ = [
     "FORM_BYTES",
     "MAX_MASK_WORK",
     "MAX_WORK",
-    "SOURCE_WEIGHT",
     "STRANGER",
     "AsyncModel",
     "EmbedderProcess",
@@ -32,6 +31,7 @@ __all__ = [
     "WorkJob",
     "WorkerGenerator",
     "at_once",
+    "form_weight",
     "give_back",
     "hear",
     "owner",

@@ -45,7 +45,7 @@ from structgen.types import DocumentMissing, T_co, ToolSyntax
 from structgen.values import Checks, Shapes, shapes_of
 
 from .process import CALLERS, Host, RunningCall, owner, raised
-from .protocol import SOURCE_WEIGHT, Call, Ended, LoweredType
+from .protocol import Call, Ended, LoweredType, form_weight
 
 if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
@@ -123,8 +123,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     @property
     def weight(self) -> int:
         """About how many bytes its output type takes here."""
-        automaton = 0 if self.constraint is None else self.constraint.weight
-        return SOURCE_WEIGHT * len(self._lowered) + automaton
+        return form_weight(self.constraint, len(self._lowered))
 
     def stream(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]

@@ -20,6 +20,7 @@ from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
 
 if TYPE_CHECKING:
+    from structgen.constraint import Constraint
     from structgen.models import genai
     from structgen.models.embedding import Kind, Pooling, Settings
 
@@ -299,8 +300,10 @@ class Ended:
 FORM_BYTES = 128 << 20
 """Most bytes, about, of compiled output types that are kept for a model, in each process."""
 
-SOURCE_WEIGHT = 32
-"""How many times as many bytes an output type takes, beside its automaton, as it does pickled."""
+
+def form_weight(constraint: Constraint[Any] | None, size: int) -> int:
+    """About how many bytes a kept output type takes that has ``size`` bytes as it was sent."""
+    return 32 * size + (0 if constraint is None else constraint.weight)
 
 
 # -- frames -----------------------------------------------------------------------------------

@@ -57,7 +57,6 @@ from structgen.types import OutputType
 from .protocol import (
     FORM_BYTES,
     MOST_SCORES,
-    SOURCE_WEIGHT,
     Adapter,
     Call,
     Cancel,
@@ -77,6 +76,7 @@ from .protocol import (
     Scores,
     Text,
     TypeWanted,
+    form_weight,
     packed,
 )
 from .scheduler import Job, Scheduler, WorkJob
@@ -138,7 +138,9 @@ class _Worker:
         self._long: _Line = queue.SimpleQueue()
         self._is_prepared = threading.Event()  # whether nothing that has arrived is to be prepared
         self._is_prepared.set()
-        self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(FORM_BYTES, _weight)
+        self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(
+            FORM_BYTES, lambda kept: form_weight(kept[0].constraint, kept[1])
+        )
         self._last: tuple[int, Any, Prepared | StructgenError] | None = None
 
     def serve(self) -> None:
@@ -461,12 +463,6 @@ def _has_media(message: object) -> bool:
     """Whether a message has pictures or sounds."""
     prompt = getattr(message, "prompt", None)
     return isinstance(prompt, list) and bool(chat.media_of(prompt))
-
-
-def _weight(kept: tuple[Task, int]) -> int:
-    """About how many bytes a task takes, whose output type was so long."""
-    task, size = kept
-    return SOURCE_WEIGHT * size + (0 if task.constraint is None else task.constraint.weight)
 
 
 @final
