@@ -259,32 +259,36 @@ class CodeSession:
         run = _Run(self)
         self._going.add(run)
         try:
-            told, has, made = await in_thread(lambda: self._ran(run, code), NAME)
+            told, has = await in_thread(lambda: self._ran(run, code), NAME)
         except BaseException:
             run.is_unwanted = True  # the thread kills it
             raise
         if has is not None:
             self._owner.warn(has)
-        return told + "".join(f"\n[file {one.name}, {one.bytes:,} bytes]" for one in made)
+        return told
 
-    def _ran(self, run: _Run, code: str) -> tuple[str, dict[str, bool] | None, list[File]]:
+    def _ran(self, run: _Run, code: str) -> tuple[str, dict[str, bool] | None]:
         try:
             with self._lock, self._owner._looks:
                 before = {name: seen for name, seen, _ in _plain_files(self._folder)}
             told, has = run.result(code)
             with self._lock, self._owner._looks:
-                return told, has, self._made(before)
+                return told + self._made(before), has
         finally:
             self._going.discard(run)
 
-    def _made(self, before: dict[str, tuple[int, int]]) -> list[File]:
-        """The files that are new or have changed, read."""
-        made: list[File] = []
+    def _made(self, before: dict[str, tuple[int, int]]) -> str:
+        """Read the files that are new or have changed, and return what to say of them."""
+        made: list[str] = []
+        n_left = 0
         most = self._owner.config.sandbox_policy.max_file_sz_mb * _MB
         for name, seen, read in _plain_files(self._folder):
             size = seen[0]
             held = sum(one.bytes for one in self.files)  # of all calls: its answer has them
-            if before.get(name) == seen or len(made) == _MOST_FILES or held + size > most:
+            if before.get(name) == seen:
+                continue
+            if len(made) == _MOST_FILES or held + size > most:
+                n_left += 1
                 continue
             kind = mimetypes.guess_type(f"./{name}")[0]  # a name "data:…" has a type in it
             file = File(
@@ -296,9 +300,11 @@ class CodeSession:
             self.files.append(file)  # before it is read: other calls may read theirs meanwhile
             file._data = read()
             file.bytes = len(file.data)
-            made.append(file)
+            made.append(f"\n[file {file.name}, {file.bytes:,} bytes]")
             self._owner.keep(file)
-        return made
+        if n_left:
+            made.append(f"\n[files not handed out, too many or too large: {n_left:,}]")
+        return "".join(made)
 
     def n_bytes(self) -> float:
         """`_n_bytes` of the folder, as of a look that began after this was asked."""

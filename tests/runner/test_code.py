@@ -199,7 +199,8 @@ def test_a_folder_without_rights_is_deleted_all_the_same(here: CodeSession) -> N
 def test_what_it_keeps_is_bounded(here: CodeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_module, "_MOST_FILES", 3)
     monkeypatch.setattr(code_module, "_KEPT_BYTES", 25)
-    told(here, "for i in range(9): open(f'{i}', 'w').write('x' * 10)")
+    said = told(here, "for i in range(9): open(f'{i}', 'w').write('x' * 10)")
+    assert said.endswith("\n[files not handed out, too many or too large: 6]")
     assert len(here.files) == 3
     assert [here._owner.find(one.id) is not None for one in here.files] == [False, True, True]
     # Those that are empty are bounded, too.
@@ -212,7 +213,8 @@ def test_what_it_keeps_is_bounded(here: CodeSession, monkeypatch: pytest.MonkeyP
 def test_what_a_chat_hands_out_is_bounded_over_all_its_calls(here: CodeSession) -> None:
     """Its answer holds it: a file of 200 MB that was written six times took 1.2 GB."""
     assert told(here, "open('a', 'w').write('x' * 600_000)") == "\n[file a, 600,000 bytes]"
-    assert told(here, "open('a', 'w').write('y' * 600_000)") == ""
+    left = "\n[files not handed out, too many or too large: 1]"
+    assert told(here, "open('a', 'w').write('y' * 600_000)") == left
     assert told(here, "open('b', 'w').write('x')") == "\n[file b, 1 bytes]"
     assert [one.bytes for one in here.files] == [600_000, 1]
 
