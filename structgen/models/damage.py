@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +47,9 @@ _NAME, _ELEMENT = (1,), (2, 1, -1)  # and in them to the name, and to the type o
 
 _MOST_FIELDS = 2_000_000  # of a graph; large models have some 100,000
 _LONGEST_REFERENCE = 10_000  # bytes
+_MOST_FILES = 10_000  # that a graph keeps its weights in
+_MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have some hundreds
+_MOST_TOLD = 20  # of a folder
 
 _BY_DEFAULT = ("decoder.onnx", "encoder.onnx")
 """Graphs that the runtime takes where a configuration names none."""
@@ -73,80 +78,85 @@ class Lack(NamedTuple):
 
 
 def find(folder: Path) -> list[Lack]:
-    """Return what is missing, damaged (judged by sizes) or forbidden in a model's folder.
+    """Return the first of what is missing, damaged (judged by sizes) or forbidden in a model's
+    folder.
 
     Cost: a millisecond or so for each megabyte of the graphs, which are small beside their data.
     """
-    if (folder / cache.CONFIG).is_file():
-        return _of_language_model(folder)
+    of_kind = _of_language_model if (folder / cache.CONFIG).is_file() else _of_embedder
+    return list(islice(of_kind(folder), _MOST_TOLD))
+
+
+def _of_embedder(folder: Path) -> Iterator[Lack]:
     graphs = [
         graph for place in (folder, folder / "onnx") for graph in sorted(place.glob("*.onnx"))
     ]
+    for graph in graphs:
+        yield from of_graph(graph)
     if not graphs:
-        return [_no_graph(folder)]
-    found = [lack for graph in graphs for lack in of_graph(graph)]
-    if not (folder / _TOKENIZER).is_file():
-        found.append(_no_tokenizer(folder, "an embedder"))
-    return found
+        yield _no_graph(folder)
+    elif not (folder / _TOKENIZER).is_file():
+        yield _no_tokenizer(folder, "an embedder")
 
 
-def _of_language_model(folder: Path) -> list[Lack]:
+def _of_language_model(folder: Path) -> Iterator[Lack]:
     path = folder / cache.CONFIG
     try:
         # Of what is written twice, the runtime takes both: tokens that end a text, say.
-        settings = list(_settings(document(path, object_pairs_hook=_once)))
+        settings = list(_settings(document(path, _MOST_SETTINGS, object_pairs_hook=_once)))
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
     except WRONG as error:
         says = f"{path} cannot be understood: {error!r}."
-        return [Lack(path, says, "Copy it again from where the folder is from.")]
-    found = [*_special(folder), *_of_tokens(folder)]
+        yield Lack(path, says, "Copy it again from where the folder is from.")
+        return
+    yield from _special(folder)
+    yield from _of_tokens(folder)
     files: list[tuple[tuple[str, ...], Path]] = []
     for place, value in settings:
         if not is_allowed(place, value):
-            found.append(_not_its_own(path, ".".join(place), value))
+            yield _not_its_own(path, ".".join(place)[:200], value)
         elif place[-1] in FILES and value:
             try:
                 files.append((place, inside(folder, value)))
             except ValueError as error:
-                found.append(_elsewhere(path, f"{'.'.join(place)} is wrong: {error}"))
+                yield _elsewhere(path, f"{'.'.join(place)[:200]} is wrong: {error}")
     shared = {file for place, file in files if place[-1] == "data_file"}
     read = [str(value) for place, value in settings if place[-1] == "length"]
     room = sum(file.stat().st_size for file in shared if file.is_file())
     known = all(one.isdecimal() and len(one) < 20 for one in read)
     if not known or sum(map(int, read)) > room:
-        found.append(_bad(path, "has shared_initializers of more bytes than their files have"))
+        yield _bad(path, "has shared_initializers of more bytes than their files have")
     windows = {place[: place.index(_WINDOW)] for place, _ in settings if _WINDOW in place}
     if windows - {at[:-2] for at, value in settings if at[-1] == "slide_inputs" and not value}:
         says = f"{path} has a {_WINDOW} with slide_inputs: the runtime would write past a prompt."
-        found.append(Lack(path, says, "Set slide_inputs to false there."))
-    kinds = [str(value) for at, value in settings if at == ("model", "type")]
-    if wrong := [kind for kind in kinds if kind in OTHER_TYPES]:
-        says = f"{path} is of a model of the type {wrong[0]}, which structgen does not run."
-        found.append(Lack(path, says, "Choose another model."))
+        yield Lack(path, says, "Set slide_inputs to false there.")
+    kinds = {str(value) for at, value in settings if at == ("model", "type")}
+    if wrong := kinds.intersection(OTHER_TYPES):
+        says = f"{path} is of a model of the type {min(wrong)}, which structgen does not run."
+        yield Lack(path, says, "Choose another model.")
     for part, (usual, *_) in STEPS_IN.items():
         place = ("model", part, "config_filename")
         named = {file for at, file in files if at == place}
         if all(at != place for at, _ in settings):
             named = {folder / usual}
-        for kind in kinds:
-            if kind in STEPS[part]:  # the runtime reads steps for no others
-                found += [
-                    one for file in named if file.is_file() for one in _of_steps(file, part, kind)
-                ]
+        for kind in kinds & STEPS[part].keys():  # the runtime reads steps for no others
+            for file in filter(Path.is_file, named):
+                yield from _of_steps(file, part, kind)
     graphs = {file for place, file in files if place[-1] == "filename"}
     graphs |= {folder / name for name in _BY_DEFAULT if (folder / name).is_file()}
     graphs |= {graph for graph in map(cache.masked, graphs) if graph.is_file()}
-    roles = [(at[3], value) for at, value in settings if at[:2] == _DECODER and len(at) == 4]
-    roles += [(name, name) for name in PORTS]
+    roles = defaultdict(set, {name: {name} for name in PORTS})
+    for at, value in settings:
+        if at[:2] == _DECODER and len(at) == 4 and isinstance(value, str):
+            roles[value].add(at[3])
     others = {file for at, file in files if at[1] in STEPS}
     others -= {file for at, file in files if at[:2] == _DECODER}
     others -= {folder / name for name in _BY_DEFAULT}
     for graph in sorted(graphs):
-        found += of_graph(graph) or _of_ports(graph, roles, graph in others)
+        yield from of_graph(graph) or _of_ports(graph, roles, graph in others)
     if not (folder / _TOKENIZER).is_file():
-        found.append(_no_tokenizer(folder, "a language model"))
-    return found
+        yield _no_tokenizer(folder, "a language model")
 
 
 def _of_tokens(folder: Path) -> Iterator[Lack]:
@@ -165,7 +175,8 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
 def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
     """What is wrong with the steps that read pictures or sounds for models of this type."""
     try:
-        wrong = list(steps_wrong(part, kind, document(file, object_pairs_hook=_once)))
+        said = document(file, object_pairs_hook=_once)
+        wrong = list(islice(steps_wrong(part, kind, said), _MOST_TOLD))
     except WRONG as error:
         return [_bad(file, f"cannot be understood: {error!r}")]
     return [_bad(file, f"has {one}") for one in wrong]
@@ -178,25 +189,18 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _special(folder: Path) -> list[Lack]:
+def _special(folder: Path) -> Iterator[Lack]:
     """What the runtime would read by its usual name, and never come to the end of: pipes, devices,
     and files of text with hundreds of gigabytes of nothing."""
-    found = []
     for path in sorted(folder.iterdir()):
         if path.is_dir() or not path.exists():
             continue
         if not path.is_file():
-            found.append(
-                Lack(path, f"{path} is not a file, but a pipe or a device.", _delete(path))
-            )
+            says = f"{path} is not a file, but a pipe or a device."
+            yield Lack(path, says, f"Delete {path}.")
         elif path.suffix in DESCRIBING and path.stat().st_size > LARGEST:
             says = f"{path} has {path.stat().st_size:,} bytes, and may have {LARGEST:,}."
-            found.append(Lack(path, says, _delete(path)))
-    return found
-
-
-def _delete(path: Path) -> str:
-    return f"Delete {path}."
+            yield Lack(path, says, f"Delete {path}.")
 
 
 def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -239,6 +243,8 @@ def of_graph(graph: Path) -> list[Lack]:
     try:
         for location, end in _references(graph):
             needed[location] = max(needed.get(location, 0), end)
+            if len(needed) > _MOST_FILES:
+                raise ValueError(f"its weights are in more than {_MOST_FILES:,} files")
     except WRONG as error:
         return [_bad(graph, f"cannot be understood: {error}")]
     found = []
@@ -260,12 +266,12 @@ def of_graph(graph: Path) -> list[Lack]:
     return found
 
 
-def _of_ports(graph: Path, roles: list[tuple[str, Any]], has_masks: bool) -> Iterator[Lack]:
+def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) -> Iterator[Lack]:
     """Which inputs and outputs of a graph are of types that the runtime takes for wider ones.
 
     Args:
         graph: the file.
-        roles: of some, and the names of these.
+        roles: of some, by the names of these.
         has_masks: whether it may have truth values.
     """
     with graph.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -274,8 +280,7 @@ def _of_ports(graph: Path, roles: list[tuple[str, Any]], has_masks: bool) -> Ite
             for start, end in _inside(data, port, _NAME):
                 # The runtime reads it up to a NUL.
                 name = data[start:end].split(b"\0")[0].decode(errors="replace")
-                own = [role for role, value in roles if value == name]
-                if not types or not types <= port_types(own, has_masks):
+                if not types or not types <= port_types(roles.get(name, ()), has_masks):
                     yield _bad(graph, f"has an input or output {name[:200]!r} of a wrong type")
 
 
@@ -333,11 +338,13 @@ def _references(path: Path) -> Iterator[tuple[str, int]]:
             entries = {}
             for number, start, end in _fields(data, *place):
                 left -= 1
-                if not left:
+                if left <= 0:
                     raise ValueError(f"it has more than {_MOST_FIELDS:,} fields")
                 inner = _HOLDS[kind].get(number)
                 if inner == "data" and end - start <= _LONGEST_REFERENCE:
-                    pair = {one: data[first:last] for one, first, last in _fields(data, start, end)}
+                    both = list(_fields(data, start, end))
+                    left -= len(both)
+                    pair = {one: data[first:last] for one, first, last in both}
                     entries[pair.get(1)] = pair.get(2, b"")
                 elif inner == "data":
                     raise ValueError(f"a reference has more than {_LONGEST_REFERENCE:,} bytes")

@@ -24,7 +24,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, BinaryIO, cast, final
 
 from structgen.errors import ModelError, PromptError, ValidationFailed, WorkerDied
@@ -430,17 +429,17 @@ class Host:
         process: WorkerProcess | None = None
         try:
             with reporting(None) as report:
-                process = WorkerProcess(self.load, report)
+                uid = None if self._vocabulary is None else self._vocabulary.uid
+                process = WorkerProcess(replace(self.load, vocabulary_uid=uid), report)
                 with self._lock:
                     self._process = process  # not alive before it is ready
                 if self._is_closed:
                     process.end()
                 ready = process.wait_until_ready()
             if self._vocabulary is None:
-                self._vocabulary = Vocabulary.from_tokenizer_json(
-                    Path(ready.folder) / "tokenizer.json", ready.eos_token_ids, ready.size
-                )
-            if self._vocabulary.uid != ready.vocabulary_uid:
+                # Not read from the folder here: its files hold the interpreter while they are.
+                self._vocabulary = ready.vocabulary
+            elif ready.vocabulary is not None:
                 raise ModelError(
                     f"The tokenizer of {ready.name} has changed since it was first read. Load the "
                     "model again."

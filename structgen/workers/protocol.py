@@ -18,6 +18,7 @@ from structgen.insight import TraceStep
 from structgen.models.base import LoadOptions, Model, Passes
 from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
+from structgen.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from structgen.constraint import Constraint
@@ -34,6 +35,7 @@ class Load:
     """The first message: which model, and how. See `structgen.load_async`.
 
     Attributes:
+        vocabulary_uid: of the vocabulary that the parent has of it already; None: of none.
         in_process: run it in a thread of this process instead, which saves a process and stands
             still during each pass of the model.
         max_silence: seconds that the process may say nothing while a call is under way, though it
@@ -47,6 +49,7 @@ class Load:
     batch_size: int | None = None
     in_process: bool = False
     max_silence: float | None = 120.0
+    vocabulary_uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,28 +209,24 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The model is loaded."""
+    """The model is loaded. ``vocabulary``: None where the parent has the same one."""
 
     name: str
     folder: str
     context_length: int
     search_defaults: Mapping[str, Any]
-    eos_token_ids: tuple[int, ...]
-    size: int
-    vocabulary_uid: str
+    vocabulary: Vocabulary | None
     tool_syntax: ToolSyntax
 
     @classmethod
-    def of(cls, model: genai.TextModel) -> Ready:
-        """What there is to say of a model."""
+    def of(cls, model: genai.TextModel, vocabulary_uid: str | None = None) -> Ready:
+        """What there is to say of a model to one who has this vocabulary."""
         return cls(
             name=model.name,
             folder=str(model.folder),
             context_length=model.context_length,
             search_defaults=dict(model.search_defaults),
-            eos_token_ids=model.vocabulary.eos_token_ids,
-            size=model.vocabulary.size,
-            vocabulary_uid=model.vocabulary.uid,
+            vocabulary=None if model.vocabulary.uid == vocabulary_uid else model.vocabulary,
             tool_syntax=tool_syntax(model),
         )
 

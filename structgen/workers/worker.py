@@ -162,7 +162,7 @@ class _Worker:
         self._scheduler = Scheduler(self._model, batch_size=load.batch_size)
         begin("structgen-listen", self._listen)
         self._tell(Ping())  # from now on it answers; what is left runs the chat template
-        self._tell(Ready.of(self._model))
+        self._tell(Ready.of(self._model, load.vocabulary_uid))
         begin("structgen-prepare", lambda: self._prepare_all(self._arrived))
         begin("structgen-prepare-long", lambda: self._prepare_all(self._long))
         self._make_all()

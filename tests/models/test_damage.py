@@ -660,3 +660,37 @@ def test_a_configuration_whose_layers_are_all_one_is_not_counted():
     outputs = {"present_key_names": "present.0.key", "present_value_names": "present.0.value"}
     decoder = {"num_hidden_layers": 10**9, "outputs": outputs}
     assert inside.bytes_of_a_token(None, {"model": {"decoder": decoder}}, Generator()) == 0
+
+
+def test_what_is_wrong_with_a_folder_is_told_in_few_words(folder):
+    """2 MB of a configuration, whose names are long, took 8 GB of the program that fetched it."""
+    config = folder / "genai_config.json"
+    wrong = {"A" * 100_000: dict.fromkeys(map(str, range(1000)), 1)}
+    config.write_text(json.dumps({**CONFIG, **wrong}))
+    assert sum(len(lack.says) + len(lack.do) for lack in damage.find(folder)) < 50_000
+    config.write_text(json.dumps({**CONFIG, "search": {"top_k": [1] * 20_000}}))
+    assert "more than 20,000 values" in damage.find(folder)[0].says
+    config.write_text(json.dumps({"model": {"vision": {}, "type": ["phi3v"] * 1000}}))
+    (folder / "processor_config.json").write_text('{"processor": {"transforms": []}}')
+    assert ["the steps" in lack.says for lack in damage.find(folder)] == [True]  # read once
+    config.write_text(json.dumps(CONFIG))
+    (folder / "model.onnx").write_bytes(
+        b"".join(field(7, field(11, field(1, b"%d" % i))) for i in range(1000))
+    )
+    assert len(damage.find(folder)) < 50
+
+
+@pytest.mark.parametrize("n", [10_000, 10_001])
+def test_a_graph_keeps_its_weights_in_few_files(folder, n):
+    references = (field(13, field(1, b"location"), field(2, b"%d" % i)) for i in range(n))
+    (folder / "model.onnx").write_bytes(b"".join(field(7, field(5, one)) for one in references))
+    said = damage.find(folder)[0].says
+    assert ("more than 10,000 files" if n > 10_000 else "is missing") in said
+
+
+def test_what_is_in_references_counts(folder):
+    """Each has up to 10,000 bytes, and a field takes two."""
+    reference = field(1, b"location") + field(2, b"a") + field(3) * 4893
+    graph = b"\x3a\xcd\x4c\x2a\xca\x4c\x6a\xc7\x4c" + reference
+    (folder / "model.onnx").write_bytes(graph * 500)
+    assert "more than 2,000,000 fields" in damage.find(folder)[0].says

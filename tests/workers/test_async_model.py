@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -20,7 +21,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 import structgen
-from structgen import AsyncModel, Generator, JsonSchema, Regex
+from structgen import AsyncModel, Generator, JsonSchema, Regex, Vocabulary
 from structgen.sampling import TokenIds
 from structgen.workers.protocol import Ping
 
@@ -650,6 +651,21 @@ def test_a_model_that_cannot_be_loaded() -> None:
         asyncio.run(structgen.load_async("smollm2-135m-instruct", threads=0))
     with pytest.raises(structgen.OptionError, match="prefix_cache=-1 is not a whole number"):
         asyncio.run(structgen.load_async("smollm2-135m-instruct", prefix_cache=-1))
+
+
+def test_a_vocabulary_comes_from_the_process(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A foreign tokenizer.json held this process for 5 s, and took 1 GB of its memory."""
+    monkeypatch.setattr(Vocabulary, "from_tokenizer_json", None)
+
+    async def main() -> None:
+        async with await structgen.load_async(model.folder) as loaded:
+            assert loaded.vocabulary == model.vocabulary
+            os.kill((await loaded._host.process()).pid, signal.SIGKILL)
+            with contextlib.suppress(structgen.errors.WorkerDied):
+                await Generator(loaded, Regex("ok"))("x")
+            assert await Generator(loaded, Regex("ok"))("x") == "ok"
+
+    asyncio.run(main())
 
 
 def test_a_process_keeps_as_much_of_prompts_as_it_is_told(model: Any) -> None:

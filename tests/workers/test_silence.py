@@ -48,7 +48,7 @@ class Stub:
         if self._hangs.is_set():
             self._tell(Ping())
         else:
-            self._tell(Ready("stub", "", 64, {}, (0,), 1, "", None))  # type: ignore[arg-type]
+            self._tell(Ready("stub", "", 64, {}, None, None))  # type: ignore[arg-type]
         while (message := frames.read()) is not None:
             if isinstance(message, Ping):
                 self.pings += 1
