@@ -38,6 +38,7 @@ _QUOTE, _BACKSLASH, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
 _BLANK = frozenset(b" \t\n\r")
 _ENDS = frozenset(b" \t\n\r,]}")
 _PLAIN = re.compile(rb'[^"\\]*')
+_STRING = re.compile(r'"[^"\r\n]*"?')  # without escapes; it ends with its line at the latest
 _SIMPLE = {0x62: "\b", 0x66: "\f", 0x6E: "\n", 0x72: "\r", 0x74: "\t"}
 
 
@@ -383,10 +384,13 @@ def check_values(text: str, most: int) -> tuple[str, str]:
     """
     if "\0" in text:  # as in UTF-16, which readers of JSON tell by it; and quotes are others there
         raise ValueError("it has a NUL, which JSON in UTF-8 has not")
-    # Without such escapes, each second part is outside of strings.
+    # Without such escapes, each second part is outside of strings. Not so in events of a stream,
+    # whose lines that are no data may have a quote.
     bare = text.replace("\\\\", "__").replace('\\"', "__")
     quotes = bare.count('"')
-    outside = "".join(bare.split('"')[::2]) if quotes <= 4 * most else ""
+    if quotes <= 4 * most:
+        has_lines = "\n" in bare or "\r" in bare
+        outside = _STRING.sub("", bare) if has_lines else "".join(bare.split('"')[::2])
     if quotes > 4 * most or n_values(outside) > most:
         raise ValueError(f"it has more than {most:,} values")
     return outside, bare

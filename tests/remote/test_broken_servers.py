@@ -315,6 +315,24 @@ def test_many_values_are_not_read(
                 list(ask())
 
 
+@pytest.mark.parametrize("before", [': "\n', 'id: "\r', ': "" "\r\n', ":\\\n"])
+def test_a_quote_outside_of_the_data_of_an_event_hides_no_values(
+    before: str, remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind one, 900 kB of choices counted as a string: they held up an event loop for 20 s."""
+    monkeypatch.setattr(generator, "_MOST_VALUES", 1_000)
+    said = message(content="y, [" * 1_000)
+    many = json.dumps({**said, "choices": [*said["choices"], *[{}] * 1_000]})
+    for event, is_refused in ((json.dumps(said), False), (many, True)):
+        raw = f"{json.dumps(said)}\n\n{before}data: {event}".encode()
+        asks = Generator(remote(Reply(raw=raw)))
+        if is_refused:
+            with pytest.raises(RemoteError, match="more than 1,000 values"):
+                list(asks.stream("?"))
+        else:
+            assert "".join(asks.stream("?")) == "y, [" * 2_000
+
+
 @pytest.mark.parametrize("coding", ["utf-16-le", "utf-16", "utf-32-be"])
 def test_values_are_counted_in_utf_8(
     coding: str, remote: Any, monkeypatch: pytest.MonkeyPatch
