@@ -16,6 +16,7 @@ import importlib
 import logging
 import math
 import os
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 16 << 20  # of one answer
 _MOST_STREAM = 4 << 20  # of one that is a stream, whose events have 1 MiB at most
+_MOST_HELD = 128 << 20  # of all of a server that have not ended
 _ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
 _MOST_PAGES = 100  # of a server's list of tools
 _MOST_TOOLS = 500  # that are offered: a request with 3,000 took 30 s, and 1 GB
@@ -64,12 +66,14 @@ _LONGEST_SAID = 2_000  # characters of foreign text that a message has
 _LONGEST_ID = 100  # characters of that of a request
 _MOST_WRONG = 1_000  # values of an answer that are all named: 500,000 take 1.3 s and 300 MB
 _MOST_PARTS = 10_000  # of the content of an answer: for a wrong one `mcp` makes errors of 30 kB
-_MOST_MESSAGES = 1_000  # in a second: nothing may wait for them
 _MOST_UNREADABLE = 100  # messages, of which `mcp` logs each
 _MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
 _RESUME_SECONDS = 0.5  # and then one in so long
-_MOST_LINES = 10_000  # of streams in a second: `mcp` takes 0.1 us to 10 us for each,
-_LINES_SECONDS = 10.0  # and at first those of so many seconds at once
+_BURST_SECONDS = 2.0  # that a thread here may compute at once, which others wait for,
+_CALL_SECONDS = 0.25  # more of that for each call,
+_SHARE = 0.1  # and so much of the time
+_PACE_SECONDS = 0.1  # after which it is looked at again,
+_REST_SECONDS = 1.0  # that it sleeps at most
 _MOST_COOKIES = 50  # or all are forgotten: each request has them, and takes 10 us for each
 _CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
 _MOST_TASKS = 2_000  # that its requests keep waiting, beside those of calls
@@ -78,6 +82,7 @@ _LONGEST_LOG = 1 << 20  # characters of a line that is no message
 _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
 _TOO_LONG = "an answer of more than {:,} bytes"
+_BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
 _TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # `mcp` takes 20 us for each, in C
 
 
@@ -118,6 +123,7 @@ class Connection:
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self._unreadable: _Unreadable | None = None
         self._n_unreadable = 0
+        self._pace: _Pace
         self._thread = threading.Thread(target=self._run, name=f"mcp {server.name}", daemon=True)
         self._thread.start()
         try:
@@ -136,14 +142,23 @@ class Connection:
     def _run(self) -> None:
         """The thread: from the connection's beginning to its end."""
         _HERE.is_ours = True
+        self._pace = _Pace()
+
+        async def paced() -> None:
+            while True:
+                self._pace.rest()
+                await asyncio.sleep(_PACE_SECONDS)
 
         async def live() -> None:
+            pacing = asyncio.ensure_future(paced())
             try:
                 await self._live()
             except BaseException as error:  # before calls under way are cancelled
                 self._ended = error
                 if not self._ready.done():
                     self._ready.set_exception(self._failure("cannot be connected to", error))
+            finally:
+                pacing.cancel()
 
         asyncio.run(live())
 
@@ -318,6 +333,7 @@ class Connection:
             raise self._told(f"failed in a call of {name}", error) from error
         finally:
             exchange.end()
+            self._pace.left += _CALL_SECONDS
         text = _text(result)
         if result.is_error:
             raise ToolFailure(text)
@@ -382,12 +398,13 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
     read, write = os.pipe()
 
     def follow() -> None:
-        begins = True
+        begins, pace = True, _Pace()
         with open(read, encoding="utf-8", errors="replace") as lines:
             while piece := lines.readline(_LONGEST_LINE):  # a line may never end
                 if begins:
                     kept.append(printable(piece.rstrip()))
                 begins = piece.endswith("\n")
+                pace.rest()
 
     thread = threading.Thread(target=follow, name="mcp errors", daemon=True)
     thread.start()
@@ -396,6 +413,29 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
             yield file
     finally:
         thread.join(0.2)  # An error is to have what was written last.
+
+
+class _Pace:
+    """Has its thread sleep where it computes too much: others wait for the interpreter then.
+
+    What a server sends unasked has no other bound. An honest one needs a hundredth of this.
+
+    Attributes:
+        left: seconds that the thread may compute.
+    """
+
+    def __init__(self) -> None:
+        self.left = _BURST_SECONDS
+        self._seen, self._used = time.monotonic(), time.thread_time()
+
+    def rest(self) -> None:
+        """Sleep, if need be."""
+        now, used = time.monotonic(), time.thread_time()
+        self.left = min(self.left + (now - self._seen) * _SHARE, _BURST_SECONDS)
+        self.left -= used - self._used
+        self._seen, self._used = now, used
+        if self.left < 0:
+            time.sleep(min(-self.left / _SHARE, _REST_SECONDS))
 
 
 def _has_many(text: str) -> bool:
@@ -459,12 +499,11 @@ class _Heard:
 
     Nothing here waits for a notification, and ``mcp`` has a task for each, and a page of its log
     for one that is wrong. A request it keeps until the server reads that it is refused. It looks
-    for all that is wrong with an answer. Many messages are read slowly.
+    for all that is wrong with an answer.
     """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._read_until = 0.0
 
     async def __aenter__(self) -> _Heard:
         return self
@@ -480,9 +519,6 @@ class _Heard:
             item = await anext(self._stream)
             if isinstance(item, Exception):
                 return item
-            now = time.monotonic()
-            self._read_until = max(self._read_until, now - 1.0) + 1.0 / _MOST_MESSAGES
-            await asyncio.sleep(max(self._read_until - now, 0.0))
             message = item.message
             if not hasattr(message, "method"):
                 wrong = _wrong_with(getattr(message, "result", {}))
@@ -547,7 +583,7 @@ _CALL: contextvars.ContextVar[_Exchange | None] = contextvars.ContextVar(
 
 
 class _Bounded:
-    """Sends requests over HTTP. Their answers have an end, and streams are read slowly.
+    """Sends requests over HTTP. Their answers have an end, and little of them is held.
 
     What a server sends unasked has no use here. An error is the answer to a message: by others
     ``mcp`` ends the connection, which all callers share. ``seconds`` is for what is no call.
@@ -557,7 +593,8 @@ class _Bounded:
         self._web, self._seconds = web, seconds
         self._send, client.send = client.send, self.send
         self._cookies = client.cookies
-        self._resumes_until = self._lines_until = 0.0
+        self._resumes_until = 0.0
+        self._held = 0
 
     async def send(self, request: Any, **options: Any) -> Any:
         try:
@@ -592,7 +629,7 @@ class _Bounded:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise _Unreadable("it is compressed, which was not asked for")
             if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-                pieces = self._pieces(whole, exchange, _MOST_STREAM)
+                pieces = self._pieces(whole, exchange, is_stream=True)
 
                 class Events(web.AsyncByteStream):  # type: ignore[misc, name-defined]
                     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -607,9 +644,8 @@ class _Bounded:
 
                 response.stream = Events()
                 return response
-            held = b"".join([one async for one in self._pieces(whole, exchange, _MOST_BYTES)])
-            if _has_many(held.decode(errors="replace")):
-                raise _Unreadable(_TOO_MANY)
+            pieces = self._pieces(whole, exchange, is_stream=False)
+            held = b"".join([one async for one in pieces])
             status = response.status_code  # of 404, `mcp` knows whether it is a session's end
             if status >= 400 and status != 404 and b'"jsonrpc"' not in held:
                 raise _Unreadable(f"HTTP status {status} {response.reason_phrase}")
@@ -620,19 +656,35 @@ class _Bounded:
         response.stream = web.ByteStream(held)
         return response
 
-    async def _pieces(self, whole: Any, exchange: _Exchange, most: int) -> AsyncIterator[bytes]:
-        """Read an answer, which may be of many lines or pieces."""
-        size, pieces = 0, aiter(whole)
-        while (piece := await exchange.wait(anext(pieces, None))) is not None:
-            size += len(piece)
-            if size > most:
-                raise _Unreadable(_TOO_LONG.format(most))
-            now = time.monotonic()
-            begun = max(self._lines_until, now - _LINES_SECONDS)
-            n_lines = 1 + piece.count(b"\n") + piece.count(b"\r")
-            self._lines_until = begun + n_lines / _MOST_LINES
-            await exchange.wait(asyncio.sleep(self._lines_until - now))
-            yield piece
+    async def _pieces(
+        self, whole: Any, exchange: _Exchange, *, is_stream: bool
+    ) -> AsyncIterator[bytes]:
+        """Read an answer: all of it at once, or whole events of a stream."""
+        left = most = _MOST_STREAM if is_stream else _MOST_BYTES
+        held, pieces, is_over = bytearray(), aiter(whole), False
+        try:
+            while not is_over:
+                piece = await exchange.wait(anext(pieces, None))
+                is_over, piece, begin = piece is None, piece or b"", max(len(held) - 3, 0)
+                held += piece
+                left -= len(piece)
+                self._held += len(piece)
+                if left < 0:
+                    raise _Unreadable(_TOO_LONG.format(most))
+                if self._held > _MOST_HELD:
+                    raise _Unreadable(f"answers of more than {_MOST_HELD:,} bytes at once")
+                end = len(held) if is_over else 0
+                if is_stream and not is_over and (blank := _BLANK_LINE.match(held, begin)):
+                    end = blank.end()
+                data = bytes(held[:end])
+                del held[:end]
+                self._held -= end
+                if _has_many(data.decode(errors="replace")):
+                    raise _Unreadable(_TOO_MANY)
+                if data:
+                    yield data
+        finally:
+            self._held -= len(held)
 
 
 def _text(result: CallToolResult) -> str:

@@ -372,23 +372,70 @@ def test_what_nobody_waits_for_takes_nothing() -> None:
     assert found[5].message.error.message == "it asks for input, which it does not get"
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        JSONRPCNotification(jsonrpc="2.0", method="notifications/progress"),
-        JSONRPCResponse(jsonrpc="2.0", id=9, result={}),  # to what was never asked
-    ],
-)
-def test_what_comes_unasked_is_read_slowly(monkeypatch: pytest.MonkeyPatch, message: Any) -> None:
-    slept: list[float] = []
+def test_a_thread_that_computes_much_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notifications of 100,000 values each took half of a processor for as long as the connection
+    was there, and so did lines that are no messages, or of standard error."""
+    clock = SimpleNamespace(now=0.0, used=0.0, slept=[])
+    clock.monotonic, clock.thread_time = lambda: clock.now, lambda: clock.used
+    clock.sleep = clock.slept.append
+    monkeypatch.setattr(mcp, "time", clock)
+    pace = mcp._Pace()
+    clock.used = 1.9
+    pace.rest()
+    assert clock.slept == []
+    clock.used = 2.05
+    pace.rest()
+    assert clock.slept == [pytest.approx(0.5)]
+    clock.now = 0.5
+    pace.rest()
+    assert clock.slept[1:] in ([], [pytest.approx(0.0, abs=1e-6)])
+    pace.left += mcp._CALL_SECONDS
+    clock.used = 2.25
+    pace.rest()
+    assert len(clock.slept) <= 2
+    clock.used = 9.0
+    pace.rest()
+    assert clock.slept[-1] == 1.0, "it can be closed within a second"
+    clock.now = 1_000.0
+    pace.rest()
+    assert pace.left == mcp._BURST_SECONDS
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
 
-    monkeypatch.setattr(mcp.asyncio, "sleep", sleep)
-    assert len(heard(*[message] * 3_000)) == (0 if hasattr(message, "method") else 3_000)
-    assert slept[500] == 0
-    assert 1.5 < slept[-1] < 2.1  # it is awaited after each
+_CHATTING = """
+import json, sys, threading
+said = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"a":[1,2,3]}}' + chr(10)
+where = {"messages": sys.stdout, "errors": sys.stderr}[sys.argv[1]]
+def chat():
+    while True:
+        where.write(said * 99)
+for line in sys.stdin:
+    asked = json.loads(line)
+    result = {"tools": [{"name": "chat", "inputSchema": {"type": "object"}}]}
+    if asked["method"] == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"],
+                  "capabilities": {"tools": {}}, "serverInfo": {"name": "chatting", "version": "1"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    if asked["method"] == "tools/list":
+        threading.Thread(target=chat, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("where", ["messages", "errors"])
+def test_a_server_that_never_stops_talking_is_read_slowly(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        if threading.current_thread().name.startswith("mcp "):
+            slept.set()
+
+    clock = SimpleNamespace(monotonic=time.monotonic, thread_time=time.thread_time, sleep=sleep)
+    monkeypatch.setattr(mcp, "time", clock)
+    monkeypatch.setattr(mcp, "_BURST_SECONDS", 0.5)
+    with McpServer.stdio(sys.executable, ["-c", _CHATTING, where]):
+        assert slept.wait(60)
 
 
 @pytest.mark.parametrize("content", [[1] * 10_001, [{"text": [1] * 100_001}]])
@@ -968,29 +1015,69 @@ def test_streams_that_break_off_again_and_again_are_resumed_slowly(
         assert len(asyncio.all_tasks(connection._loop)) <= own, "each call left a task that waits"
 
 
-def test_streams_of_many_lines_are_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """4 MB of comments, again and again, took half of a processor, also after the call."""
-    waits: list[float] = []
+class Pieces(httpx2.AsyncByteStream):
+    """An answer that comes in pieces; after the last it may never end."""
 
-    async def sleep(seconds: float) -> None:
-        waits.append(round(seconds, 6))
+    def __init__(self, *pieces: bytes, ends: asyncio.Event | None = None) -> None:
+        self._pieces, self._ends = pieces, ends
 
-    class Stream(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            for piece in (b":\n" * 99_999, b"data: x\r\n" * 5_000, b"x" * 1_000_000):
-                yield piece
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+        if self._ends is not None:
+            await self._ends.wait()
 
-    async def read() -> None:
-        headers = {"content-type": "Text/Event-Stream; a=b"}
-        answer = httpx2.Response(200, headers=headers, stream=Stream())
-        async with httpx2.AsyncClient(
-            transport=httpx2.MockTransport(lambda request: answer)
-        ) as client:
-            mcp._Bounded(client, httpx2, 9)
-            async with client.stream("POST", "http://x", json={}) as response:
-                assert sum([len(piece) async for piece in response.aiter_raw()]) == 1_244_998
 
-    monkeypatch.setattr(mcp, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    monkeypatch.setattr(mcp.asyncio, "sleep", sleep)
-    asyncio.run(read())
-    assert waits == [0.0, 1.0001, 1.0002]
+@contextlib.asynccontextmanager
+async def answering(kind: str, *answers: Pieces) -> AsyncIterator[httpx2.AsyncClient]:
+    left = list(answers)
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": kind}, stream=left.pop(0))
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+        mcp._Bounded(client, httpx2, 60)
+        yield client
+
+
+async def read(client: httpx2.AsyncClient) -> bytes:
+    async with client.stream("POST", "http://x", json={}) as response:
+        body: bytes = await response.aread()
+        return body
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b""])
+def test_events_of_many_values_are_not_read(end: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """300,000 lists in an event of a megabyte stopped all threads for 0.6 s, and a stream has four,
+    again and again."""
+    monkeypatch.setattr(mcp, "MAX_VALUES", 100)
+
+    async def whole(*pieces: bytes) -> bytes:
+        async with answering("Text/Event-Stream; a=b", Pieces(*pieces)) as client:
+            return await read(client)
+
+    fine = b'data: {"a": ["' + b"x, " * 500 + b'"]' + b", 1" * 40 + b"}"
+    pieces = (b': "\n', fine[:9], fine[9:], end[:1], end[1:], fine, end)
+    assert asyncio.run(whole(*pieces)) == b"".join(pieces)
+    many = b"data: [" + b"[]," * 99
+    for pieces in ((fine, end, b':"\n', many, end, fine), (many, many)):
+        with pytest.raises(httpx2.SSEError, match="more than 100,000 values"):
+            asyncio.run(whole(*pieces))
+
+
+def test_answers_that_have_not_ended_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 calls at once held 1.6 GB of answers that a server did not end."""
+    monkeypatch.setattr(mcp, "_MOST_HELD", 2_500)
+
+    async def asked() -> None:
+        ends, one = asyncio.Event(), b"x" * 1_000
+        answers = (Pieces(one, ends=ends), Pieces(one, ends=ends), Pieces(one), Pieces(one))
+        async with answering("application/json", *answers) as client:
+            waiting = [asyncio.ensure_future(read(client)) for _ in range(2)]
+            while client.send.__self__._held < 2_000:
+                await asyncio.sleep(0)
+            assert b"answers of more than 2,500 bytes at once" in await read(client)
+            ends.set()
+            assert await asyncio.gather(*waiting, read(client)) == [one] * 3
+
+    asyncio.run(asked())
