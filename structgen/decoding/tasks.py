@@ -507,7 +507,7 @@ def probabilities(
 ) -> dict[str, float]:
     """See `structgen.Generator.probabilities`; ``task`` makes the generator's outputs."""
     model, constraint = task.model, task.constraint
-    texts = None if constraint is None else whole_texts(constraint)
+    texts = None if constraint is None else run_passes(whole_texts(constraint))
     if constraint is None or texts is None:
         what = "free text" if constraint is None else constraint.output.name
         raise OptionError(

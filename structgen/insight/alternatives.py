@@ -22,6 +22,7 @@ from structgen.constraint import Constraint
 from structgen.errors import ParseError
 from structgen.grammar import ir
 from structgen.grammar.json_schema import child_path, json_key
+from structgen.models.base import Passes, run_passes
 
 from .json_places import ByteReader, Closed, JsonReader, scalars
 
@@ -174,6 +175,12 @@ MAX_ALTERNATIVES = 1000
 _MAX_STEPS = 500_000
 """Most bytes that are tried to find the texts of one place."""
 
+_QUICK_STEPS = 10_000
+"""As many to find out, before a call, that there is none."""
+
+_STEPS_AT_ONCE = 2_000
+"""Bytes after which others may have a pass of the model: some 40 ms."""
+
 _NARROWING: tuple[frozenset[str], ...] = tuple(
     frozenset(words.split())
     for words in (
@@ -215,8 +222,8 @@ def sites(
     *,
     is_whole: bool = True,
     too_long: list[str] | None = None,
-) -> Iterator[Site]:
-    """The sites of an output, in its order.
+) -> Passes[list[Site]]:
+    """Find the sites of an output, in its order; yield now and then.
 
     Args:
         constraint: what the output was made by.
@@ -224,30 +231,44 @@ def sites(
         is_whole: whether it ended by itself. Else a number or word at its end is left out, as it
             might have gone on.
         too_long: is given the paths at which it was not found out what could have stood there,
-            since the texts are too long.
+            since the texts are too long; ``$`` for a text that is no JSON and may be too many.
 
     Cost: a step of the automaton for each byte of the output and of each alternative.
     """
+    found: list[Site] = []
+    too_long = [] if too_long is None else too_long
     if not is_json(constraint):
-        texts = whole_texts(constraint)
-        if is_whole and texts is not None and len(texts) > 1:
-            yield Site("$", 0, texts.index(output), texts, names_of(constraint, texts))
-        return
+        texts = (yield from whole_texts(constraint)) if is_whole else ()
+        if texts is None:
+            too_long.append("$")
+        elif len(texts) > 1:
+            names = names_of(constraint, texts)
+            found.append(Site("$", 0, texts.index(output), texts, names))
+        return found
     reader = JsonReader()
     events = reader.feed(output)
     if is_whole:
         events += reader.finish()
     walk = ByteReader(constraint)
     for scalar in scalars(events):
-        walk.go_on(output[walk.length : scalar.start])
+        yield
+        yield from go_on(walk, output, scalar.start)
         try:
-            site = _site(walk, scalar, output)
+            texts = yield from _texts(walk, is_json=True)
         except _TooLong:
-            if too_long is not None:
-                too_long.append(child_path("$", *scalar.path))
+            too_long.append(child_path("$", *scalar.path))
             continue
-        if site is not None:
-            yield site
+        if texts is not None and len(texts) > 1:
+            found.append(site_of(texts, scalar, output))
+    return found
+
+
+def go_on(walk: ByteReader, output: bytes | bytearray, end: int) -> Passes[None]:
+    """Read an output up to an offset, and yield now and then."""
+    while walk.length < end:
+        walk.go_on(bytes(output[walk.length : min(walk.length + _STEPS_AT_ONCE, end)]))
+        if walk.length < end:
+            yield
 
 
 def is_json(constraint: Constraint) -> bool:
@@ -255,10 +276,10 @@ def is_json(constraint: Constraint) -> bool:
     return isinstance(constraint.output.grammar, ir.Json)
 
 
-def whole_texts(constraint: Constraint) -> tuple[bytes, ...] | None:
-    """All outputs there can be, sorted; None when they are not few."""
+def whole_texts(constraint: Constraint) -> Passes[tuple[bytes, ...] | None]:
+    """All outputs there can be, sorted; None when they are not few. Yields now and then."""
     try:
-        return _texts(ByteReader(constraint), is_json=is_json(constraint))
+        return (yield from _texts(ByteReader(constraint), is_json=is_json(constraint)))
     except _TooLong:
         return None
 
@@ -282,7 +303,7 @@ def _value_key(constraint: Constraint, text: str) -> Any:
     if is_json(constraint):
         return json_key(json.loads(text))
     try:
-        value, written = constraint.output.parse(text), json.loads(text)
+        written, value = json.loads(text), constraint.output.parse(text)
     except (ParseError, ValueError, RecursionError):
         return text
     # A validator may make a number of any text: "yes" and "you" stay two alternatives.
@@ -296,7 +317,10 @@ def may_have_sites(constraint: Constraint) -> bool:
     if isinstance(grammar, ir.Json):
         words = {*_words(grammar.schema)}
         return any(words >= some for some in _NARROWING)
-    texts = whole_texts(constraint)
+    try:
+        texts = run_passes(_texts(ByteReader(constraint), is_json=False, most=_QUICK_STEPS))
+    except _TooLong:
+        return True
     return texts is not None and len(texts) > 1
 
 
@@ -317,11 +341,6 @@ def _words(schema: Any) -> Iterator[str]:
             yield from _words(one)
 
 
-def _site(walk: ByteReader, scalar: Closed, output: bytes) -> Site | None:
-    texts = _texts(walk, is_json=True)
-    return None if texts is None or len(texts) < 2 else site_of(texts, scalar, output)
-
-
 def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
     """The site of a value that has ended, with all its possible texts."""
     chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
@@ -329,30 +348,35 @@ def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
     return Site(child_path("$", *scalar.path), scalar.start, chosen, texts, values)
 
 
-def texts_at(walk: ByteReader) -> tuple[bytes, ...] | None:
-    """The possible texts where a JSON value begins; None unless they are few, and at least two."""
+def texts_at(walk: ByteReader) -> Passes[tuple[bytes, ...] | None]:
+    """The possible texts where a JSON value begins; None unless they are few, and at least two.
+    Yields now and then."""
     try:
-        texts = _texts(walk, is_json=True)
+        texts = yield from _texts(walk, is_json=True)
     except _TooLong:
         return None
     return None if texts is None or len(texts) < 2 else texts
 
 
-def _texts(walk: ByteReader, *, is_json: bool) -> tuple[bytes, ...] | None:
+def _texts(
+    walk: ByteReader, *, is_json: bool, most: int | None = None
+) -> Passes[tuple[bytes, ...] | None]:
     """The texts that can stand where ``walk`` is, sorted; None when they are not few.
 
     A string that JSON may spell in several ways is one text, the shortest: its values are walked,
     and the ways to write a character come together again behind it. Every state can go on to an
     end, so each text begun counts as one at least: the search stops as soon as there are too many.
 
+    Yields now and then.
+
     Raises:
-        _TooLong: too much would have to be read to find out.
+        _TooLong: more than ``most`` bytes would have to be read to find out.
     """
     machine = walk.machine
     found: list[bytes] = []
     begun = [_Begun(b"", walk.state, 0, b"")]
     nodes = _Nodes()
-    steps = 0
+    steps, pause, most = 0, _STEPS_AT_ONCE, most or _MAX_STEPS
     while begun:
         longer: list[_Begun] = []
         n_open = 0
@@ -367,8 +391,11 @@ def _texts(walk: ByteReader, *, is_json: bool) -> tuple[bytes, ...] | None:
             steps += len(following)
             if len(found) + n_open > MAX_ALTERNATIVES:
                 return None
-            if steps > _MAX_STEPS:
+            if steps > most:
                 raise _TooLong
+            if steps > pause:
+                pause = steps + _STEPS_AT_ONCE
+                yield
             if is_json and not text and not following.isdisjoint(_OPEN):
                 return None
             is_string = is_json and text[:1] == b'"'

@@ -43,6 +43,7 @@ from .alternatives import (
     Site,
     WrittenTexts,
     boundary,
+    go_on,
     is_json,
     longest,
     names_of,
@@ -321,7 +322,7 @@ class Confidence(Mapping[str, ValueConfidence]):
         self._tolerance = tolerance
         self._lock = threading.RLock()
         self._sites: dict[str, Site] | None = None
-        self._too_long: list[str] = []
+        self.too_long: list[str] = []
         self._known: dict[str, ValueConfidence] = {}
 
     def __getitem__(self, path: str) -> ValueConfidence:
@@ -337,7 +338,7 @@ class Confidence(Mapping[str, ValueConfidence]):
         """As ``[path]``, pass by pass."""
         known = self._known.get(path)
         if known is None:
-            found = self._all_sites()
+            found = yield from self.listing()
             if path not in found:
                 listed = ", ".join(found) or "none"
                 raise KeyError(
@@ -377,27 +378,23 @@ class Confidence(Mapping[str, ValueConfidence]):
         """Pickle as a plain dict of what has been computed so far: models do not travel."""
         return dict, (dict(self._known),)
 
-    @property
-    def too_long(self) -> tuple[str, ...]:
-        """Paths of values whose alternatives, if they are few, are too long to list them."""
-        self._all_sites()
-        return tuple(self._too_long)
+    def listing(self) -> Passes[dict[str, Site]]:
+        """The values by path, pass by pass."""
+        if self._sites is None:
+            made: Sequence[Site] = ()
+            if self._constraint is not None:
+                tokens = self._constraint.named.tokens
+                output = b"".join(tokens[token_id] for token_id in self._token_ids)
+                self.too_long.clear()
+                made = yield from sites(
+                    self._constraint, output, is_whole=self._is_whole, too_long=self.too_long
+                )
+            self._sites = {site.path: site for site in made}
+        return self._sites
 
     def _all_sites(self) -> dict[str, Site]:
         with self._lock:
-            if self._sites is None:
-                self._sites = {}
-                if self._constraint is not None:
-                    tokens = self._constraint.named.tokens
-                    output = b"".join(tokens[token_id] for token_id in self._token_ids)
-                    found = sites(
-                        self._constraint,
-                        output,
-                        is_whole=self._is_whole,
-                        too_long=self._too_long,
-                    )
-                    self._sites = {site.path: site for site in found}
-            return self._sites
+            return run_passes(self.listing())
 
 
 def below(
@@ -415,6 +412,8 @@ def below(
         OptionError: no value at a path was a choice among few; or, with one number for all, this
             cannot be decided for some values.
     """
+    if isinstance(confidence, Confidence):
+        yield from confidence.listing()
     paths: Sequence[str] = list(confidence)
     if not isinstance(threshold, Mapping):
         if isinstance(confidence, Confidence) and confidence.too_long:
@@ -558,7 +557,7 @@ class BestValues:
         """Nothing has been written."""
         self._constraint = constraint
         self._is_json = is_json(constraint)
-        self._whole = None if self._is_json else whole_texts(constraint)
+        self._whole: tuple[bytes, ...] | None = None  # of JSON, or not yet listed
         self._walk = ByteReader(constraint)
         self._places = JsonReader()
         self._closed: list[Closed] = []  # that have not been looked at
@@ -570,24 +569,24 @@ class BestValues:
         self._texts: tuple[bytes, ...] | None = None
         self._site: Site | None = None
         self.paths: tuple[str, ...] = ()
-        self._is_settled_at_once = not self._is_json and self._whole is None
+        self._is_to_look = not self._is_json
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a value has closed that must be weighed before the output continues."""
-        return self._site is not None
+        """Whether there is a value to look at, or to weigh, before the output continues."""
+        return self._is_to_look or self._site is not None
 
     @property
     def n_settled(self) -> int:
         """How many of the first tokens are final."""
-        settled, ends = self._settled_bytes(), self._ends
+        settled, ends = 0 if self._is_to_look else self._settled_bytes(), self._ends
         while self._n_settled < len(ends) and ends[self._n_settled] <= settled:
             self._n_settled += 1
         return self._n_settled
 
     def _settled_bytes(self) -> int:
         if not self._is_json:
-            return len(self._data) if self._is_settled_at_once or self._judged >= 0 else 0
+            return len(self._data) if self._judged >= 0 else 0
         if self._site is not None:
             return self._site.start
         start = self._places.open_start
@@ -600,45 +599,56 @@ class BestValues:
         self._data += data
         self._ends.append(len(self._data))
         if self._is_json:
-            self._closed += scalars(self._places.feed(data))
-            self._look()
+            self._note_closed(self._places.feed(data))
 
     def end(self) -> None:
         """The output has ended."""
         if self._is_json:
-            self._closed += scalars(self._places.finish())
-            self._look()
-        elif self._whole is not None and len(self._whole) > 1 and self._judged < 0:
-            texts = self._whole
-            chosen = texts.index(bytes(self._data))
-            self._site = Site("$", 0, chosen, texts, names_of(self._constraint, texts))
+            self._note_closed(self._places.finish())
+        elif self._judged < 0 and self._whole is not None and len(self._whole) > 1:
+            texts, data = self._whole, bytes(self._data)
+            self._site = Site("$", 0, texts.index(data), texts, names_of(self._constraint, texts))
 
-    def _look(self) -> None:
-        """Look at the values that have opened or closed, in order, to the first to be weighed."""
-        if self._site is not None:
-            return
+    def _note_closed(self, events: Sequence[Any]) -> None:
+        self._closed += [one for one in scalars(events) if one.start > self._judged]
+        opened = self._places.open_start > max(self._judged, self._looked)
+        self._is_to_look = bool(self._closed) or opened
+
+    def _look(self) -> Passes[None]:
+        """Look at the values that have opened or closed, in order, to the first to be weighed; of
+        what is no JSON, at what the output may be."""
+        if not self._is_json and self._whole is None:
+            self._whole = yield from whole_texts(self._constraint)
+            if self._whole is None:
+                raise OptionError(
+                    "best= needs a value that is a choice among few, and what "
+                    f"{self._constraint.output.name} may be is too many texts or too long ones.",
+                    option="best",
+                )
         for scalar in self._closed:
             if scalar.start > self._judged:
-                self._look_at(scalar.start)
+                yield from self._look_at(scalar.start)
                 if self._texts is not None:
                     self._site = site_of(self._texts, scalar, bytes(self._data))
-                    return
+                    break
                 self._judged = scalar.start
-        self._closed.clear()
-        if self._places.open_start > self._judged:
-            self._look_at(self._places.open_start)
+        else:
+            self._closed.clear()
+            if self._places.open_start > self._judged:
+                yield from self._look_at(self._places.open_start)
+        self._is_to_look = False
 
-    def _look_at(self, start: int) -> None:
+    def _look_at(self, start: int) -> Passes[None]:
         if start <= self._looked:
             return
-        self._walk.go_on(bytes(self._data[self._walk.length : start]))
+        yield from go_on(self._walk, self._data, start)
         self._looked = start
-        self._texts = texts_at(self._walk)
+        self._texts = yield from texts_at(self._walk)
 
     def weigh(
         self, token_ids: Sequence[int], open_sequence: OpenPasses
     ) -> Passes[tuple[int, tuple[int, ...]] | None]:
-        """Weigh the alternatives of the value that is waiting.
+        """Look at the values that are waiting, and weigh the alternatives of the first.
 
         Args:
             token_ids: the output's tokens so far.
@@ -650,8 +660,11 @@ class BestValues:
 
         Cost: as `measuring`, or less: it stops once nothing left could be likelier.
         """
+        if self._is_to_look:
+            yield from self._look()
         site = self._site
-        assert site is not None
+        if site is None:
+            return None
         keys = [json_key(value) for value in site.values]
         groups = [keys.index(key) for key in keys]
         tree, n_before, _ = yield from grown(
@@ -660,7 +673,7 @@ class BestValues:
         self._judged, self._site = site.start, None
         best = tree.likeliest(groups)
         if best is None or groups[best] == groups[site.chosen]:
-            self._look()
+            yield from self._look()
             return None
         self.paths += (site.path,)
         return n_before, tree.paths[best]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import threading
@@ -20,10 +21,13 @@ from pydantic import AfterValidator, Field
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
+from structgen.decoding import Generation, SearchOptions, passes_of
 from structgen.decoding.call_validation import opening
 from structgen.insight import alternatives, confidence
 from structgen.insight.alternatives import MAX_ALTERNATIVES, sites, whole_texts
 from structgen.insight.confidence import Confidence
+from structgen.insight.json_places import ByteReader
+from structgen.models.base import run_passes
 
 
 @dataclass
@@ -228,6 +232,57 @@ def test_abstaining_does_not_pass_over_texts_that_are_too_long(monkeypatch):
     assert generator("x", abstain_below={"$.b": 0.01})
 
 
+CODES = {"type": "string", "pattern": "^[0-9]{2}x{30}$"}  # few, of which each is long
+
+
+@pytest.mark.parametrize("asks", [{"abstain_below": 1e-9}, {"best": True}])
+@pytest.mark.parametrize(
+    "output_type",
+    [
+        JsonSchema({"type": "array", "items": CODES, "minItems": 6, "maxItems": 6}),
+        Regex("[0-9]{2}x{30}"),
+        JsonSchema({"type": "array", "prefixItems": [{"const": "y" * 999}, CODES], "minItems": 2}),
+    ],
+    ids=["values", "a text", "after a long one"],
+)
+def test_others_have_passes_while_texts_are_listed(asks, output_type, monkeypatch):
+    monkeypatch.setattr(alternatives, "_STEPS_AT_ONCE", 100)
+    monkeypatch.setattr(alternatives, "_QUICK_STEPS", 200)
+    monkeypatch.setattr(confidence, "_MAX_PASSES", 20)
+    steps = longest = 0
+    step = ByteReader.step
+
+    def counted(self, state, byte, since):
+        nonlocal steps
+        steps += 1
+        return step(self, state, byte, since)
+
+    monkeypatch.setattr(ByteReader, "step", counted)
+    model = FakeModel(context_length=2000)
+    constraint = structgen.compile(output_type, model.vocabulary)
+    search = SearchOptions(**asks)
+    run = Generation(model, constraint, None, encode("p"), search)
+    assert steps <= 250
+    steps = 0
+    run.start()
+    for _ in passes_of(run, model.start(2000), model.pace):
+        longest, steps = max(longest, steps), 0
+    with contextlib.suppress(structgen.Abstained):
+        for _ in run.result.checking_sure():
+            longest, steps = max(longest, steps), 0
+    assert 100 <= max(longest, steps) < 250
+
+
+@pytest.mark.parametrize("asks", [{"abstain_below": 0.1}, {"best": True}])
+@pytest.mark.parametrize("pattern", ["[0-9]{2}x{30}", "[0-9]{3}x{9}[ab]"])
+def test_a_text_that_may_be_one_of_many_is_told_once_that_is_known(asks, pattern, monkeypatch):
+    """Not before the call where that takes long; it is never passed over."""
+    monkeypatch.setattr(alternatives, "_QUICK_STEPS", 200)
+    monkeypatch.setattr(alternatives, "_MAX_STEPS", 30_000 if "3" in pattern[5:8] else 400)
+    with pytest.raises(structgen.OptionError, match="too long"):
+        Generator(FakeModel(), Regex(pattern))("x", **asks)
+
+
 def test_the_error_is_a_bound():
     model = FakeModel()
     generator = Generator(model, Literal["good", "goods", "bad", "true", "null"])
@@ -267,7 +322,7 @@ def test_a_confidence_has_a_runner_up_and_a_margin():
 def test_values_with_few_alternatives_are_found_whatever_their_type():
     generator = Generator(FakeModel(), Review)
     text = '{"title":"ab","label":"goods","stars":7,"sure":false,"tags":["x",null],"only":"one"}'
-    found = {site.path: site for site in sites(generator.constraint, text.encode())}
+    found = {site.path: site for site in run_passes(sites(generator.constraint, text.encode()))}
     assert {path: site.values for path, site in found.items()} == {
         "$.label": ("bad", "good", "goods"),
         "$.stars": (1, 10, 11, 12, 2, 3, 4, 5, 6, 7, 8, 9),
@@ -288,7 +343,7 @@ def test_blanks_and_spellings_do_not_hide_words_and_numbers(whitespace, spelling
         schema, FakeModel().vocabulary, whitespace=whitespace, spelling=spelling
     )
     text = b"[false,7]" if whitespace == "compact" else b" [ false ,\n7 ] "
-    found = {site.path: set(site.values) for site in sites(constraint, text)}
+    found = {site.path: set(site.values) for site in run_passes(sites(constraint, text))}
     assert found["$[0]"] == {True, False}
     assert spelling == "any" or found["$[1]"] == {7, 8}
 
@@ -298,7 +353,7 @@ def test_unique_items_leave_what_is_left():
         {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True, "minItems": 2}
     )
     constraint = structgen.compile(schema, FakeModel().vocabulary)
-    found = [site.values for site in sites(constraint, b"[2,1,3]")]
+    found = [site.values for site in run_passes(sites(constraint, b"[2,1,3]"))]
     assert found == [(1, 2, 3), (1, 3)]
 
 
@@ -319,7 +374,7 @@ def test_unique_items_leave_what_is_left():
 )
 def test_all_outputs_of_a_type_are_listed_when_they_are_few(output_type, texts):
     constraint = structgen.compile(output_type, FakeModel().vocabulary)
-    found = whole_texts(constraint)
+    found = run_passes(whole_texts(constraint))
     assert found == (None if texts is None else tuple(text.encode() for text in texts))
 
 

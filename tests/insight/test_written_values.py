@@ -19,6 +19,7 @@ from structgen.insight.alternatives import (
     sites,
     whole_texts,
 )
+from structgen.models.base import run_passes
 
 CHARS = ["a", "ö", "日", "😀", '"', "\\", "\n", "/", "\x01"]
 LABELS = ["положительный", "отрицательный", "größe", "日本語テスト", "東京タワー", "😀😀😀"]
@@ -67,14 +68,14 @@ def test_halves_of_pairs_stay_what_they_are():
 def test_alternatives_are_counted_by_value(spelling):
     vocabulary = FakeModel().vocabulary
     labels = [f"{label} {i}" for label in LABELS for i in range(30)]
-    found = whole_texts(
-        structgen.compile(JsonSchema({"enum": labels}), vocabulary, spelling=spelling)
-    )
+    constraint = structgen.compile(JsonSchema({"enum": labels}), vocabulary, spelling=spelling)
+    found = run_passes(whole_texts(constraint))
     assert found is not None
     assert sorted(map(json.loads, found)) == sorted(labels)
     assert all(text == canonical(text)[0] for text in found)
     too_many = JsonSchema({"type": "string", "maxLength": 2})
-    assert whole_texts(structgen.compile(too_many, vocabulary, spelling=spelling)) is None
+    constraint = structgen.compile(too_many, vocabulary, spelling=spelling)
+    assert run_passes(whole_texts(constraint)) is None
 
 
 @pytest.mark.parametrize("ensure_ascii", [False, True])
@@ -86,7 +87,7 @@ def test_fields_with_labels_beyond_ascii_have_confidence(ensure_ascii):
     for label in LABELS:
         text = json.dumps({"label": label}, ensure_ascii=ensure_ascii, separators=(",", ":"))
         output = text.encode()
-        (site,) = sites(constraint, output)
+        (site,) = run_passes(sites(constraint, output))
         assert set(site.values) == set(LABELS)
         assert site.values[site.chosen] == label
         # Tokens of one byte: all are open up to the quote, and in no case beyond a character.
