@@ -238,7 +238,8 @@ _SHOWN = 500
 _SLICE = 1 << 10  # characters that are checked at once: each takes 1 us, or 10 us
 _LEAST = 64  # characters that each piece, call and score counts as, which may all be empty; half
 # of that each alternative of a score
-_MOST_CHARACTERS = 64 << 20  # of one reply; a server may pass over max_tokens
+_MOST_CHARACTERS = 64 << 20  # of the replies to a call; a server may pass over max_tokens
+_MORE_EACH = 1 << 20  # of them for each further output
 _MOST_COMMAS = 1_000_000  # of a whole answer: it is parsed in one go
 _MOST_CALLS = 10_000  # of one reply, each of which is written out several times
 CODINGS = ("identity", "gzip", "deflate")
@@ -279,12 +280,31 @@ class _Reply:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
     counts: Counts = field(default_factory=Counts)
-    n_characters: int = 0
     n_checked: int = 0  # of a whole answer
     wrong: NotOfType | None = None
     spelt: defaultdict[object, Characters] = field(  # of each text that comes in pieces
         default_factory=lambda: defaultdict(Characters)
     )
+
+
+class Replies:
+    """Counts what comes of all replies to a call: outputs and attempts are kept together."""
+
+    def __init__(self, n_outputs: int = 1) -> None:
+        self._most = _MOST_CHARACTERS + (n_outputs - 1) * _MORE_EACH
+        self._n_characters = 0
+
+    def add(self, said: Said) -> None:
+        """A message has come, or a piece of one. Raises RemoteError: it is too much."""
+        size = _LEAST * (1 + len(said.calls))
+        size += len(said.content) + len(said.reasoning) + len(said.refusal)
+        size += sum(len(call.name) + len(call.arguments) for call in said.calls)
+        for score in said.logprobs:
+            size += _LEAST + len(score.token)
+            size += sum(_LEAST // 2 + len(one.token) for one in score.top)
+        self._n_characters += size
+        if self._n_characters > self._most:
+            raise RemoteError(f"The server sent more than {self._most:,} characters.")
 
 
 @final
@@ -295,14 +315,18 @@ class Exchange:
         is_in_pieces: whether its latest request asks for a stream.
     """
 
-    def __init__(self, question: Question, *, is_stream: bool = False) -> None:
+    def __init__(
+        self, question: Question, *, is_stream: bool = False, replies: Replies | None = None
+    ) -> None:
         """Begin.
 
         Args:
             question: what is asked.
             is_stream: whether text is given out as it comes, so that it cannot be taken back.
+            replies: of the call, if it is for several outputs.
         """
         self._question = question
+        self._replies = replies or Replies()
         self._is_stream = is_stream
         self.is_in_pieces = False
         self._messages: list[dict[str, Any]] = list(question.arguments["messages"])
@@ -523,6 +547,7 @@ class Exchange:
 
     def _put(self, said: Said) -> tuple[str, str]:
         """Note what a message, or a piece of one, says; returns its reasoning and its content."""
+        self._replies.add(said)
         reply = self._reply
         reply.finish_reason = said.finish_reason or reply.finish_reason
         reply.logprobs += said.logprobs
@@ -535,16 +560,8 @@ class Exchange:
             name, arguments = reply.calls.setdefault(call.number, ([], []))
             name.append(reply.spelt["name", call.number].feed(call.name))
             arguments.append(reply.spelt["arguments", call.number].feed(call.arguments))
-            reply.n_characters += len(call.name) + len(call.arguments)
             if len(reply.calls) > _MOST_CALLS:
                 raise RemoteError(f"The server made more than {_MOST_CALLS:,} calls.")
-        reply.n_characters += _LEAST * (1 + len(said.calls))
-        for score in said.logprobs:
-            reply.n_characters += _LEAST + len(score.token)
-            reply.n_characters += sum(_LEAST // 2 + len(one.token) for one in score.top)
-        reply.n_characters += len(said.content) + len(said.reasoning) + len(said.refusal)
-        if reply.n_characters > _MOST_CHARACTERS:
-            raise RemoteError(f"The server sent more than {_MOST_CHARACTERS:,} characters.")
         if self._first is None and (content or reasoning or reply.calls):
             self._first = time.perf_counter() - self._began
         return reasoning, content

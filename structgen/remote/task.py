@@ -21,7 +21,7 @@ from structgen.options import OPTIONS
 from structgen.types import OutputType
 
 from .dialects import STANDARD, Dialect
-from .exchange import Exchange, Question
+from .exchange import Exchange, Question, Replies
 from .reading import BYTES
 from .sending import Sent, sent
 
@@ -291,9 +291,11 @@ class Task:
                 f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
             )
         exchanges: dict[int, Exchange] = {}
+        replies = Replies(len(several.asks))
         for place, (prompt, index) in enumerate(several.asks):
             try:
-                exchanges[place] = Exchange(self.question(prompt, search, given, index))
+                question = self.question(prompt, search, given, index)
+                exchanges[place] = Exchange(question, replies=replies)
             except StructgenError as error:
                 several.fail(place, error)
         return exchanges

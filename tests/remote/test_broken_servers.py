@@ -393,6 +393,37 @@ def test_pieces_without_text_have_an_end(remote: Any, monkeypatch: pytest.Monkey
         )
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_all_replies_to_a_call_have_an_end(
+    is_async: bool, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of 40 prompts, with max_new_tokens=20, took 2.6 GB."""
+    monkeypatch.setattr(exchange, "_MOST_CHARACTERS", 1_000)
+    monkeypatch.setattr(exchange, "_MORE_EACH", 200)
+    options = {"batch_size": 1, "return_errors": True}
+    server.say = [Reply(["x" * 400])] * 5
+    if is_async:
+
+        async def asked() -> Any:
+            async with openai.AsyncOpenAI(base_url=server.url, api_key="x") as client:
+                return await Generator(structgen.from_openai(client, "m"))(["?"] * 5, **options)
+
+        said = asyncio.run(asked())
+    else:
+        with openai.OpenAI(base_url=server.url, api_key="x") as client:
+            said = Generator(structgen.from_openai(client, "m"))(["?"] * 5, **options)
+    assert said[:3] == ["x" * 400] * 3
+    assert ["more than 1,800 characters" in str(one) for one in said[3:]] == [True, True]
+
+
+def test_attempts_have_an_end_together(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 21 is kept, and sent with those that follow."""
+    monkeypatch.setattr(exchange, "_MOST_CHARACTERS", 1_000)
+    asks = Generator(remote(*[Reply(["x" * 400])] * 5), Person)
+    with pytest.raises(RemoteError, match="more than 1,000 characters"):
+        asks("?", retries=4)
+
+
 @pytest.mark.parametrize(
     "about", [{"top_logprobs": [{"token": "", "logprob": 0}] * 40}, {"bytes": [0] * 1_000}]
 )
