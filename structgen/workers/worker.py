@@ -631,6 +631,7 @@ def _bound_memory(most: int) -> None:
 def _portable(error: BaseException, what: str) -> Exception:
     """An error that the parent can raise: one of structgen's own."""
     if isinstance(error, StructgenError):
+        error.__traceback__ = None  # its frames have what was asked, and what failed before it
         try:
             pickle.dumps(error)
         except Exception:

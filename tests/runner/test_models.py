@@ -544,6 +544,20 @@ def test_a_model_in_this_process(tmp_path: Path) -> None:
         ModelConfig(source=SMALL, in_process=True, processes=2)
 
 
+def test_prompts_that_were_refused_are_let_go_of(tmp_path: Path) -> None:
+    """Each of a client's may have megabytes, and nothing else may come between them."""
+    from structgen.workers.protocol import Call
+
+    tiny = tiny_model(tmp_path, context_length=4096)
+    with Runner({"here": {"source": tiny, "in_process": True}}) as runner:
+        for letter in "abcdef":
+            with pytest.raises(PromptError, match="about 3"):
+                runner.complete(prompt=f"{letter}x" * 15_000)
+        gc.collect()
+        kept = {one.prompt[0] for one in gc.get_objects() if isinstance(one, Call)}
+        assert len(kept) <= 2
+
+
 def test_several_processes_of_one_model(tmp_path: Path) -> None:
     config = {"source": tiny_model(tmp_path), "processes": 2}
     with Runner({"two": config}) as runner:
