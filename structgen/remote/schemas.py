@@ -21,7 +21,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from structgen.errors import OutputTypeError
-from structgen.grammar import ir, regex
+from structgen.grammar import ir
 from structgen.grammar import regex as regexes
 from structgen.grammar.json_schema import DIGITS_ONLY, child_path, rewritten
 
@@ -334,7 +334,7 @@ def is_left_recursive(grammar: ir.Grammar) -> bool:
     return False
 
 
-_REGEX = regex.algebra.KEYWORD
+_REGEX = regexes.algebra.KEYWORD
 
 _NOT_ASSERTIONS = frozenset(
     (
@@ -473,7 +473,7 @@ class _Writer:
             try:
                 if "pattern" in schema:
                     raise CannotSay("two patterns")
-                found = f"^(?:{pattern_of(regex.algebra.lower(schema[_REGEX]))})$"
+                found = f"^(?:{pattern_of(regexes.algebra.lower(schema[_REGEX]))})$"
             except CannotSay:
                 self.left_out.add((path, "pattern"))
         return found

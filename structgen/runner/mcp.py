@@ -45,7 +45,7 @@ from structgen.insight import check_values
 from structgen.vocabulary import Vocabulary
 from structgen.workers import MAX_WORK
 
-from .fields import MAX_VALUES, has_more
+from .fields import MAX_VALUES
 from .loops import in_thread
 from .tools import Tool, ToolFailure, as_text, check_seconds
 
@@ -66,7 +66,6 @@ _LONGEST_SAID = 2_000  # characters of foreign text that a message has
 _LONGEST_ID = 100  # characters of that of a request
 _MOST_WRONG = 1_000  # values of an answer that are all named: 500,000 take 1.3 s and 300 MB
 _MOST_PARTS = 10_000  # of the content of an answer: for a wrong one `mcp` makes errors of 30 kB
-_MOST_UNREADABLE = 100  # messages, of which `mcp` logs each
 _MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
 _RESUME_SECONDS = 0.5  # and then one in so long
 _BURST_SECONDS = 2.0  # that a thread here may compute at once, which others wait for,
@@ -122,7 +121,6 @@ class Connection:
         self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self._unreadable: _Unreadable | None = None
-        self._n_unreadable = 0
         self._pace: _Pace
         self._thread = threading.Thread(target=self._run, name=f"mcp {server.name}", daemon=True)
         self._thread.start()
@@ -177,7 +175,6 @@ class Connection:
 
         def give_up(why: str) -> None:
             self._unreadable = _Unreadable(why)
-            self._n_unreadable += 1
             waiting: Iterable[Any] = self._calls if self._ready.done() else [scope]
             for one in waiting:
                 one.cancel()
@@ -196,7 +193,7 @@ class Connection:
                 tools = await in_thread(lambda: self._offered(listed), "mcp tools")
                 scope.deadline = math.inf
                 self._ready.set_result(tools)
-                while not self._stop.is_set() and self._n_unreadable < _MOST_UNREADABLE:
+                while not self._stop.is_set():
                     with anyio.move_on_after(_LOOK_SECONDS):
                         await self._stop.wait()
                     # Of what it asks, each waits in a task until it reads the answer.
@@ -539,9 +536,8 @@ def _wrong_with(result: Mapping[str, Any]) -> str | None:
     if result.get("resultType", "complete") != "complete":
         return "it asks for input, which it does not get"
     parts = result.get("content")
-    if isinstance(parts, list) and len(parts) > _MOST_PARTS:
-        return f"an answer of more than {_MOST_PARTS:,} parts"
-    return _TOO_MANY if has_more(result, MAX_VALUES) else None
+    is_long = isinstance(parts, list) and len(parts) > _MOST_PARTS
+    return f"an answer of more than {_MOST_PARTS:,} parts" if is_long else None
 
 
 @contextlib.asynccontextmanager

@@ -438,10 +438,9 @@ def test_a_server_that_never_stops_talking_is_read_slowly(
         assert slept.wait(60)
 
 
-@pytest.mark.parametrize("content", [[1] * 10_001, [{"text": [1] * 100_001}]])
-def test_an_answer_of_too_much_is_not_looked_at(content: list[Any]) -> None:
+def test_an_answer_of_too_much_is_not_looked_at() -> None:
     """One event of a megabyte took gigabytes: `mcp` makes errors of 30 kB for each wrong part."""
-    (found,) = heard(JSONRPCResponse(jsonrpc="2.0", id=7, result={"content": content}))
+    (found,) = heard(JSONRPCResponse(jsonrpc="2.0", id=7, result={"content": [1] * 10_001}))
     assert found.message.id == 7
     assert "an answer of more than 10" in found.message.error.message
 
@@ -468,27 +467,6 @@ def test_a_server_that_asks_and_reads_no_answers_is_given_up(
     with McpServer.stdio(sys.executable, ["-c", _ASKING]) as asking:
         error = asyncio.run(asking.tools[0].run("{}", timeout=600)).error
     assert "it does not read their answers" in str(error)
-
-
-_GARBLING = (
-    _ASKING.replace("roots/list", "")
-    .replace("while", "if")
-    .replace(
-        """print('{"jsonrpc":"2.0","id":"a","method":""}')""", r"""print('{"jsonrpc"\n' * 200)"""
-    )
-)
-
-
-def test_a_server_that_sends_nothing_else_than_what_cannot_be_read_is_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """``mcp`` logs each such line, with a page of where that was."""
-    monkeypatch.setattr(mcp, "_LOOK_SECONDS", 0.01)
-    with McpServer.stdio(sys.executable, ["-c", _GARBLING]) as garbling:
-        (tool,) = garbling.tools
-        assert "cannot be read" in str(asyncio.run(tool.run("{}", timeout=600)).error)
-        while "has ended" not in str(asyncio.run(tool.run("{}", timeout=600)).error):
-            pass
 
 
 def test_a_server_whose_start_nobody_waits_for_any_more_is_closed() -> None:

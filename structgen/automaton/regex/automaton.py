@@ -580,11 +580,6 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
                     return expressions.all_of([found, *(part for part in args if part != rest[0])])
         return None
 
-    def _is_least_length(self, node: int) -> bool:
-        """Whether ``node`` is any text of at least some length."""
-        kind, *args = self.expressions.nodes[node]
-        return kind == REP and args[0] == self.expressions.any_char and args[2] == -1
-
     def span(self, node: int) -> Span | None:
         """How long texts from ``node`` are; None where that is not plain to see."""
         if node not in self._spans:
