@@ -304,15 +304,14 @@ def check_values(constraint: Constraint | None, search: SearchOptions) -> None:
                 "looks at JSON and at whole outputs, not into templates, tags and calls of tools.",
                 option=option,
             )
-        for path in asks if isinstance(asks, Mapping) else ():
-            meant = suggestion(constraint, path)
-            if meant is not None:
-                raise OptionError(
-                    f"abstain_below has {path!r}, where no output of "
-                    f"{constraint.output.name} has a value with few alternatives. {meant}",
-                    option="abstain_below",
-                    value=asks,
-                )
+        found = suggestion(constraint, asks) if isinstance(asks, Mapping) else None
+        if found is not None:
+            raise OptionError(
+                f"abstain_below has {found[0]!r}, where no output of "
+                f"{constraint.output.name} has a value with few alternatives. {found[1]}",
+                option="abstain_below",
+                value=asks,
+            )
     if search.retries and constraint is not None and constraint.has_temperatures:
         raise OptionError(
             "retries= does not go with temperature= of a grammar's rules. Leave one of them out.",

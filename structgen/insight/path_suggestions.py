@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from structgen.constraint import Constraint
@@ -18,6 +19,9 @@ from structgen.storage import IdentityMap
 
 _MAX_DEPTH = 100
 """Most steps of a path and references followed; beyond them anything is held possible."""
+
+_MAX_LOOKS = 5_000
+"""Most subschemas that are looked at for the paths of a call; beyond them it is the same."""
 
 _MAX_LISTED = 200
 """Most paths of a schema that are looked at for a suggestion."""
@@ -30,29 +34,31 @@ _FEW = frozenset(["enum", "const", "maximum", "exclusiveMaximum"])
 """Keywords of the values that are suggested."""
 
 
-def suggestion(constraint: Constraint, path: str) -> str | None:
-    """Suggest other paths if no output can have a choice among few at this one.
+def suggestion(constraint: Constraint, paths: Iterable[str]) -> tuple[str, str] | None:
+    """Suggest others for the first path at which no output can have a choice among few.
 
     Args:
         constraint: the output type.
-        path: a JSON path as `Confidence` writes them.
+        paths: JSON paths as `Confidence` writes them.
 
     Returns:
-        A text for a message; None: some output may have such a choice there.
+        The path, and a text for a message; None: some output may have such choices at all of them.
     """
     grammar = constraint.output.grammar
     if not isinstance(grammar, ir.Json):
-        return None if path == "$" else "Its only value is the whole output, '$'."
-    steps = _steps(path)
-    if steps is None or any(constraint._unenforced):
-        return None
-    if _Judge(grammar.schema).may_be(grammar.schema, steps):
-        return None
-    known = sorted(set(_paths(grammar.schema)))
-    close = difflib.get_close_matches(path, known, n=2, cutoff=0.6)
-    if close:
-        return f"Did you mean {' or '.join(map(repr, close))}?"
-    return f"Paths it has are: {', '.join(known[:8]) or 'none'}."
+        wrong = next((path for path in paths if path != "$"), None)
+        return None if wrong is None else (wrong, "Its only value is the whole output, '$'.")
+    looks = iter(range(_MAX_LOOKS))
+    for path in islice(paths, 0 if any(constraint._unenforced) else _MAX_LOOKS):
+        steps = _steps(path)
+        if steps is None or _Judge(grammar.schema, looks).may_be(grammar.schema, steps):
+            continue
+        known = sorted(set(_paths(grammar.schema)))
+        close = difflib.get_close_matches(path, known, n=2, cutoff=0.6)
+        if close:
+            return path, f"Did you mean {' or '.join(map(repr, close))}?"
+        return path, f"Paths it has are: {', '.join(known[:8]) or 'none'}."
+    return None
 
 
 def _steps(path: str) -> list[str | int] | None:
@@ -71,11 +77,12 @@ def _steps(path: str) -> list[str | int] | None:
 class _Judge:
     """Whether values of one schema document may have a scalar somewhere; certain when they may not.
 
-    Each subschema is judged once for each number of steps left.
+    Each subschema is judged once for each number of steps left, while there are ``looks``.
     """
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, looks: Iterator[int]) -> None:
         self._root = root
+        self._looks = looks
         # by the schema, then by how many steps are left
         self._judged: IdentityMap[Mapping[str, Any], dict[int, bool]] = IdentityMap()
 
@@ -83,7 +90,7 @@ class _Judge:
         """Whether a value of ``schema`` may have a scalar at ``steps``."""
         if not isinstance(schema, Mapping):
             return schema is not False
-        if depth > _MAX_DEPTH:
+        if depth > _MAX_DEPTH or next(self._looks, None) is None:
             return True
         judged = self._judged.setdefault(schema, {})
         left = len(steps)
@@ -178,5 +185,5 @@ def _paths(root: Any) -> Iterator[str]:
             below.append((child_path(path, 0), schema.get("items")))
         begun += [(to, value, depth + 1) for to, value in below]
         has_few = schema.keys() & _FEW or "boolean" in (schema.get("type") or ())
-        if not below and has_few and _Judge(root).may_be(schema, []):
+        if not below and has_few and _Judge(root, iter((0,))).may_be(schema, []):
             yield path

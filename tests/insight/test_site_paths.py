@@ -64,7 +64,7 @@ def test_no_path_that_an_output_has_is_refused(output_type: Any):
         options = {"max_new_tokens": 120, "temperature": 2.0, "seed": seed}
         seen |= set(generator.result("x", **options).confidence)
     assert seen
-    assert [path for path in seen if suggestion(generator.constraint, path) is not None] == []
+    assert suggestion(generator.constraint, seen) is None
 
 
 @pytest.mark.parametrize(
@@ -100,5 +100,28 @@ def test_many_ways_to_one_place_are_looked_at_once():
         definitions[f"l{i}"] = level
         level = {"anyOf": [{"$ref": f"#/$defs/l{i}"}, {"$ref": f"#/$defs/l{i}"}]}
     root = {**level, "$defs": definitions}
-    assert not _Judge(root).may_be(root, ["x"])
-    assert _Judge(root).may_be(root, [])
+    assert not _Judge(root, iter(range(999))).may_be(root, ["x"])
+    assert _Judge(root, iter(range(999))).may_be(root, [])
+
+
+def test_all_paths_of_a_call_are_looked_at_in_few_steps(monkeypatch):
+    """The model's process does it, where others wait; what is not found then is told at the end."""
+    lists = [{"type": "array", "items": {"const": i}} for i in range(60)]
+    schema = {"anyOf": [*lists, {"type": "array", "items": {"type": "boolean"}, "minItems": 1}]}
+    generator = Generator(FakeModel(), JsonSchema(schema))
+    looks = 0
+    may_be = _Judge._may_be
+
+    def counted(self, schema, steps, depth):
+        nonlocal looks
+        looks += 1
+        return may_be(self, schema, steps, depth)
+
+    monkeypatch.setattr(_Judge, "_may_be", counted)
+    paths = {f"$[{i}]" for i in range(9_999)} | {"$.x"}
+    assert suggestion(generator.constraint, {"$[0]": 1, "$.x": 1}) is not None
+    looks = 0
+    suggestion(generator.constraint, sorted(paths, key=len, reverse=True))
+    assert looks <= 5_000
+    with pytest.raises(structgen.OptionError, match="abstain_below has"):
+        generator("x", abstain_below=dict.fromkeys(paths, 0.5), max_new_tokens=20)
