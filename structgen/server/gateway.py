@@ -282,10 +282,11 @@ class Gateway:
         most_held = _MOST_BODIES * self._settings.max_body_bytes
         by: str | None = None
 
-        def taken(more: int) -> None:
+        def taken(more: int) -> int:
+            """Count more bytes that are held; how many there are now."""
             nonlocal size, held
             if by is None:
-                return
+                return 0
             size += more
             counted = max(size, most_held // _MOST_REQUESTS)
             if size > most_held:
@@ -306,6 +307,7 @@ class Gateway:
                     headers={"Retry-After": "1", "Connection": "close"},
                 )
             self._held[by], held = whole, counted
+            return size
 
         scope.setdefault("state", {})
         scope["state"] |= {"id": id_, "log": {}, "taken": taken}
@@ -445,7 +447,7 @@ class Gateway:
             )
 
     async def _body(
-        self, receive: Receive, headers: Headers, taken: Callable[[int], None], most: int
+        self, receive: Receive, headers: Headers, taken: Callable[[int], int], most: int
     ) -> bytes:
         """The whole body; ``taken`` is told how many bytes of it are held.
 

@@ -32,6 +32,7 @@ from structgen.runner import (
     request_error,
     unknown_field,
 )
+from structgen.storage.user_folder import n_values
 
 from .errors import ApiError, told
 from .settings import Settings
@@ -362,6 +363,9 @@ async def json_object(request: Request) -> dict[str, Any]:
             400, "Compressed bodies are not read. Send it as it is.", code="invalid_content_type"
         )
     body, settings = await request.body(), request.app.state.settings
+    # A value takes far more memory than its text: as many as there may be count as a whole body.
+    values = min(n_values(body) / settings.max_body_values, 1)
+    request.state.taken(max(int(values * settings.max_body_bytes) - len(body), 0))
     found = await aside(request, lambda: parsed(body, settings.max_body_values))
     if settings.log_prompts:
         request.state.log["body"] = found

@@ -359,13 +359,15 @@ def test_pictures_are_not_counted_in_tokens(served: Served) -> None:
 
 
 def test_each_output_has_its_own_prompt(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixteen outputs of sixteen bodies of 4 MB took a gigabyte, and so did pictures of hosts."""
+    """Sixteen outputs of sixteen bodies of 4 MB took a gigabyte, and so did pictures of hosts, and
+    values of which each is a dict."""
     monkeypatch.setattr(pictures, "fetched", lambda *_: png() + bytes(100_000))
     most = 100_000
     prompt = json.dumps({"prompt": "Hi", "max_tokens": 1}).ljust(most - 20)
     part = {"type": "image_url", "image_url": {"url": "http://host/"}}
     seen = json.dumps({"messages": [{"role": "user", "content": [part]}]})
-    settings = Settings(api_keys=(KEY,), max_body_bytes=most, max_outputs=20)
+    values = json.dumps({"prompt": "Hi", "max_tokens": 1, "metadata": {"m": [{}] * 300}})
+    settings = Settings(api_keys=(KEY,), max_body_bytes=most, max_body_values=700, max_outputs=20)
     with serving(served.runner, settings) as one:
 
         def ask(path: str, body: str, n: int) -> int:
@@ -374,6 +376,7 @@ def test_each_output_has_its_own_prompt(served: Served, monkeypatch: pytest.Monk
             return httpx.post(url, content=body, headers=AUTH, timeout=60).status_code
 
         assert [ask("completions", prompt, n) for n in (2, 20)] == [200, 413]
+        assert [ask("completions", values, n) for n in (2, 20)] == [200, 413]
         assert [ask("chat/completions", seen, n) for n in (2, 20)] == [400, 413]  # no such model
 
 

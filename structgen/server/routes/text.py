@@ -106,7 +106,7 @@ async def _answered(
     size = await with_pictures(request, given)
     work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings), is_large=size > 0)
     # Each output is asked for by itself, with the prompt.
-    request.state.taken(((work.request.n or 1) - 1) * (len(await request.body()) + size))
+    request.state.taken(((work.request.n or 1) - 1) * request.state.taken(0))
     await tried(request, work)
     if work.streams:
         return await streamed(request, stream(work.request), work.told)
