@@ -229,8 +229,7 @@ def _half_a_character(text: str) -> NoReturn:
 
 
 def _not_understood(found: Any) -> NoReturn:
-    shown = repr(found)
-    shown = shown if len(shown) <= _PART_SHOWN else shown[:_PART_SHOWN] + "…"
+    shown = _excerpt(found, _PART_SHOWN)
     raise RemoteError(f"The server gave an answer that is not understood: {shown}")
 
 
@@ -681,6 +680,6 @@ class Exchange:
         )
 
 
-def _excerpt(found: object) -> str:
+def _excerpt(found: object, most: int = _SHOWN) -> str:
     shown = repr(found)
-    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    return shown if len(shown) <= most else shown[:most] + "…"

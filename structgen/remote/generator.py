@@ -393,7 +393,9 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
             raise RemoteError(
                 f"{where} did not answer in time. timeout= of its client says how long that is."
             ) from error
-        if isinstance(error, openai.APIConnectionError) or _is_of_transport(error):
+        transports = ("httpx", "httpx2", "httpcore", "httpcore2")  # not wrapped in streams
+        is_of_transport = type(error).__module__.partition(".")[0] in transports
+        if isinstance(error, openai.APIConnectionError) or is_of_transport:
             cause = error.__cause__ or error
             why = str(cause) or type(cause).__name__
             raise RemoteError(f"{where} cannot be reached, or broke off: {why}.") from error
@@ -412,11 +414,6 @@ def _said(error: openai.APIStatusError) -> str:
     except Exception:  # it was not read
         written = ""
     return written if written and written not in error.message else error.message
-
-
-def _is_of_transport(error: Exception) -> bool:
-    """Whether it comes from what the client is built on, which it does not wrap in streams."""
-    return type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
 
 
 SIDE_BY_SIDE = 8

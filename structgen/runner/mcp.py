@@ -71,7 +71,6 @@ _RESUME_SECONDS = 0.5  # and then one in so long
 _BURST_SECONDS = 2.0  # that a thread here may compute at once, which others wait for,
 _CALL_SECONDS = 0.25  # more of that for each call,
 _SHARE = 0.1  # and so much of the time
-_PACE_SECONDS = 0.1  # after which it is looked at again,
 _REST_SECONDS = 1.0  # that it sleeps at most
 _MOST_COOKIES = 50  # or all are forgotten: each request has them, and takes 10 us for each
 _CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
@@ -145,18 +144,16 @@ class Connection:
         async def paced() -> None:
             while True:
                 self._pace.rest()
-                await asyncio.sleep(_PACE_SECONDS)
+                await asyncio.sleep(0.1)
 
         async def live() -> None:
-            pacing = asyncio.ensure_future(paced())
+            self._pacing = asyncio.ensure_future(paced())  # until this loop ends
             try:
                 await self._live()
             except BaseException as error:  # before calls under way are cancelled
                 self._ended = error
                 if not self._ready.done():
                     self._ready.set_exception(self._failure("cannot be connected to", error))
-            finally:
-                pacing.cancel()
 
         asyncio.run(live())
 
@@ -416,13 +413,10 @@ class _Pace:
     """Has its thread sleep where it computes too much: others wait for the interpreter then.
 
     What a server sends unasked has no other bound. An honest one needs a hundredth of this.
-
-    Attributes:
-        left: seconds that the thread may compute.
     """
 
     def __init__(self) -> None:
-        self.left = _BURST_SECONDS
+        self.left = _BURST_SECONDS  # that the thread may compute
         self._seen, self._used = time.monotonic(), time.thread_time()
 
     def rest(self) -> None:
