@@ -86,7 +86,7 @@ _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:[/\\][^/\\\s:'\"]+)+[/\\]
 def public(message: str) -> str:
     """What clients may know of a model's error: the log has what its process wrote after the first
     line, and in which folders of this machine the files are."""
-    return _FOLDERS.sub("", message.partition("\n")[0])
+    return _FOLDERS.sub("", message.partition("\n")[0][: 2 * _LONGEST])
 
 
 def told(error: BaseException) -> ApiError:

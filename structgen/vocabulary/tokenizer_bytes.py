@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import VocabularyError, printable
-from structgen.storage.user_folder import MOST_OF_TOKENIZER, contents
+from structgen.storage.user_folder import MOST_OF_TOKENIZER, contents, n_values
 
 MAX_SIZE = 1 << 21
 """Most ids of a vocabulary. A file with larger ids is taken for malformed: the id → bytes table
@@ -462,7 +462,7 @@ def _read_json(file: Path) -> dict[str, Any]:
         _fail(file, "there is no such file", "Pass a tokenizer.json, or the folder that holds one.")
     except OSError as error:
         _fail(file, f"it cannot be read ({error.strerror})", "Check the path and its permissions.")
-    if text.count(b",") > MOST_OF_TOKENIZER:
+    if n_values(text) > MOST_OF_TOKENIZER:
         _fail(file, f"it has more than {MOST_OF_TOKENIZER:,} values", _ELSE)
     return _object(file, text)
 

@@ -368,6 +368,15 @@ def test_a_tensor_is_in_one_file_only(tmp_path):
         models.convert(folder, tmp_path / "out", silent)
 
 
+def test_a_file_is_read_once_whatever_it_is_called(tmp_path):
+    """An index of 30 MB had a header of a million values read 500,000 times."""
+    folder, _ = folder_of(tmp_path)
+    names = {"x": "model.safetensors", "y": "./model.safetensors", "z": ".//model.safetensors"}
+    index = json.dumps({"weight_map": names})
+    (folder / "model.safetensors.index.json").write_text(index)
+    assert models.convert(folder, tmp_path / "out", silent).is_dir()
+
+
 def test_a_tokenizer_of_more_tokens_than_weights(tmp_path):
     folder, _ = folder_of(tmp_path)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())

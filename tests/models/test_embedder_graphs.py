@@ -640,8 +640,8 @@ def test_variants_are_named_by_their_file(tmp_path):
         ),
         (
             "config_sentence_transformers.json",
-            {"prompts": {"query": "a" * 100_001}},
-            "100,001 characters",
+            {"prompts": {"query": "a" * 49_997, "b": "a" * 49_999}},
+            "100,002 characters",
         ),
         ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode is not a name"),
         ("1_Pooling/config.json", {"pooling_mode_cls_token": "true"}, "neither true nor false"),

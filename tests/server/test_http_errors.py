@@ -11,7 +11,7 @@ import pytest
 from one_server import KEY, Served
 
 from structgen.errors import ModelError, WorkerDied
-from structgen.server.errors import told
+from structgen.server.errors import public, told
 
 ASK: Any = [{"role": "user", "content": "Hi."}]
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -238,3 +238,7 @@ def test_what_a_process_wrote_is_told_to_nobody(kind: Any) -> None:
     """A traceback, say, or what it was asked for others."""
     api = told(kind("It ended.\nIt wrote last:\nTraceback ..."))
     assert (api.status, api.message) == (503, "It ended.")
+
+
+def test_a_long_error_of_a_folder_is_cut_before_it_is_searched_for_paths() -> None:
+    assert len(public("The pooling is " + "/-" * 10**6)) < 10_000

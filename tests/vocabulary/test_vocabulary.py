@@ -709,6 +709,14 @@ def test_vocabularies_that_would_be_read_for_minutes(
         Vocabulary.from_tokenizer_json(path)
 
 
+def test_lists_are_values_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 MB of them, in each other, took 1.5 GB."""
+    monkeypatch.setattr(tokenizer_bytes, "MOST_OF_TOKENIZER", 50)
+    assert Vocabulary.from_tokenizer_json(write(tmp_path, document()), [0]).size
+    with pytest.raises(VocabularyError, match="more than 50 values"):
+        Vocabulary.from_tokenizer_json(write(tmp_path, document(x=[[[]]] * 20)), [0])
+
+
 def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
     """Nobody writes into the one, and the other has no end."""
     os.mkfifo(tmp_path / "pipe")

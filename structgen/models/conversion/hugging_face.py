@@ -95,7 +95,7 @@ class SafetensorsFolder(Tensors[_Place]):
             if not index.is_file():
                 return [self.path / "model.safetensors"]
             names = set(document(index)["weight_map"].values())
-            return [inside(self.path, name) for name in sorted(names)]
+            return sorted({inside(self.path, name) for name in names})  # one may have many names
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConversionError(f"{index} cannot be understood: {error!r}.") from error
 

@@ -23,7 +23,7 @@ _POOLING = "1_Pooling"
 _UNLIMITED = 1_000_000
 """Tokenizers write a number far above this where there is no bound."""
 
-_LONGEST_PROMPT = 100_000
+_LONGEST_PROMPTS = 100_000
 
 _HEADS = ("num_attention_heads", "n_heads", "n_head")  # what configurations call it
 _HIDDEN = ("hidden_size", "dim", "n_embd")
@@ -224,11 +224,8 @@ def _prompts(own: _File) -> dict[str, str]:
     for name, text in prompts.items():
         if not isinstance(text, str):  # a null would be the word None before each text
             raise own.wrong(f"its prompt {name!r} is not a text")
-        if len(text) > _LONGEST_PROMPT:  # which stands before each text
-            raise own.wrong(
-                f"its prompt {name!r} has {len(text):,} characters, and may have "
-                f"{_LONGEST_PROMPT:,}"
-            )
+    if (n := sum(map(len, (*prompts, *prompts.values())))) > _LONGEST_PROMPTS:
+        raise own.wrong(f"its prompts have {n:,} characters, and may have {_LONGEST_PROMPTS:,}")
     return prompts
 
 
