@@ -33,7 +33,7 @@ from typing import final
 import numpy as np
 
 from structgen.constraint import Constraint, Cursor
-from structgen.errors import TokenNotAllowed
+from structgen.errors import ModelError, TokenNotAllowed
 from structgen.insight import (
     TOP,
     BestValues,
@@ -55,6 +55,10 @@ from .options import SearchOptions
 from .results import Chunk, FinishReason, Timings
 
 _COMMA = 0x2C
+
+_LONGEST_TEXT, _LONGEST_TOKENS = 4 << 20, 16
+"""Bytes that an output may have, and as many more for each token. One token of a foreign folder may
+have 60,000; those of published models have five on average, and 128 at most."""
 
 
 @final
@@ -534,6 +538,7 @@ class Progress:
         self.is_plain = self.trial is None and self.best is None
         self._eos_token_ids = self.vocabulary.eos_token_ids
         self._texts = self.vocabulary.tokens if constraint is None else constraint.named.texts
+        self._n_bytes = 0
         self._ends_after = False  # it has ended, but for a value to be weighed
 
     # -- places -----------------------------------------------------------------------------
@@ -612,6 +617,12 @@ class Progress:
         if token in self._eos_token_ids:
             return self.end()
         self.tokens.add(token)
+        self._n_bytes += len(self._texts[token])
+        if self._n_bytes > _LONGEST_TEXT + _LONGEST_TOKENS * self.tokens.n_output:
+            raise ModelError(
+                f"An output of {self.tokens.n_output:,} tokens has {self._n_bytes:,} bytes: the "
+                "tokens of this model are too long."
+            )
         if self.is_plain:
             self.reporter.tell(token)
         elif self.best is not None:

@@ -46,6 +46,8 @@ EFFORTS = {"minimal": 128, "low": 512, "medium": 1024, "high": 4096, "xhigh": 81
 DEFAULT_EFFORT = "medium"
 
 _SECTIONS = ("think", "draft")
+
+_USUAL_TOKEN = 128  # bytes of the longest of published models
 """Options of a generator that put something before the answer."""
 
 
@@ -214,7 +216,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
         options.setdefault("seed", host.seed)
     made = n if samples else 1
     field = _thinking_field(request)
-    scores = _scores(options, n * len(prompts), host.context_length)
+    scores = _scores(options, n * len(prompts), host)
     return Work(host, place, generator, prompts, options, n, made, scores, asked, began, field)
 
 
@@ -232,18 +234,20 @@ def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
     return asked, [that_may_fit(model, prompt, cuts=cuts) for prompt in prompts]
 
 
-def _scores(options: Mapping[str, Any], n_outputs: int, context_length: int) -> int:
-    """The most log probabilities that so many outputs may have.
+def _scores(options: Mapping[str, Any], n_outputs: int, host: TextHost) -> int:
+    """The most log probabilities that so many outputs may have; those of long tokens are several.
 
     Raises:
-        RequestError: a stranger asks for more than there may be.
+        RequestError: a stranger asks for more than there may be, or the tokens are a stranger's.
     """
     each = 2 * TOP + 2 if options.get("trace") else 0
     if options.get("logprobs"):
         each += 1 + int(options["top_logprobs"])
-    n_tokens: int = min(options.get("max_new_tokens", context_length), context_length)
+    as_many = max(1, host.models[0].vocabulary.trie.max_depth // _USUAL_TOKEN)
+    each *= as_many
+    n_tokens: int = min(options.get("max_new_tokens", host.context_length), host.context_length)
     scores = n_outputs * n_tokens * each
-    if scores > MAX_SCORES and STRANGER.get() is not None:
+    if scores > MAX_SCORES and (as_many > 1 or STRANGER.get() is not None):
         raise RequestError(
             f"{n_outputs:,} outputs of up to {n_tokens:,} tokens, {each:,} log probabilities each, "
             f"may have {scores:,} of them: {MAX_SCORES:,} is the most. Pass a lower max_tokens, "

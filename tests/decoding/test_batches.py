@@ -8,13 +8,14 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from fakes import END, PROMPTS, FakeBatch, FakeModel, Person, chat, encode
+from fakes import END, PROMPTS, FakeBatch, FakeModel, Person, chat, encode, vocabulary
 from rounding import TIE, cold, gap, near
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
-from structgen.decoding import loop
+from structgen.decoding import loop, progress
 from structgen.decoding.tasks import _what_failed
+from structgen.errors import ModelError
 from structgen.models.base import ON_CPU
 from structgen.models.genai.sequences import pads_exactly
 
@@ -431,3 +432,19 @@ def test_a_batch_of_the_same_shape_gives_the_same_outputs(model):
     with cold(model):
         first, second = (generator(PEOPLE, **options) for _ in range(2))
     assert first == second
+
+
+def test_an_output_of_long_tokens_ends_alone(monkeypatch):
+    """100 tokens of a foreign folder had 4 MB, and the program that asked held as many as came."""
+    generator = Generator(FakeModel())
+    options = {"max_new_tokens": 30, "return_errors": True}
+    texts = [one.token_ids for one in generator.result(PROMPTS, **options)]
+    lengths = [sum(len(vocabulary().tokens[token]) for token in text) for text in texts]
+    monkeypatch.setattr(progress, "_LONGEST_TEXT", 30)
+    monkeypatch.setattr(progress, "_LONGEST_TOKENS", 0)
+    found = generator.result(PROMPTS, **options)
+    failed = [isinstance(one, ModelError) for one in found]
+    assert failed == [n > 30 for n in lengths]
+    assert {*failed} == {True, False}
+    with pytest.raises(ModelError, match="the tokens of this model are too long"):
+        generator(PROMPTS[failed.index(True)], max_new_tokens=30)

@@ -37,7 +37,7 @@ from structgen.runner import (
 )
 from structgen.runner.hosts import MAX_SCORES, ModelConfig, TextHost
 from structgen.runner.loops import AsyncChunkStream, LoopThread
-from structgen.runner.work import pieces_of
+from structgen.runner.work import _scores, pieces_of
 from structgen.server import Settings, pictures, wire
 from structgen.server import gateway as gateway_module
 from structgen.server.errors import ApiError, told
@@ -47,6 +47,7 @@ from structgen.server.routes import responses
 from structgen.server.routes.models import DetokenizeBody, TokenizeBody
 from structgen.server.routes.responses import turn_of
 from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
+from structgen.vocabulary import Vocabulary
 from structgen.workers import STRANGER, Stranger
 from structgen.workers.process import raised
 from structgen.workers.protocol import Ended
@@ -667,6 +668,16 @@ def test_log_probabilities_of_a_request_are_bounded(
     answer = httpx.post(f"{served.root}/v1/{path}", json=ask, headers=AUTH, timeout=60)
     assert answer.status_code == 400, answer.text
     assert "log probabilities each" in answer.json()["error"]["message"]
+
+
+def test_long_tokens_are_several_log_probabilities() -> None:
+    """Of a foreign folder, each of 21 a token had 60,000 bytes: 50 tokens took 330 MB."""
+    vocabulary = Vocabulary.from_tokens([b"", b"a" * 60_000], [0])
+    model: Any = SimpleNamespace(pid=None, vocabulary=vocabulary, context_length=100)
+    host = TextHost([model], ModelConfig(source="./it"), is_own=False)
+    assert _scores({"logprobs": True, "top_logprobs": 3, "max_new_tokens": 10}, 1, host)
+    with pytest.raises(RequestError, match="200,000 is the most"):
+        _scores({"logprobs": True, "top_logprobs": 20}, 1, host)
 
 
 def test_log_probabilities_under_way_are_bounded_for_each_key() -> None:
