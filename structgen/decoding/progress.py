@@ -720,12 +720,11 @@ class Progress:
             self._unwrite(n_before)
             if self._write(path):
                 return
-            place = self.best.keep_written()
             self._unwrite(n_before)
             self._write(written, were_forced)
             # What is likeliest is of the type: it was the budget that had no room for it.
             self.shortened.noted = noted
-            self.shortened.note_path(place, n_before)
+            self.shortened.note_path(self.best.path, n_before)
         if self.finish_reason is None and not self.is_weighing:
             if is_end:
                 self.finish("stop")

@@ -235,14 +235,9 @@ class Sections:
         )
 
     def sure_result(self) -> GenerationResult[Any]:
-        """The result of an output that has ended, unless the model is not sure enough of it.
-
-        Raises:
-            Abstained: so it is, or the call is over before that is known.
-        """
+        """As `Generation.sure_result`; of sections before the answer nothing is asked."""
         result = self.result
-        if self._section == "answer":
-            result.check_sure(lambda: self.is_interrupted)
+        result.check_sure(lambda: self.is_interrupted)
         return result
 
     def check_whole(self) -> None:

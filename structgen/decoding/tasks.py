@@ -541,14 +541,10 @@ def probabilities(
     check_fits(model, len(prompt_ids))
     clock = Clock(search.timeout, search.cancel)
     clock.count_from(began)
-
-    def give_up() -> bool:
-        return clock.is_interrupted
-
     try:
         open_sequence = partial(opening, model, prompt_ids, adapter, media)
         work = measuring(constraint, site, (), open_sequence, tolerance)
-        found = run_passes(work, give_up)
+        found = run_passes(work, lambda: clock.is_interrupted)
     except GivenUp:
         raise IncompleteOutput(
             f"The probabilities are not known: {clock.interruption}. A greater tolerance= takes "

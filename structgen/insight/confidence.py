@@ -550,7 +550,7 @@ class BestValues:
     """Reads one output while it is written. Used by one thread.
 
     Attributes:
-        paths: JSON paths of the values that were replaced.
+        path: JSON path of the value that was replaced last.
     """
 
     def __init__(self, constraint: Constraint) -> None:
@@ -568,7 +568,7 @@ class BestValues:
         self._looked = -1  # where the last value began that was looked at, and its texts
         self._texts: tuple[bytes, ...] | None = None
         self._site: Site | None = None
-        self.paths: tuple[str, ...] = ()
+        self.path = ""
         self._is_to_look = not self._is_json
 
     @property
@@ -675,7 +675,7 @@ class BestValues:
         if best is None or groups[best] == groups[site.chosen]:
             yield from self._look()
             return None
-        self.paths += (site.path,)
+        self.path = site.path
         return n_before, tree.paths[best]
 
     def go_back(self, n_tokens: int) -> None:
@@ -685,9 +685,3 @@ class BestValues:
         self._places, self._closed = JsonReader(), []
         if self._is_json:
             self._places.feed(bytes(self._data))
-
-    def keep_written(self) -> str:
-        """Keep the value after all, because the replacement does not fit; return its path."""
-        *paths, path = self.paths
-        self.paths = tuple(paths)
-        return path

@@ -117,31 +117,17 @@ class _Judge:
         if types is not None and ("object" if isinstance(step, str) else "array") not in types:
             return False
         if isinstance(step, str):
-            return self._may_member_be(schema, step, rest, depth)
-        return self._may_item_be(schema, step, rest, depth)
-
-    def _may_member_be(
-        self, schema: Mapping[str, Any], key: str, rest: Sequence[str | int], depth: int
-    ) -> bool:
-        named = schema.get("properties", {})
-        if key in named:
-            return self.may_be(named[key], rest, depth)
-        if schema.get("patternProperties"):
-            return True
-        return self.may_be(schema.get("additionalProperties", True), rest, depth)
-
-    def _may_item_be(
-        self, schema: Mapping[str, Any], index: int, rest: Sequence[str | int], depth: int
-    ) -> bool:
-        if index >= schema.get("maxItems", index + 1):
+            named = schema.get("properties", {})
+            if step not in named and schema.get("patternProperties"):
+                return True
+            other = schema.get("additionalProperties", True)
+            return self.may_be(named.get(step, other), rest, depth)
+        if step >= schema.get("maxItems", step + 1):
             return False
         items, first = schema.get("items", True), schema.get("prefixItems", ())
-        if isinstance(items, Sequence):
-            return True
         # Old drafts do not know ``prefixItems``, so ``items`` is held possible beside it.
-        return (index < len(first) and self.may_be(first[index], rest, depth)) or self.may_be(
-            items, rest, depth
-        )
+        possible = [items, *first[step : step + 1]]
+        return isinstance(items, Sequence) or any(self.may_be(one, rest, depth) for one in possible)
 
 
 def _referred(reference: Any, root: Any) -> Any:

@@ -88,6 +88,13 @@ def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
+def answer(text: str | None, thought: str | None, calls: Sequence[Any]) -> dict[str, Any]:
+    """An earlier answer, as chat templates take it."""
+    others = {"reasoning_content": thought, "tool_calls": calls}
+    found = {name: value for name, value in others.items() if value}
+    return {"role": "assistant", "content": text, **found}
+
+
 def no_text(what: str) -> OptionError:
     """The error of content that is no text."""
     return OptionError(f"{what} is not supported: models of structgen read text.")

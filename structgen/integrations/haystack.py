@@ -88,17 +88,11 @@ def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
                 content = "\n".join(part.text for part in content if isinstance(part, TextContent))
             yield {"role": "tool", "content": content, "tool_call_id": result.origin.id}
         return
-    told: dict[str, Any] = {"role": message.role.value, "content": "\n\n".join(message.texts)}
-    if message.name is not None:
-        told["name"] = message.name
-    if message.reasoning is not None:
-        told["reasoning_content"] = message.reasoning.reasoning_text
-    if message.tool_calls:
-        told["tool_calls"] = [
-            frameworks.call_of(call.id, call.tool_name, call.arguments)
-            for call in message.tool_calls
-        ]
-    yield told
+    calls = [frameworks.call_of(one.id, one.tool_name, one.arguments) for one in message.tool_calls]
+    thought = message.reasoning.reasoning_text if message.reasoning else None
+    told = frameworks.answer("\n\n".join(message.texts), thought, calls)
+    name = {} if message.name is None else {"name": message.name}
+    yield {**told, "role": message.role.value, **name}
 
 
 # -- answers -----------------------------------------------------------------------------------

@@ -87,16 +87,14 @@ def _told(message: BaseMessage) -> dict[str, Any]:
     told: dict[str, Any] = {"role": _role(message), "content": text}
     if isinstance(message, AIMessage):
         thoughts = message.additional_kwargs.get("reasoning_content") or thoughts
-        if thoughts:
-            told["reasoning_content"] = thoughts
-        calls = [*message.tool_calls, *message.invalid_tool_calls]
-        if calls:
-            told["tool_calls"] = [
-                frameworks.call_of(one["id"], one["name"] or "", one["args"]) for one in calls
-            ]
-        elif "function_call" in message.additional_kwargs:
+        calls = [
+            frameworks.call_of(one["id"], one["name"] or "", one["args"])
+            for one in (*message.tool_calls, *message.invalid_tool_calls)
+        ]
+        if not calls and "function_call" in message.additional_kwargs:
             raise ours.OptionError("function_call is not supported. Pass tool_calls.")
-    elif isinstance(message, ToolMessage):
+        return frameworks.answer(text, thoughts, calls)
+    if isinstance(message, ToolMessage):
         told["tool_call_id"] = message.tool_call_id
     elif message.name is not None:
         told["name"] = message.name

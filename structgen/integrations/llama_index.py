@@ -88,16 +88,12 @@ def _told(message: ChatMessage) -> dict[str, Any]:
             calls.append(frameworks.call_of(block.tool_call_id, block.tool_name, block.tool_kwargs))
         elif not isinstance(block, CachePoint):  # prompts are kept by themselves
             raise frameworks.no_text(f"A {type(block).__name__}")
-    told: dict[str, Any] = {"role": role, "content": "\n".join(texts)}
-    if role == "tool":
-        told["tool_call_id"] = message.additional_kwargs.get("tool_call_id")
+    more: Mapping[str, Any] = message.additional_kwargs
     if role == "assistant":
-        if any(thoughts):
-            told["reasoning_content"] = "\n\n".join(thoughts)
-        calls = calls or message.additional_kwargs.get("tool_calls") or []
-        if calls:
-            told["tool_calls"] = calls
-    return told
+        thought = "\n\n".join(thoughts) if any(thoughts) else None
+        return frameworks.answer("\n".join(texts), thought, calls or more.get("tool_calls") or [])
+    called = {"tool_call_id": more.get("tool_call_id")} if role == "tool" else {}
+    return {"role": role, "content": "\n".join(texts), **called}
 
 
 # -- answers -----------------------------------------------------------------------------------

@@ -208,6 +208,7 @@ class _Shared:
     can_stream = True
     supports_schema = True
     supports_tools = True
+    Options = StructgenOptions
 
     def __init__(self, name: str) -> None:
         self.model_id = _PREFIX + name
@@ -219,9 +220,6 @@ class _Shared:
 
 class StructgenModel(_Shared, llm.Model):
     """A local model. Schemas, arguments of tools and the forms of its options are kept by mask."""
-
-    class Options(StructgenOptions):
-        """See `StructgenOptions`."""
 
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any = None
@@ -238,9 +236,6 @@ class StructgenModel(_Shared, llm.Model):
 
 class AsyncStructgenModel(_Shared, llm.AsyncModel):
     """`StructgenModel`, for asynchronous code."""
-
-    class Options(StructgenOptions):
-        """See `StructgenOptions`."""
 
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any = None

@@ -240,7 +240,9 @@ def _request(message: ModelRequest) -> Iterator[dict[str, Any]]:
             yield {"role": "user", "content": _user(part)}
         elif isinstance(part, ToolReturnPart):
             if part.files:
-                raise _no_text(f"A file in the result of {part.tool_name}")
+                raise UserError(
+                    str(frameworks.no_text(f"A file in the result of {part.tool_name}"))
+                )
             yield {
                 "role": "tool",
                 "tool_call_id": part.tool_call_id,
@@ -261,12 +263,9 @@ def _user(part: UserPromptPart) -> str:
         if isinstance(item, (str, TextContent)):
             texts.append(item if isinstance(item, str) else item.content)
         elif not isinstance(item, CachePoint):  # prompts are kept by themselves
-            raise _no_text(f"{type(item).__name__} in a user's message")
+            what = f"{type(item).__name__} in a user's message"
+            raise UserError(str(frameworks.no_text(what)))
     return "\n\n".join(texts)
-
-
-def _no_text(what: str) -> UserError:
-    return UserError(f"{what} is not supported: models of structgen read text.")
 
 
 def _answer(message: ModelResponse) -> dict[str, Any]:
@@ -281,12 +280,7 @@ def _answer(message: ModelResponse) -> dict[str, Any]:
             calls.append(
                 frameworks.call_of(part.tool_call_id, part.tool_name, part.args_as_json_str())
             )
-    told: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts)}
-    if thoughts:
-        told["reasoning_content"] = "\n\n".join(thoughts)
-    if calls:
-        told["tool_calls"] = calls
-    return told
+    return frameworks.answer("\n\n".join(texts), "\n\n".join(thoughts), calls)
 
 
 # -- settings ----------------------------------------------------------------------------------

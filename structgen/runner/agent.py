@@ -237,8 +237,7 @@ class Agent:
         self._traces = traces or Traces(False)
         self._span = span
         self._timeout = TIMEOUT_SECONDS if request.tool_timeout is None else request.tool_timeout
-        longest = request.max_tool_result
-        self._longest = LONGEST_RESULT if longest is None else longest
+        self._longest = request.max_tool_result or LONGEST_RESULT
         self._log: list[AgenticToolCall] = []
         self._added: list[Message] = []
         self._foreign = 0
