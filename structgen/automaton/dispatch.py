@@ -25,6 +25,7 @@ from structgen.errors import (
     UnsupportedFeature,
 )
 from structgen.grammar import ir, json_schema, reading
+from structgen.grammar.formats import format_of
 from structgen.grammar.json_schema import child_path
 
 from .cfg.embedded_terminals import MAX_NAMED, NamedTokenLeaf, within_limits
@@ -161,6 +162,16 @@ def writable(missing_bytes: Collection[int]) -> ir.CharSet:
             barred.append(((byte & 0x07) << 18, ((byte & 0x07) << 18) + 0x3FFFF))
     low = [(max(a, 0x80) if b >= 0x80 else a, min(b, ir.MAX_CODE_POINT)) for a, b in barred]
     return ir.negate(ir.char_set(low))
+
+
+def _has_few_states(regex: ir.Regex) -> bool:
+    """Whether that is known: it is a format, or one beside fixed text."""
+    if format_of(regex) is not None or isinstance(regex, ir.CharSet):
+        return True
+    is_one = isinstance(regex, ir.Concat) or (
+        isinstance(regex, ir.Intersect) and len(regex.parts) == 1
+    )
+    return is_one and all(map(_has_few_states, ir.parts_of(regex)))
 
 
 def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
@@ -383,7 +394,8 @@ class _Builder:
             why = unquotable(grammar.regex) or "its parts contradict each other"
             raise Unsatisfiable(f"no text matches the pattern {grammar.source!r}: {why}.")
         leaf = TextLeaf(symbols, Utf8(symbols.alphabet))
-        probe(leaf.symbols, leaf.encoding)
+        if not _has_few_states(grammar.regex):
+            probe(leaf.symbols, leaf.encoding)
         return (Alternative(leaf, leaf.start),)
 
     def _choice(self, grammar: ir.Choice) -> tuple[Alternative, ...]:

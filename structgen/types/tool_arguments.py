@@ -31,12 +31,12 @@ _ASIDE = (
 )
 _WHOLE = "structgen:tool"
 _LOOKS = {
-    NULL: "null",
-    BOOLEAN: "true|false",
-    NUMBER: r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?",
-    ARRAY | OBJECT: r"[\[{][\s\S]*",
+    NULL: ("n", "null"),
+    BOOLEAN: ("e", "true|false"),
+    NUMBER: ("0123456789", r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"),
+    ARRAY | OBJECT: ("[{", r"[\[{][\s\S]*"),
 }
-"""What values in JSON look like."""
+"""What values in JSON look like, and characters of which each has one."""
 
 _PYTHON = re.compile(r'("(?:[^"\\]|\\.)*")|([\[({])|([\])}])|[,:]|[^"\[\](){},:]+')
 _WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -134,9 +134,10 @@ def _ways(
         return None, value, None
     if IS_TEXT in how.between:
         return text, value, None
-    like = "|".join(look for bits, look in _LOOKS.items() if bits & types)
-    looks = rf"[ \t\n\r]*(?:{like})[ \t\n\r]*"
-    text = tree.intersect((text, tree.complement(parse_python(looks))))
+    has, like = zip(*(look for bits, look in _LOOKS.items() if bits & types), strict=True)
+    looks = rf"[ \t\n\r]*(?:{'|'.join(like)})[ \t\n\r]*"
+    if not all(tree.lacks(text, char) for char in "".join(has)):
+        text = tree.intersect((text, tree.complement(parse_python(looks))))
     return text, value, re.compile(looks)
 
 

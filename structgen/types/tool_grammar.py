@@ -149,15 +149,16 @@ def _values(
         return ways
     tag = how.after.lstrip()
     kept: ir.Regex = ir.Intersect((one.text,))
+    bound = without([tag])
     if isinstance(first, str) and not more:
-        kept = tree.intersect((tree.concat((kept, ir.literal(first))), up_to(tag, [tag])))
-    else:
-        kept = tree.intersect((kept, without([tag])))
+        kept, bound = tree.concat((kept, ir.literal(first))), up_to(tag, [tag])
+    if not tree.lacks(one.text, tag[:1]):
+        kept = tree.intersect((kept, bound))
     if isinstance(first, SpecialToken):
         after.insert(0, made.text(first))
         if whole_of(ir.Pattern(kept))(""):
             ways.append(("true", after))
-        kept = tree.intersect((kept, tree.repeat(ir.ANY_CHAR, 1, None)))
+            kept = tree.intersect((kept, tree.repeat(ir.ANY_CHAR, 1, None)))
     elif more:
         kept = tree.concat((kept, ir.literal(first)))
     text = made.number(ir.Embedded(name, ir.Pattern(kept, source=name)))

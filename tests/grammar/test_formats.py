@@ -20,6 +20,7 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.grammar import formats as names
 from structgen.grammar import ir
 from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS, format_regex
+from structgen.grammar.regex import tree
 
 # One text a line, written as a Python literal's inside where it has escapes.
 SAMPLES: dict[str, tuple[list[str], list[str]]] = {
@@ -300,6 +301,17 @@ def test_leap_seconds_are_at_midnight_in_utc() -> None:
                 f"{local // 60:02d}:{local % 60:02d}:60{sign}{offset // 60:02d}:{offset % 60:02d}"
             )
             assert accepts("time", text) == (utc == 1439), text
+
+
+@pytest.mark.parametrize("name", ["date", "date-time", "uuid", "ipv4", "uri", "hostname", "regex"])
+def test_what_a_format_lacks_none_of_its_texts_has(name: str) -> None:
+    regex = format_regex(name)
+    assert regex is not None
+    lacking = {char for char in map(chr, range(32, 127)) if tree.lacks(regex, char)}
+    rng = random.Random(3)
+    texts = [generate(name, rng) or "" for _ in range(30)]
+    assert lacking.isdisjoint("".join([*texts, *SAMPLES[name][0]]))
+    assert ("<" in lacking) is (name != "regex")
 
 
 def test_date_times_parse() -> None:

@@ -286,6 +286,26 @@ def test_calls_are_written_and_read_as_the_family_does(dialect: str) -> None:
     check()
 
 
+@pytest.mark.parametrize("dialect", ["qwen3-coder", "glm-4.5"])
+def test_a_date_in_xml_compiles_within_a_strangers_limit(dialect: str) -> None:
+    """The tag, and the look of null, are kept out of texts that may have them alone."""
+    when = {"type": "string", "format": "date-time"}
+    part = {"after": when, "before": {"anyOf": [when, {"type": "null"}]}}
+    form = {"type": "object", "properties": part, "required": ["after", "before"]}
+    tool = {"type": "function", "function": {"name": "find", "parameters": form}}
+    calls = ToolCalls([tool], syntax=ToolSyntax.named(dialect))
+    constraint = structgen.compile(calls, LETTERS, max_work=10_000)
+    leap, usual = "2024-02-29T05:29:60+05:30", "2024-02-29T05:29:59Z"
+    for values, is_allowed in (
+        ((leap, usual), True),
+        ((usual, None), True),
+        ((leap.replace("29:60", "30:60"), None), False),
+        ((None, usual), False),
+    ):
+        text = WRITERS[dialect]([Made("find", dict(zip(part, values, strict=True)))])
+        assert constraint.allows(text) is is_allowed
+
+
 MODELS = {
     "hermes": "Qwen 2.5 and 3, Hermes",
     "llama-3": "Llama 3",

@@ -40,6 +40,15 @@ def has_look(regex: ir.Regex) -> bool:
     return any(isinstance(node, (ir.Lookahead, ir.Lookbehind)) for node in ir.nodes(regex))
 
 
+def lacks(regex: ir.Regex, char: str) -> bool:
+    """Whether no text of ``regex`` has a character. Also false where its sets do not tell."""
+    if isinstance(regex, ir.CharSet):
+        return not any(low <= ord(char) <= high for low, high in regex.ranges)
+    if isinstance(regex, (ir.Concat, ir.Alternate, ir.Repeat)):
+        return all(lacks(part, char) for part in ir.parts_of(regex))
+    return isinstance(regex, ir.Intersect) and any(lacks(part, char) for part in regex.parts)
+
+
 def too_deep(pattern: str, depth: int = 0) -> CompileLimitExceeded:
     """What to raise where brackets are inside each other more deeply than can be read."""
     return CompileLimitExceeded(
