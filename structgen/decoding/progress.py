@@ -619,10 +619,8 @@ class Progress:
         self.tokens.add(token)
         self._n_bytes += len(self._texts[token])
         if self._n_bytes > _LONGEST_TEXT + _LONGEST_TOKENS * self.tokens.n_output:
-            raise ModelError(
-                f"An output of {self.tokens.n_output:,} tokens has {self._n_bytes:,} bytes: the "
-                "tokens of this model are too long."
-            )
+            says = f"{self.tokens.n_output:,} tokens of an output have {self._n_bytes:,} bytes"
+            raise ModelError(f"{says}: the tokens of this model are too long.")
         if self.is_plain:
             self.reporter.tell(token)
         elif self.best is not None:

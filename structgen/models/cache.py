@@ -198,9 +198,8 @@ def find(name: str) -> Path | None:
 
 def name_of(folder: Path) -> str | None:
     """The name of the model in a folder of the cache; None: it lies elsewhere."""
-    if folder.absolute().parent != (root() / "models").absolute():
-        return None
-    return name_in(folder)
+    is_here = folder.absolute().parent == (root() / "models").absolute()
+    return name_in(folder) if is_here else None
 
 
 def name_in(folder: Path) -> str:

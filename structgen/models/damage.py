@@ -60,6 +60,10 @@ DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 _WINDOW = "sliding_window"
 _DECODER = ("model", "decoder")
 _NOTE = b"version https://git-lfs"
+_OWN_OPTIONS = (
+    "If you trust it, delete it there. Options of ONNX Runtime you can pass yourself, to "
+    "structgen.load(FOLDER, session_options={...})."
+)
 _TOKENIZER = "tokenizer.json"
 
 
@@ -115,7 +119,8 @@ def _of_language_model(folder: Path) -> Iterator[Lack]:
     files: list[tuple[tuple[str, ...], Path]] = []
     for place, value in settings:
         if not is_allowed(place, value):
-            yield _not_its_own(path, ".".join(place)[:200], value)
+            says = f"{path} sets {'.'.join(place)[:200]} to {str(value)[:200]!r}."
+            yield Lack(path, f"{says} A model's folder may not choose that.", _OWN_OPTIONS)
         elif place[-1] in FILES and value:
             try:
                 files.append((place, inside(folder, value)))
@@ -217,15 +222,6 @@ def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple
         yield place, section
 
 
-def _not_its_own(path: Path, name: str, value: object) -> Lack:
-    says = f"{path} sets {name} to {str(value)[:200]!r}. A model's folder may not choose that."
-    do = (
-        "If you trust it, delete it there. Options of ONNX Runtime you can pass yourself, to "
-        "structgen.load(FOLDER, session_options={...})."
-    )
-    return Lack(path, says, do)
-
-
 def _elsewhere(path: Path, says: str) -> Lack:
     do = "If you trust the folder, put the file into it and name it by its path from there."
     return Lack(path, f"{path}: {says}.", do)
@@ -237,8 +233,8 @@ def of_graph(graph: Path) -> list[Lack]:
         return [_bad(graph, "is missing")]
     if graph.suffix != ".onnx":  # one that ends in .ort is read by other rules than these
         return [_bad(graph, "is no ONNX file by its name, which ends in .onnx")]
-    if _is_note(graph):
-        return [_note(graph)]
+    if note := _note(graph):
+        return [note]
     needed: dict[str, int] = {}
     try:
         for location, end in _references(graph):
@@ -258,8 +254,8 @@ def of_graph(graph: Path) -> list[Lack]:
             continue
         if not file.is_file():
             found.append(_bad(file, f"is missing, which {graph.name} keeps its weights in"))
-        elif _is_note(file):
-            found.append(_note(file))
+        elif note := _note(file):
+            found.append(note)
         elif file.stat().st_size < size:
             has = f"{file.stat().st_size:,} bytes of the {size:,} that {graph.name} refers to"
             found.append(_bad(file, f"is damaged: it has {has}"))
@@ -319,12 +315,10 @@ def _no_tokenizer(folder: Path, what: str) -> Lack:
     return Lack(folder / _TOKENIZER, says, do)
 
 
-def _is_note(file: Path) -> bool:
+def _note(file: Path) -> Lack | None:
     with file.open("rb") as source:
-        return source.read(len(_NOTE)) == _NOTE
-
-
-def _note(file: Path) -> Lack:
+        if source.read(len(_NOTE)) != _NOTE:
+            return None
     says = f"{file} is a note of git-lfs that stands for the file, not the file."
     return Lack(file, says, "Run `git lfs pull` in the folder.")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import math
 import os
 import platform
 import shutil
@@ -325,18 +326,12 @@ def recommend(task: str = "extract") -> ModelInfo | None:
     if task not in catalogue.SUITS:
         raise OptionError(f"task={task!r} is not one of {', '.join(catalogue.SUITS)}.")
     free = free_memory()
-    fitting = [
-        entry
-        for entry in catalogue.ENTRIES.values()
-        if task in entry.suits and entry.size and (free is None or _need(entry.size) <= free)
-    ]
+    # With the runtime, and a text of some thousand tokens.
+    room = math.inf if free is None else (free - 300_000_000) / 1.25
+    entries = catalogue.ENTRIES.values()
+    fitting = [one for one in entries if task in one.suits and one.size and one.size <= room]
     best = max(fitting, key=lambda entry: entry.parameters or 0, default=None)
     return None if best is None else shelf.info(best.name)
-
-
-def _need(size: int) -> int:
-    """Memory that a model takes with the runtime and a text of some thousand tokens."""
-    return size + size // 4 + 300_000_000
 
 
 def _about_choice() -> Iterator[Finding]:

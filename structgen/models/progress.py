@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,16 +111,11 @@ def watching(size: Callable[[], int], stage: str, total: int, progress: Progress
 def bytes_under(folder: Path) -> int:
     """Bytes of the files below a folder; what vanishes meanwhile counts as 0."""
     total = 0
-    try:
+    with suppress(OSError):  # A folder went away while it was listed: the next look is right again.
         for file in folder.rglob("*"):
-            try:
+            with suppress(OSError):
                 if file.is_file() and not file.is_symlink():
                     total += file.stat().st_size
-            except OSError:
-                continue
-    except OSError:
-        # A folder went away while it was being listed: the next look is right again.
-        return total
     return total
 
 

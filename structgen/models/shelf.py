@@ -131,7 +131,9 @@ def info(name: str) -> ModelInfo:
     if cache.is_model(local):
         return _of_folder(str(local), local)
     if hub.looks_like(name) and not local.exists():
-        return _of_repository(name)
+        commit, size, task = hub.describe(name)
+        notes, source = "not in the catalogue: the hub's list of its files", f"Hugging Face: {name}"
+        return ModelInfo(name, task, size=size, source=source, notes=notes, commit=commit)
     close = catalogue.suggestions(name, [model.name for model in cache.installed()])
     hint = f"Did you mean {' or '.join(close)}?" if close else "See `structgen models list`."
     raise ModelNotFound(
@@ -247,19 +249,6 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
         notes="not in the catalogue: what its folder says",
         folder=folder,
         commit="" if record is None else record.commit,
-    )
-
-
-def _of_repository(name: str) -> ModelInfo:
-    """What the hub says of a model that is neither in the catalogue nor here."""
-    commit, size, task = hub.describe(name)
-    return ModelInfo(
-        name=name,
-        task=task,
-        size=size,
-        source=f"Hugging Face: {name}",
-        notes="not in the catalogue: the hub's list of its files",
-        commit=commit,
     )
 
 
