@@ -300,15 +300,72 @@ class Classified(Result):
     """Of all classes, the likeliest first."""
 
 
+class _Answer(_Shape):
+    confidence: float
+    """1: one answer has all the probability; 0: all have the same."""
+    margin: float
+    """By how much the likeliest answer is likelier than the next."""
+    mass: float
+    """How much the model wanted to give one of the allowed answers at all."""
+    error_bound: float
+    """No probability is further off than this."""
+    abstained: bool
+    """Whether the likeliest is below abstain_below."""
+    informative: bool
+    """False: the model answers nearly the same without the text."""
+
+
+class PredicateAnswer(_Answer):
+    """The answer to a question of yes or no."""
+
+    type: Literal["predicate"]
+    probability: float
+    """Of yes."""
+
+
+class OptionProbability(BaseModel):
+    """How likely an option is."""
+
+    value: str
+    probability: float
+
+
+class ChoiceAnswer(_Answer):
+    """The answer to a choice."""
+
+    type: Literal["choice"]
+    choice: str | None
+    """The likeliest option; null where the model abstained."""
+    probabilities: list[OptionProbability]
+    """Of all options, the likeliest first."""
+
+
+class LevelProbability(BaseModel):
+    """How likely a level is."""
+
+    value: int
+    label: str
+    probability: float
+
+
+class ScoreAnswer(_Answer):
+    """The answer to a score."""
+
+    type: Literal["score"]
+    score: float
+    """The mean level; the lowest is 0."""
+    probabilities: list[LevelProbability]
+    """Of all levels, the lowest first."""
+
+
 class Decided(Result):
     """Answers."""
 
-    answers: dict[str, dict[str, Any]]
-    """By the names of the questions. Each has its type and, by that, the probability of yes, the
-    choice (null where the model abstained) or the score (the mean level; the lowest is 0), with the
-    probabilities of all options or levels. confidence is 1 where one answer has all of it, margin
-    how much likelier the likeliest is than the next, mass how much the model wanted to give an
-    allowed answer at all; no probability is further off than error_bound."""
+    answers: dict[
+        str,
+        Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")],
+    ]
+    """By the names of the questions."""
 
 
 class Embedded(Result):
