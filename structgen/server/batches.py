@@ -104,8 +104,6 @@ async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple
         else:
             parts.append(message.get("body", b""))
 
-    headers = {"host": "localhost", "content-type": "application/json"}
-    headers["content-length"] = str(len(body))
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -116,7 +114,7 @@ async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple
         "raw_path": url.encode(),
         "query_string": b"",
         "root_path": "",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
         "client": ("127.0.0.1", 0),
         "server": ("localhost", 80),
     }

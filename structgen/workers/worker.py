@@ -64,7 +64,6 @@ from .protocol import (
     EmbedderLoad,
     EmbedderReady,
     Ended,
-    Errand,
     ErrandCall,
     Frames,
     Load,
@@ -318,7 +317,11 @@ class _Worker:
         if self._given_up.get(message.id) is False:
             self._forget(message.id)
             return None
-        job = self._job(message) if isinstance(message, Call) else self._work_job(message)
+        try:
+            job = self._job(message) if isinstance(message, Call) else self._work_job(message)
+        except Exception as error:
+            self._end(message.id, None, _portable(error, "The call cannot be prepared"))
+            return None
         if job is None:
             return None
         with self._lock:
@@ -328,37 +331,28 @@ class _Worker:
             job.cancel()
         return job
 
-    def _work_job(self, message: ErrandCall) -> WorkJob | None:
-        """The job of an errand; None where it has failed already."""
+    def _work_job(self, message: ErrandCall) -> WorkJob:
+        """The job of an errand."""
 
         def on_end(result: Any, error: Exception | None) -> None:
             failed = None if error is None else _portable(error, "The call has failed")
             self._end(message.id, result, failed)
 
         arrived = time.perf_counter()
-        try:
-            errand: Errand = pickle.loads(message.errand)
-            work = errand(self._model)
-        except Exception as error:
-            self._end(message.id, None, _portable(error, "The call cannot be prepared"))
-            return None
+        work = pickle.loads(message.errand)(self._model)
         return WorkJob(work, on_end, message.caller, message.timeout, arrived, owner=message.owner)
 
     def _job(self, message: Call) -> Job | None:
-        """The job of an output; None where it has failed already, or its type is wanted."""
+        """The job of an output; None where its type is wanted."""
         arrived = time.perf_counter()
-        try:
-            task = self._task(message)
-            if task is None:
-                self._forget(message.id)
-                self._tell(TypeWanted(message.id))
-                return None
-            checks = self._checks_of(message, task)
-            run = task.run(self._prepared(task, message), message.search, message.index, checks)
-            run.count_time_from(arrived)
-        except Exception as error:
-            self._end(message.id, None, _portable(error, "The call cannot be prepared"))
+        task = self._task(message)
+        if task is None:
+            self._forget(message.id)
+            self._tell(TypeWanted(message.id))
             return None
+        checks = self._checks_of(message, task)
+        run = task.run(self._prepared(task, message), message.search, message.index, checks)
+        run.count_time_from(arrived)
         call = _Call(self, message, run, arrived)
         forces = task.constraint is not None and message.search.forced
         batch_size = message.search.batch_size
