@@ -34,18 +34,20 @@ _HOLDS = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
     "function": {7: "node", 11: "attribute"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "graph": {1: "node", 5: "tensor", 11: "port", 12: "port", 15: "sparse"},
     "node": {5: "attribute"},
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {13: "data"},
+    **{"port": {2: "type"}, "type": {1: "element"}, "element": {}},
 }
-"""Fields of ONNX's protocol buffers that lead to where a tensor's data are."""
+"""Fields of ONNX's protocol buffers that lead to where a tensor's data are, or that `_of_ports`
+follows."""
 
 _PORTS = ((7, 11), (7, 12))  # the way to the inputs and the outputs of a graph
 _NAME, _ELEMENT = (1,), (2, 1, -1)  # and in them to the name, and to the type of a tensor's numbers
 
-_MOST_FIELDS = 2_000_000  # of a graph; large models have some 100,000
+_MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have some 100,000 each
 _LONGEST_REFERENCE = 10_000  # bytes
 _MOST_FILES = 10_000  # that a graph keeps its weights in
 _MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have some hundreds
@@ -88,22 +90,22 @@ def find(folder: Path) -> list[Lack]:
     Cost: a millisecond or so for each megabyte of the graphs, which are small beside their data.
     """
     of_kind = _of_language_model if (folder / cache.CONFIG).is_file() else _of_embedder
-    return list(islice(of_kind(folder), _MOST_TOLD))
+    return list(islice(of_kind(folder, iter(range(_MOST_FIELDS))), _MOST_TOLD))
 
 
-def _of_embedder(folder: Path) -> Iterator[Lack]:
+def _of_embedder(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     graphs = [
         graph for place in (folder, folder / "onnx") for graph in sorted(place.glob("*.onnx"))
     ]
     for graph in graphs:
-        yield from of_graph(graph)
+        yield from of_graph(graph, left)
     if not graphs:
         yield _no_graph(folder)
     elif not (folder / _TOKENIZER).is_file():
         yield _no_tokenizer(folder, "an embedder")
 
 
-def _of_language_model(folder: Path) -> Iterator[Lack]:
+def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     path = folder / cache.CONFIG
     try:
         # Of what is written twice, the runtime takes both: tokens that end a text, say.
@@ -159,7 +161,7 @@ def _of_language_model(folder: Path) -> Iterator[Lack]:
     others -= {file for at, file in files if at[:2] == _DECODER}
     others -= {folder / name for name in _BY_DEFAULT}
     for graph in sorted(graphs):
-        yield from of_graph(graph) or _of_ports(graph, roles, graph in others)
+        yield from of_graph(graph, left) or _of_ports(graph, roles, graph in others)
     if not (folder / _TOKENIZER).is_file():
         yield _no_tokenizer(folder, "a language model")
 
@@ -227,8 +229,11 @@ def _elsewhere(path: Path, says: str) -> Lack:
     return Lack(path, f"{path}: {says}.", do)
 
 
-def of_graph(graph: Path) -> list[Lack]:
-    """Return what is wrong with a graph, or with the data that it refers to."""
+def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
+    """Return what is wrong with a graph, or with the data that it refers to.
+
+    ``left``: has one for each field that it may have; it shares them with others of its folder.
+    """
     if not graph.is_file():
         return [_bad(graph, "is missing")]
     if graph.suffix != ".onnx":  # one that ends in .ort is read by other rules than these
@@ -237,7 +242,7 @@ def of_graph(graph: Path) -> list[Lack]:
         return [note]
     needed: dict[str, int] = {}
     try:
-        for location, end in _references(graph):
+        for location, end in _references(graph, left or iter(range(_MOST_FIELDS))):
             needed[location] = max(needed.get(location, 0), end)
             if len(needed) > _MOST_FILES:
                 raise ValueError(f"its weights are in more than {_MOST_FILES:,} files")
@@ -323,22 +328,22 @@ def _note(file: Path) -> Lack | None:
     return Lack(file, says, "Run `git lfs pull` in the folder.")
 
 
-def _references(path: Path) -> Iterator[tuple[str, int]]:
+def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
     """The parts of data files that tensors of a graph are read from: name, and where each ends."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        waiting, left = [("model", 0, len(data))], _MOST_FIELDS
+        waiting = [("model", 0, len(data))]
         while waiting:
             kind, *place = waiting.pop()
             entries = {}
             for number, start, end in _fields(data, *place):
-                left -= 1
-                if left <= 0:
-                    raise ValueError(f"it has more than {_MOST_FIELDS:,} fields")
+                if next(left, None) is None:
+                    raise ValueError(f"it has more than {_MOST_FIELDS:,} fields, or with others")
                 inner = _HOLDS[kind].get(number)
                 if inner == "data" and end - start <= _LONGEST_REFERENCE:
-                    both = list(_fields(data, start, end))
-                    left -= len(both)
-                    pair = {one: data[first:last] for one, first, last in both}
+                    pair = {}
+                    for one, first, last in _fields(data, start, end):
+                        next(left, None)
+                        pair[one] = data[first:last]
                     entries[pair.get(1)] = pair.get(2, b"")
                 elif inner == "data":
                     raise ValueError(f"a reference has more than {_LONGEST_REFERENCE:,} bytes")

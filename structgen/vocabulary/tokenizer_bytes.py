@@ -52,10 +52,10 @@ MAX_SIZE = 1 << 21
 """Most ids of a vocabulary. A file with larger ids is taken for malformed: the id → bytes table
 would fill the memory."""
 
-_MOST_TOKENS = 2_000_000
+_MOST_TOKENS = 1_000_000
 """The largest vocabularies have 0.9 million; more would be read for minutes."""
 
-_MOST_CHARACTERS = 1 << 27  # of all tokens together, behind each step of a decoder
+_MOST_CHARACTERS = 1 << 24  # of all tokens with their names, and behind each step of a decoder
 _LONGEST_CONTENT = 64  # that such a step may put where something else was
 _MOST_STEPS = 32
 
@@ -175,6 +175,7 @@ def _understood(file: Path, document: dict[str, Any]) -> TokenTable:
         strings[token_id] = text
     for token_id, text in added.items():
         strings[token_id] = text
+    _bound(strings)
     for token_id in special:
         strings[token_id] = ""
     try:
@@ -263,6 +264,11 @@ def find_size(table: TokenTable) -> int | None:
     return None if value is None else _as_ids(file, value, "vocab_size")[0]
 
 
+def _bound(strings: list[str]) -> None:
+    if sum(map(len, strings)) > _MOST_CHARACTERS:
+        raise ValueError(f"its tokens would have more than {_MOST_CHARACTERS:,} characters")
+
+
 @dataclass(frozen=True)
 class _Decoder:
     """A tokenizer's decoder as a function of one token: ``steps`` on its string, then ``last``."""
@@ -274,8 +280,7 @@ class _Decoder:
         """Return the bytes of each token string; of an empty one, none."""
         for step in self.steps:
             strings = [text and step(text) for text in strings]
-            if sum(map(len, strings)) > _MOST_CHARACTERS:
-                raise ValueError(f"its tokens would have more than {_MOST_CHARACTERS:,} characters")
+            _bound(strings)
         if self.last == "alphabet":
             return _from_byte_alphabet(strings)
         tokens = [text.encode() for text in strings]

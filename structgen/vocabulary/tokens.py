@@ -314,7 +314,7 @@ def _common_end(a: bytes, b: bytes) -> int:
 _UTF8_BYTES = (*range(0x00, 0xC0), *range(0xC2, 0xF5))
 
 
-_FORMAT = 2
+_FORMAT = 3
 """To be raised whenever a tokenizer file would be read otherwise than before."""
 
 _SHOWN_UNSPELLABLE = 1 << 20

@@ -676,7 +676,7 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
                 model={"type": "BPE", "vocab": {"a" * 100: 0}},
                 decoder={"type": "Sequence", "decoders": [TENFOLD] * 7},
             ),
-            "more than 134,217,728 characters",
+            "more than 16,777,216 characters",
         ),
         (document(decoder={**TENFOLD, "content": "a" * 1000}), "bytes of its own"),
         (
@@ -707,6 +707,17 @@ def test_vocabularies_that_would_be_read_for_minutes(
     monkeypatch.setattr(tokenizer_bytes, bound, 2)
     with pytest.raises(VocabularyError, match=message):
         Vocabulary.from_tokenizer_json(path)
+
+
+def test_names_count_as_tokens_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of 480 MB, which the program that asks keeps, in a file of 122 MB."""
+    names = [{"id": i, "content": f"<{i}>" + "a" * 96, "special": True} for i in range(10, 20)]
+    path = write(tmp_path, document(added_tokens=names))
+    monkeypatch.setattr(tokenizer_bytes, "_MOST_CHARACTERS", 1_100)
+    assert len(Vocabulary.from_tokenizer_json(path, [10]).named_tokens) == 10
+    monkeypatch.setattr(tokenizer_bytes, "_MOST_CHARACTERS", 990)
+    with pytest.raises(VocabularyError, match="more than 990 characters"):
+        Vocabulary.from_tokenizer_json(path, [10])
 
 
 def test_lists_are_values_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
