@@ -24,6 +24,7 @@ from .call_validation import (
 )
 from .calls import AsyncMaker, AsyncTypedGenerator, Calls, Take
 from .chat import Prompt, TokenPrompt
+from .chat_tokens import too_long
 from .generation import Generation
 from .loop import Rows, batch_pays, made, passes_of, shares_much
 from .options import (
@@ -111,6 +112,7 @@ __all__ = [
     "probabilities",
     "shares_much",
     "that_may_fit",
+    "too_long",
     "tool_syntax",
     "written_in",
 ]

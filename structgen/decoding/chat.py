@@ -8,8 +8,10 @@ belong to the model, tokens to its tokenizer.
 from __future__ import annotations
 
 import difflib
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -213,7 +215,12 @@ def _check_deep(value: Any, where: str) -> None:
     """Check all strings of a value."""
     if isinstance(value, str):
         _check_text(value, where)
-    elif isinstance(value, Mapping):
+        return
+    with suppress(TypeError, ValueError, RecursionError):  # no JSON, or no text
+        written = json.dumps(value, ensure_ascii=False)
+        if written.encode() and "\\u0000" not in written:
+            return  # a fifth of the time
+    if isinstance(value, Mapping):
         for key, inner in value.items():
             _check_deep(key, where)
             _check_deep(inner, where)

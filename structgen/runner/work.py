@@ -22,6 +22,7 @@ from structgen.decoding import (
     TokenPrompt,
     chat,
     that_may_fit,
+    too_long,
 )
 from structgen.decoding import options as search_options
 from structgen.errors import (
@@ -36,7 +37,7 @@ from structgen.options import FIELDS, OPTIONS, field_of
 from structgen.workers import STRANGER, WorkerGenerator, owner, prompt_tokens
 
 from .constraints import Wanted, refusal, wanted
-from .fields import placed
+from .fields import has_more, placed
 from .hosts import MAX_SCORES, TextHost
 from .requests import ChatRequest, CompletionRequest, Sampled
 
@@ -45,9 +46,9 @@ EFFORTS = {"minimal": 128, "low": 512, "medium": 1024, "high": 4096, "xhigh": 81
 
 DEFAULT_EFFORT = "medium"
 
-_SECTIONS = ("think", "draft")
-
 _USUAL_TOKEN = 128  # bytes of the longest of published models
+
+_SECTIONS = ("think", "draft")
 """Options of a generator that put something before the answer."""
 
 
@@ -223,14 +224,18 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
 def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
     """The form that a request asks for, and its prompts. Raises as `work_of`."""
     asked = wanted(request)
+    # Each prompt is sent for each of n= outputs. The first model has what is asked of one here.
+    model, cuts = cast(Any, host.models[0]), bool(request.truncate_sequence)
     prompts: list[Any]
     if isinstance(request, ChatRequest):
-        prompts = [chat.parse([message.for_template() for message in request.messages])]
+        messages = [message.for_template() for message in request.messages]
+        calls, most = [one.get("tool_calls") for one in messages], 2 * model.context_length
+        if not cuts and has_more(calls, most):  # each is a token, or more
+            raise too_long(model, f"calls of tools with more than {most:,} tokens")
+        prompts = [chat.parse(messages)]
     else:
         assert isinstance(request, CompletionRequest)
         prompts = [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
-    # Each is sent for each of n= outputs. The first model has what is asked of one here.
-    model, cuts = cast(Any, host.models[0]), bool(request.truncate_sequence)
     return asked, [that_may_fit(model, prompt, cuts=cuts) for prompt in prompts]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sqlite3
@@ -309,7 +310,16 @@ def test_a_prompt_that_is_too_long_is_not_sent_for_each_output(
         with pytest.raises(PromptError) as caught:
             work()
         assert caught.value.is_too_long
-    assert not sent
+    # Arguments are looked through three times: 8 chats made others wait four times longer.
+    for n, is_sent in ((20_000, False), (3, True)):
+        call = {"function": {"name": "f", "arguments": json.dumps([{"a": 0}] * n)}}
+        called = [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", **call}]}]
+        told = {"role": "tool", "tool_call_id": "a", "content": "ok"}
+        begun: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}, *called, told]
+        with pytest.raises(PromptError, match="holds 128"):
+            fragile.chat(messages=begun, max_tokens=1)
+        assert bool(sent) == is_sent
+    sent.clear()
     cut: dict[str, Any] = {"truncate_sequence": True, "max_tokens": 1, "temperature": 1.0}
     assert fragile.chat(messages=long, n=3, **cut).choices
     assert fragile.complete(prompt=long, n=3, **cut).choices
