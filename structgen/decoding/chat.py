@@ -207,20 +207,24 @@ def _message(index: int, item: Any) -> dict[str, Any]:
         hint = f"Did you mean {close[0]!r}?" if close else f"Roles are: {', '.join(ROLES)}."
         raise PromptError(f"{where} has the unknown role {role!r}. {hint}")
     for name, value in values.items():
-        _check_deep(value, where if name == "content" else f"{where}: {name!r}")
+        if isinstance(value, str) or not _is_plain(value):
+            _check_deep(value, where if name == "content" else f"{where}: {name!r}")
     return values
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `_check_deep` plainly passes a value: it takes five times as long."""
+    with suppress(TypeError, ValueError, RecursionError):  # no JSON, or no text
+        written = json.dumps(value, ensure_ascii=False)
+        return bool(written.encode()) and "\\u0000" not in written
+    return False
 
 
 def _check_deep(value: Any, where: str) -> None:
     """Check all strings of a value."""
     if isinstance(value, str):
         _check_text(value, where)
-        return
-    with suppress(TypeError, ValueError, RecursionError):  # no JSON, or no text
-        written = json.dumps(value, ensure_ascii=False)
-        if written.encode() and "\\u0000" not in written:
-            return  # a fifth of the time
-    if isinstance(value, Mapping):
+    elif isinstance(value, Mapping):
         for key, inner in value.items():
             _check_deep(key, where)
             _check_deep(inner, where)
