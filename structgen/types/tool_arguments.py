@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from structgen.errors import OutputTypeError, Unsatisfiable
 from structgen.grammar import ir, json_schema
-from structgen.grammar.json_schema import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, TYPE_BITS
+from structgen.grammar.json_schema import STRING, TYPE_BITS
 from structgen.grammar.regex import parse_python, tree
 
 from .tool_calls import IS_TEXT, ParameterSyntax, ToolSyntax
@@ -30,13 +30,14 @@ _ASIDE = (
     *("title", "description", "default", "examples", "$comment", "deprecated"),
 )
 _WHOLE = "structgen:tool"
-_LOOKS = {
-    NULL: ("n", "null"),
-    BOOLEAN: ("e", "true|false"),
-    NUMBER: ("0123456789", r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"),
-    ARRAY | OBJECT: ("[{", r"[\[{][\s\S]*"),
+_OTHERS = {
+    "null": ("n", "null"),
+    "boolean": ("e", "true|false"),
+    "number": ("0123456789", r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"),
+    "array": ("[", r"\[[\s\S]*"),
+    "object": ("{", r"\{[\s\S]*"),
 }
-"""What values in JSON look like, and characters of which each has one."""
+"""What values in JSON that are no strings look like, and characters of which each has one."""
 
 _PYTHON = re.compile(r'("(?:[^"\\]|\\.)*")|([\[({])|([\])}])|[,:]|[^"\[\](){},:]+')
 _WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -126,15 +127,20 @@ def _ways(
     text = StringReader(graph.nodes).read(graph.root) if types & STRING else None
     if text is None or how.values == "python":
         return None, grammar, None
-    others = [kind for kind, bit in TYPE_BITS.items() if bit & types & ~STRING]
-    value = ir.Json({"allOf": [grammar.schema], "type": others}, grammar.options)
-    if not others or not _is_possible(value):
+
+    def of(kinds: list[str]) -> ir.Json:
+        return ir.Json({"allOf": [grammar.schema], "type": kinds}, grammar.options)
+
+    # Of an enum, the types are not seen.
+    others = [kind for kind in _OTHERS if TYPE_BITS[kind] & types and _is_possible(of([kind]))]
+    if not others:
         return text, None, None
+    value = of(others)
     if not _is_possible(ir.Pattern(text)):
         return None, value, None
     if IS_TEXT in how.between:
         return text, value, None
-    has, like = zip(*(look for bits, look in _LOOKS.items() if bits & types), strict=True)
+    has, like = zip(*(_OTHERS[kind] for kind in others), strict=True)
     looks = rf"[ \t\n\r]*(?:{'|'.join(like)})[ \t\n\r]*"
     if not all(tree.lacks(text, char) for char in "".join(has)):
         text = tree.intersect((text, tree.complement(parse_python(looks))))

@@ -505,6 +505,32 @@ def test_strings_and_other_values_are_told_apart(dialect: str) -> None:
     assert call.arguments["b"] == ("null" if is_said else None)
 
 
+@pytest.mark.parametrize("dialect", ["qwen3-coder", "minimax-m2", "glm-4.5", "glm-4.7"])
+def test_strings_are_barred_only_where_they_look_like_what_may_stand_there(dialect: str) -> None:
+    """Of ``Literal["1", "2", None]`` only null could be written: an enum may have no type."""
+
+    def pick(
+        a: Literal["1", "true", "[x", None],
+        b: Literal["null", "{", 1.5] = "{",
+        c: list[int] | str = "",
+        d: dict[str, int] | str = "",
+    ) -> None: ...
+
+    constraint = structgen.compile(ToolCalls([pick], syntax=ToolSyntax.named(dialect)), LETTERS)
+    for a, b, c, d in (
+        ("1", "null", "{x", "[x"),
+        ("true", "{", "1", "null"),
+        ("[x", 1.5, [1], {"k": 1}),
+        (None, "{", "{}", "[]"),
+    ):
+        made = Made("pick", {"a": a, "b": b, "c": c, "d": d})
+        text = WRITERS[dialect]([made])
+        assert constraint.allows(text), text
+        assert told(constraint.output.parse(text)) == [made]
+    for barred in ({"a": "2"}, {"a": "1", "c": "[x"}, {"a": "1", "d": "{x"}):
+        assert not constraint.allows(WRITERS[dialect]([Made("pick", barred)])), barred
+
+
 def wrong(**schema: Any) -> dict[str, Any]:
     return {"name": "go", "parameters": {"type": "object", **schema}}
 
