@@ -339,11 +339,8 @@ def _watch(response: Any) -> None:
     exchange = _ASKS.get()
     if exchange is None:
         return
-    bound, whole, whole_async = (
-        _Bound(exchange, response),
-        response.iter_bytes,
-        response.aiter_bytes,
-    )
+    bound = _Bound(exchange, response)
+    whole, whole_async = response.iter_bytes, response.aiter_bytes
 
     def iter_bytes(chunk_size: int | None = None) -> Iterator[bytes]:
         yield from map(bound.take, whole(chunk_size))

@@ -320,12 +320,10 @@ class Connection:
             if call.cancelled() and self._unreadable is not None:
                 raise self._unreadable
             result = call.result()
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
         except Exception as error:
             raise self._told(f"failed in a call of {name}", error) from error
         finally:
+            call.cancel()
             exchange.end()
             self._pace.left += _CALL_SECONDS
         text = _text(result)

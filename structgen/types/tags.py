@@ -129,12 +129,9 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
                 f"TaggedText: each begin starts with a trigger, got trigger={trigger!r} and begins "
                 f"{', '.join(repr(tag.begin) for tag in tags)}."
             )
-        object.__setattr__(self, "trigger", triggers)
-        object.__setattr__(self, "separator", separator)
-        object.__setattr__(self, "stop_after_first", stop_after_first)
-        object.__setattr__(self, "tags", tags)
-        object.__setattr__(self, "at_least", at_least)
-        object.__setattr__(self, "at_most", at_most)
+        fields = tags, at_least, at_most, triggers, separator, stop_after_first
+        for name, value in zip(self.__slots__, fields, strict=True):
+            object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         said = f", trigger={self.trigger!r}" if self.trigger else ""
