@@ -538,7 +538,7 @@ class Progress:
         self.is_plain = self.trial is None and self.best is None
         self._eos_token_ids = self.vocabulary.eos_token_ids
         self._texts = self.vocabulary.tokens if constraint is None else constraint.named.texts
-        self._n_bytes = 0
+        self._n_beyond = 0  # bytes of all tokens, also those taken back, above what each may have
         self._ends_after = False  # it has ended, but for a value to be weighed
 
     # -- places -----------------------------------------------------------------------------
@@ -617,10 +617,10 @@ class Progress:
         if token in self._eos_token_ids:
             return self.end()
         self.tokens.add(token)
-        self._n_bytes += len(self._texts[token])
-        if self._n_bytes > _LONGEST_TEXT + _LONGEST_TOKENS * self.tokens.n_output:
-            says = f"{self.tokens.n_output:,} tokens of an output have {self._n_bytes:,} bytes"
-            raise ModelError(f"{says}: the tokens of this model are too long.")
+        self._n_beyond += len(self._texts[token]) - _LONGEST_TOKENS
+        if self._n_beyond > _LONGEST_TEXT:
+            may = f"{_LONGEST_TEXT:,} bytes, and {_LONGEST_TOKENS} more for each token"
+            raise ModelError(f"An output may have {may}: the tokens of this model are too long.")
         if self.is_plain:
             self.reporter.tell(token)
         elif self.best is not None:

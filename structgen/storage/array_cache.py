@@ -321,19 +321,15 @@ def flush() -> None:
         with _lock:
             files = list(_waiting.items())
         for file, contents in files:
+            folder, name, top = file
             try:
-                _write_waiting(file, contents)
+                store(folder, name, contents.key, contents.make(), make_room=False, under=top)
+                contents.then()
             finally:
                 with _lock:
                     # What has come in its place meanwhile stays.
                     if _waiting.get(file) is contents:
                         del _waiting[file]
-
-
-def _write_waiting(file: _File, contents: _Contents) -> None:
-    folder, name, top = file
-    store(folder, name, contents.key, contents.make(), make_room=False, under=top)
-    contents.then()
 
 
 def _run() -> None:

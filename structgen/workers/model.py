@@ -16,8 +16,9 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 from typing_extensions import TypedDict
 
@@ -28,7 +29,7 @@ from structgen.decoding import options as search_options
 from structgen.errors import ModelError
 from structgen.media import Audio
 from structgen.models.base import LoadOptions, Model, Passes
-from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
+from structgen.models.listening import Listening, Segment, Transcript
 from structgen.options import OPTIONS, CancelEvent
 from structgen.vocabulary import Vocabulary
 
@@ -211,7 +212,7 @@ async def run_errands(
 
     Args:
         model: the model, or a generator of it.
-        errands: each a function that the process can import, or a partial of one.
+        errands: each a function that can be pickled, such as a partial of one to import.
         timeout: seconds that each may take from when it reaches the process, waiting included.
         cancel: an object with ``is_set()``, such as an `asyncio.Event`.
 
@@ -232,16 +233,6 @@ async def run_errands(
             call.drop()
 
 
-def _listening(model: Model, audio: Audio, prompt: str, temperature: float) -> Passes[Listening]:
-    """An errand: a sound as samples, in windows."""
-    return cast("genai.TextModel", model).listening(audio, prompt, temperature)
-
-
-def _hearing(model: Model, window: Window) -> Passes[Heard]:
-    """An errand: what is said in a window."""
-    return cast("genai.TextModel", model).hearing(window)
-
-
 async def hear(
     model: AsyncModel, audio: Audio, *, prompt: str, temperature: float
 ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
@@ -249,11 +240,11 @@ async def hear(
 
     Args and raises as `structgen.TextModel.transcribe`.
     """
-    begin = partial(_listening, audio=audio, prompt=prompt, temperature=temperature)
     listening: Listening
+    begin = methodcaller("listening", audio, prompt, temperature)
     (listening,) = await run_errands(model, [begin])
     while (window := listening.window) is not None:
-        (heard,) = await run_errands(model, [partial(_hearing, window=window)])
+        (heard,) = await run_errands(model, [methodcaller("hearing", window)])
         yield listening.add(heard), listening.transcript
 
 

@@ -212,7 +212,9 @@ class _Worker:
                         self._received.add(message.id)
                 self._is_prepared.clear()
                 size = self._frames.size - len(getattr(message, "lowered", None) or b"")
-                is_long = size > _LONG or _has_media(message)
+                prompt = getattr(message, "prompt", None)
+                has_media = isinstance(prompt, list) and bool(chat.media_of(prompt))
+                is_long = size > _LONG or has_media
                 (self._long if is_long else self._arrived).put(message)
         except BaseException:
             traceback.print_exc()
@@ -453,12 +455,6 @@ class _Worker:
             self._given_up.pop(call_id, None)
 
 
-def _has_media(message: object) -> bool:
-    """Whether a message has pictures or sounds."""
-    prompt = getattr(message, "prompt", None)
-    return isinstance(prompt, list) and bool(chat.media_of(prompt))
-
-
 @final
 class _Call:
     """A call that is under way."""
@@ -563,8 +559,13 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object],
     from structgen.models import embedding  # late: others need none
 
     def bound(n_bytes: int) -> None:
-        if load.most_bytes is not None:
-            _bound_memory(load.most_bytes + n_bytes)
+        if load.most_bytes is not None and os.name == "posix":
+            import resource
+
+            hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            most = load.most_bytes + n_bytes
+            most = most if hard < 0 else min(most, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
     try:
         parts = embedding.opened(load.place, bound=bound, **load.options)
@@ -609,17 +610,6 @@ def _end_with_parent() -> None:
     while os.name != "posix" or os.getppid() == parent:
         time.sleep(_IDLE_SECONDS)
     os._exit(0)
-
-
-def _bound_memory(most: int) -> None:
-    """Have no more bytes than these, where the system knows such a limit."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    most = most if hard < 0 else min(most, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def _portable(error: BaseException, what: str) -> Exception:

@@ -375,7 +375,7 @@ def test_changed_arrays_need_a_new_format_number() -> None:
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(name.encode() + array.dtype.str.encode() + array.tobytes())
-    assert (tokens._FORMAT, digest.hexdigest()[:16]) == (2, "901df11249110a48")
+    assert (tokens._FORMAT, digest.hexdigest()[:16]) == (3, "901df11249110a48")
 
 
 # -- whose it is ----------------------------------------------------------------------------------
