@@ -13,7 +13,7 @@ that nothing written after it matters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -24,7 +24,7 @@ from structgen.insight import Closed, Event, Opened, Path
 from structgen.types import FUNCTIONS, OutputType, looked_at_by
 
 from .document import NEVER, Document, Node
-from .shapes import WRAPPERS, Place, Shapes
+from .shapes import WRAPPERS, Place, Shapes, choices_of
 
 _NOT_PARTS = frozenset(
     ("metadata", "serialization", "expected", "default", "config", "function", "computed_fields")
@@ -57,36 +57,34 @@ _PLAIN = Plan(has_code=False, is_judged=False, is_alone=True, taints=False)
 
 def plan_of(shapes: Shapes, place: Place) -> Plan:
     """How values of a type are judged."""
-    if place.core is None or not any(_code(shapes, place.core, ())):
+    if place.core is None or not _has_code(shapes, place.core):
         return _PLAIN
-    taints = forgives = False
-    for core in _wrappers(shapes, place.core):
-        kind = core["type"]
-        taints = taints or (kind in _CHANGES and bool(looked_at_by(core)))
-        forgives = forgives or (kind == "default" and core.get("on_error") in _FORGIVES)
-    objects, arrays = shapes.objects(place), shapes.arrays(place)
-    inside: set[int] = set()
-    if not (taints or forgives):
-        parts = [part for shape in objects for _, part in shape.fields.values()]
-        parts += [part for shape in arrays for part in shape.first]
-        parts += [one.others for one in objects if one.others is not None]
-        parts += [one.others for one in arrays if one.others is not None]
-        inside = {id(part.core) for part in parts if _is_alone(shapes, part)}
+    taints = _forgives(shapes, place) or any(
+        core["type"] in _CHANGES and looked_at_by(core) for core in _wrappers(shapes, place.core)
+    )
+    parts = [] if taints else shapes.inside(place)
+    inside = {id(part.core) for part in parts if _is_alone(shapes, part)}
     # Of several kinds of object it may be known too late which one it is.
     is_judged = (
-        len(objects) > 1 or len(arrays) > 1 or any(_code(shapes, place.core, frozenset(inside)))
+        len(shapes.objects(place)) > 1
+        or len(shapes.arrays(place)) > 1
+        or _has_code(shapes, place.core, inside)
     )
-    return Plan(True, is_judged, _is_alone(shapes, place), taints or forgives)
+    return Plan(True, is_judged, _is_alone(shapes, place), taints)
 
 
 def _is_alone(shapes: Shapes, place: Place) -> bool:
     if place.core is None:
         return True
-    forgives = any(
+    return not _forgives(shapes, place) and shapes.parser(place) is not None
+
+
+def _forgives(shapes: Shapes, place: Place) -> bool:
+    """Whether something else stands in for a value that its type refuses."""
+    return any(
         core["type"] == "default" and core.get("on_error") in _FORGIVES
         for core in _wrappers(shapes, place.core)
     )
-    return not forgives and shapes.parser(place) is not None
 
 
 def _wrappers(shapes: Shapes, core: Any) -> Iterator[Any]:
@@ -102,18 +100,16 @@ def _wrappers(shapes: Shapes, core: Any) -> Iterator[Any]:
                 waiting.append(shapes.refs[name])
             continue
         yield core
-        if kind == "union":
-            waiting += [one[0] if isinstance(one, tuple) else one for one in core["choices"]]
-        elif kind == "tagged-union":
-            waiting += [one for one in core["choices"].values() if isinstance(one, dict)]
+        if kind in ("union", "tagged-union"):
+            waiting += choices_of(core)
         elif kind == "chain":
             waiting += core["steps"]
         elif kind in WRAPPERS:
             waiting.append(core[WRAPPERS[kind]])
 
 
-def _code(shapes: Shapes, core: Any, without: frozenset[int] | tuple[()]) -> Iterator[bool]:
-    """True for each place in a core schema where code looks at values, parts left out."""
+def _has_code(shapes: Shapes, core: Any, without: Collection[int] = ()) -> bool:
+    """Whether code looks at values somewhere in a core schema, parts left out."""
     waiting: list[Any] = [core]
     seen: set[str] = set()
     while waiting:
@@ -132,9 +128,10 @@ def _code(shapes: Shapes, core: Any, without: frozenset[int] | tuple[()]) -> Ite
                 continue
             is_schema = isinstance(node.get("function"), dict) or kind not in FUNCTIONS
             if isinstance(kind, str) and is_schema and looked_at_by(node):
-                yield True
+                return True
             skipped = _NOT_PARTS | {"definitions"} if kind == "definitions" else _NOT_PARTS
             waiting.extend(part for key, part in node.items() if key not in skipped)
+    return False
 
 
 _ENDS = b" \t\n\r,]}"
@@ -415,17 +412,14 @@ class JsonReading(Document):
     def _refused(self, node: Node, path: Path, error: ParseError) -> Refusal:
         """The refusal of a value, or of the first of its parts that is at fault."""
         first, where, is_final = node, path, True
-        found = [
-            (part.start, part, steps, message, sure)
-            for message, part, steps, sure in self._at_fault(node, error)
-        ]
+        found = [*self._at_fault(node, error)]
         message = str(error.__cause__ or error)
         if found:
-            start = min(one[0] for one in found)
-            here = [one for one in found if one[0] == start]
-            _, first, steps, _, is_final = here[0]
+            start = min(part.start for _, part, _, _ in found)
+            here = [one for one in found if one[1].start == start]
+            _, first, steps, is_final = here[0]
             where = (*path, *steps)
-            message = "; ".join(dict.fromkeys(one[3] for one in here))
+            message = "; ".join(dict.fromkeys(said for said, *_ in here))
         last = first if is_final else node
         return Refusal(
             child_path("$", *where),

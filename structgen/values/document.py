@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from structgen.errors import ParseError
@@ -127,20 +126,17 @@ class Document:
             self._end(event)
 
     def _begin(self, event: Opened) -> None:
-        parent = self.open[-1] if self.open else None
-        if parent is None:
-            places: tuple[Place, ...] = (self.shapes.root,)
-        else:
-            step = event.path[-1]
+        if self.open:
+            parent, step = self.open[-1], event.path[-1]
             places = self._inside(parent, step)
-        node = Node(event.kind, places, event.start)
-        if parent is None:
-            self.root = node
-        else:
+            node = Node(event.kind, places, event.start)
             if isinstance(step, str):
                 # A map may have a key twice. What was seen stays; the last counts in the value.
                 parent.steps.setdefault(step, len(parent.children))
             parent.children.append(node)
+        else:
+            places = (self.shapes.root,)
+            self.root = node = Node(event.kind, places, event.start)
         self.open.append(node)
         arrays: list[ArrayShape] = []
         if event.kind == "object":
@@ -201,7 +197,7 @@ class Document:
         """A whole value as `json.loads` gives it."""
         return json.loads(self.data[node.start : node.end])
 
-    def value(self, node: Node, places: Sequence[Place] | None = None) -> Any:
+    def value(self, node: Node, places: tuple[Place, ...]) -> Any:
         """A whole value as its type has it; `MISSING` where it is not told yet.
 
         Args:
@@ -211,23 +207,20 @@ class Document:
         Raises:
             ParseError: its own checks refuse it.
         """
-        places = node.places if places is None else places
-        key = tuple(places)
-        if key not in node.values:
-            node.values[key] = self._value(node, places)
-        found = node.values[key]
+        if places not in node.values:
+            node.values[places] = self._value(node, places)
+        found = node.values[places]
         if isinstance(found, ParseError):
             raise found
         return found
 
-    def _value(self, node: Node, places: Sequence[Place]) -> Any:
-        parsers = [self.shapes.parser(place) for place in places]
-        if not parsers or None in parsers:
+    def _value(self, node: Node, places: tuple[Place, ...]) -> Any:
+        parsers = [parse for place in places if (parse := self.shapes.parser(place)) is not None]
+        if not parsers or len(parsers) < len(places):
             return MISSING
         text = self.data[node.start : node.end].decode("utf-8", "surrogatepass")
         values, refused = [], None
         for parse in parsers:
-            assert parse is not None
             try:
                 values.append(parse(text))
             except ParseError as error:

@@ -241,7 +241,7 @@ class Partial(Generic[T_co]):
     def __len__(self) -> int:
         if self._kind == "array" and self._parts is not None:
             return len(self._whole or self._parts)
-        if self._kind == "array":
+        if self._kind == "array" and self._document is not None and self._node is not None:
             return _n_there(self._document, self._node, self._at)
         return sum(1 for _ in self)
 
@@ -255,8 +255,10 @@ class Partial(Generic[T_co]):
                 yield self._get(n)
         elif self._parts is not None:
             yield from self._whole or self._parts
-        elif self._kind == "object":
-            yield from _names(self._document, self._node, self._at)
+        elif self._document is not None and self._node is not None and self._kind == "object":
+            for name, child, places in _fields(self._document, self._node, self._at):
+                if _is_there(self._document, child, self._at, places):
+                    yield name
 
     def __str__(self) -> str:
         now = self.so_far
@@ -393,43 +395,29 @@ def _keys_called(document: Document, node: Node, at: int, name: Any) -> Iterator
             yield key
 
 
-def _fields(document: Document, node: Node, at: int) -> Iterator[tuple[Any, Any]]:
-    """The names and values of an object's fields that are there."""
+def _fields(
+    document: Document, node: Node, at: int
+) -> Iterator[tuple[Any, Node, tuple[Place, ...]]]:
+    """An object's fields that have begun: the name, the value and the types that it may have."""
     for key, index in node.steps.items():
         child = node.children[index]
         if child.start >= at:
             return
         name = _name(document, node, key, at)
         if name is not MISSING:
-            found = _seen(document, child, at, _places(node, key, at))
-            if found is not MISSING:
-                yield name, found
-
-
-def _names(document: Document | None, node: Node | None, at: int) -> Iterator[Any]:
-    """The names of an object's fields that are there, those that checks refuse among them."""
-    if document is None or node is None:
-        return
-    for key, index in node.steps.items():
-        child = node.children[index]
-        if child.start >= at:
-            return
-        name = _name(document, node, key, at)
-        if name is not MISSING and _is_there(document, child, at, _places(node, key, at)):
-            yield name
+            yield name, child, _places(node, key, at)
 
 
 def _is_there(document: Document, node: Node, at: int, places: tuple[Place, ...]) -> bool:
+    """Whether a part is settled; what checks refuse is."""
     try:
         return _seen(document, node, at, places) is not MISSING
     except ParseError:
         return True
 
 
-def _n_there(document: Document | None, node: Node | None, at: int) -> int:
+def _n_there(document: Document, node: Node, at: int) -> int:
     """How many items of an array are there: up to the first that is not settled."""
-    if document is None or node is None:
-        return 0
     n = node.n_begun(at)
     if not n:
         return 0
@@ -457,16 +445,12 @@ def _of(value: Any, step: Any) -> Any:
 
 def _plain(document: Document, node: Node, at: int) -> Any:
     if node.kind == "object":
-        return {
-            name: found.so_far if isinstance(found, Partial) else found
-            for name, found in _fields(document, node, at)
-        }
+        fields = _fields(document, node, at)
+        seen = [(name, _seen(document, child, at, places)) for name, child, places in fields]
+        return {name: _closed(found) for name, found in seen if found is not MISSING}
     if node.kind == "array":
-        items = [
-            _seen(document, child, at, child.places)
-            for child in node.children[: _n_there(document, node, at)]
-        ]
-        return [found.so_far if isinstance(found, Partial) else found for found in items]
+        items = node.children[: _n_there(document, node, at)]
+        return [_closed(_seen(document, child, at, child.places)) for child in items]
     return node.text(at) if document.grows(node) else None
 
 

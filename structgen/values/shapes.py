@@ -12,7 +12,7 @@ import enum
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from structgen.types import FUNCTIONS, NAMES, ValueSchema
 
@@ -34,6 +34,8 @@ WRAPPERS = {
 _OWN = "structgen."  # our functions look, and change nothing
 _CHANGES = ("strip_whitespace", "to_lower", "to_upper")
 _LISTS = ("list", "set", "frozenset", "generator")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,13 +131,19 @@ class Shapes:
 
     def objects(self, place: Place) -> tuple[ObjectShape, ...]:
         """The objects that may stand there."""
-        found: tuple[ObjectShape, ...] = self._keep("objects", place, self._objects)
-        return found
+        return self._keep("objects", place, self._objects)
 
     def arrays(self, place: Place) -> tuple[ArrayShape, ...]:
         """The arrays that may stand there."""
-        found: tuple[ArrayShape, ...] = self._keep("arrays", place, self._arrays)
-        return found
+        return self._keep("arrays", place, self._arrays)
+
+    def inside(self, place: Place) -> list[Place]:
+        """The types of the fields and items of what may stand there."""
+        objects, arrays = self.objects(place), self.arrays(place)
+        found = [field for one in objects for _, field in one.fields.values()]
+        found += [item for one in arrays for item in one.first]
+        found += [one.others for one in objects if one.others is not None]
+        return found + [one.others for one in arrays if one.others is not None]
 
     def names(self) -> frozenset[str] | None:
         """What all objects of the type call their fields, and what their classes have besides.
@@ -143,12 +151,11 @@ class Shapes:
         None where what an object has depends on more than its place: some may have any field, and
         others are a choice among several; or code makes something else of it.
         """
-        found: frozenset[str] | None = self._keep("names", self.root, self._all_names)
-        return found
+        return self._keep("names", self.root, self._all_names)
 
     def grows(self, place: Place) -> bool:
         """Whether a string there is text that becomes the value as it is."""
-        return bool(self._keep("grows", place, self._grows))
+        return self._keep("grows", place, self._grows)
 
     def parser(self, place: Place) -> Callable[[str], Any] | None:
         """What makes the value there of its JSON.
@@ -158,14 +165,14 @@ class Shapes:
         """
         if place.core is None or self._values is None:
             return json.loads
-        parser: Callable[[str], Any] | None = self._keep("parser", place, self._parser)
-        return parser
+        return self._keep("parser", place, self._parser)
 
-    def _keep(self, what: str, place: Place, make: Callable[[Place], Any]) -> Any:
+    def _keep(self, what: str, place: Place, make: Callable[[Place], _T]) -> _T:
         key = (what, place)
         if key not in self._kept:
             self._kept[key] = make(place)
-        return self._kept[key]
+        found: _T = self._kept[key]
+        return found
 
     def _parser(self, place: Place) -> Callable[[str], Any] | None:
         assert self._values is not None
@@ -192,7 +199,7 @@ class Shapes:
                 keys=_or_anything(core.get("keys_schema"), config),
             )
         if kind in ("model-fields", "typed-dict"):
-            members = [(name, field) for name, field in core["fields"].items()]
+            members = list(core["fields"].items())
         elif kind in ("dataclass-args", "named-tuple"):
             members = [(field["name"], field) for field in core["fields"]]
         elif kind == "call":
@@ -232,11 +239,7 @@ class Shapes:
             for shape in shapes:
                 is_open = is_open or shape.others is not None
                 found.update(name for name, _ in shape.fields.values())
-                todo += [inner for _, inner in shape.fields.values()]
-            arrays = self.arrays(place)
-            todo += [item for one in arrays for item in one.first]
-            todo += [one.others for one in arrays if one.others is not None]
-            todo += [one.others for one in shapes if one.others is not None]
+            todo += self.inside(place)
         return None if is_open and is_choice else frozenset(found)
 
     def _arrays(self, place: Place) -> tuple[ArrayShape, ...]:
@@ -313,12 +316,8 @@ class Shapes:
                     seen.add(reference)
                     waiting.insert(0, _Part(self.refs[reference], config, is_changed, names, owner))
                 continue
-            if kind == "union":
-                choices = [one[0] if isinstance(one, tuple) else one for one in core["choices"]]
-                waiting[:0] = [_Part(one, config, is_changed, names, owner) for one in choices]
-                continue
-            if kind == "tagged-union":
-                choices = [one for one in core["choices"].values() if isinstance(one, dict)]
+            if kind in ("union", "tagged-union"):
+                choices = choices_of(core)
                 waiting[:0] = [_Part(one, config, is_changed, names, owner) for one in choices]
                 continue
             if kind == "chain":
@@ -343,6 +342,13 @@ _NO_STRINGS = (
     *(*_LISTS, "none", "int", "float", "bool"),
 )
 """Core schemas of what the mask never writes as a string."""
+
+
+def choices_of(core: Any) -> list[Any]:
+    """The core schemas of the members of a union, tagged or not."""
+    if core["type"] == "tagged-union":
+        return [one for one in core["choices"].values() if isinstance(one, dict)]
+    return [one[0] if isinstance(one, tuple) else one for one in core["choices"]]
 
 
 def _or_anything(core: Any, config: Any) -> Place:
