@@ -89,12 +89,9 @@ class Texts:
     """The texts of a question's labels, compiled for a vocabulary. Immutable."""
 
     def __init__(self, texts: Sequence[str], ends: Sequence[str], vocabulary: Vocabulary) -> None:
-        """Compile.
+        """Compile texts, all different.
 
-        Args:
-            texts: all different.
-            ends: what may end one that is the beginning of another, beside the end of the output.
-            vocabulary: the model's.
+        ``ends`` may end one that is the beginning of another, beside the end of the output.
         """
         in_order = sorted(texts)
         # Those that begin alike are neighbours.
@@ -139,13 +136,7 @@ class Reading:
 def read(
     model: Model, readings: Sequence[Reading], tolerance: float, *, adapter: str | None
 ) -> Passes[tuple[list[Distribution], Usage]]:
-    """Weigh the labels of each prompt, pass by pass.
-
-    Args:
-        model: the model.
-        readings: what to read.
-        tolerance: how far off a probability may be.
-        adapter: to run with, or None.
+    """Weigh the labels of each prompt, pass by pass, as exactly as the tolerance asks.
 
     Raises:
         PromptError: a prompt does not fit the context, or the likely labels do not fit behind it.
@@ -314,15 +305,9 @@ def _kept_of(model: Model) -> tuple[KeptByBytes[Texts | _Prior], threading.Lock]
 
 @final
 class Asker:
-    """Asks a model. Immutable and safe to share by threads.
-
-    Attributes:
-        model: the model.
-        template: the prompt template.
-    """
+    """Asks a model. Immutable and safe to share by threads."""
 
     def __init__(self, model: Model, settings: Settings) -> None:
-        """Nothing is asked yet."""
         self.model = model
         self.template = settings.template or (CHAT if _has_chat_template(model) else BASE)
         self._settings = settings
@@ -372,7 +357,8 @@ class Asker:
                 prompts += prior.prompts
                 changes[name] = distributions.distance(part, prior.distribution)
                 found[name] = distributions.without_prior(part, prior.distribution)
-            trace[name] = tuple(map(self._shown, prompts))
+            vocabulary = self.model.vocabulary
+            trace[name] = tuple(readable_prompt(ids.tolist(), vocabulary) for ids in prompts)
             yield
         bound = {name: self.fingerprint(one) for name, one in questions.items() if is_bound}
         return Found(found, changes, usage, trace, bound)
@@ -449,9 +435,6 @@ class Asker:
         kept: _T = found
         return kept
 
-    def _shown(self, token_ids: TokenIds) -> str:
-        return readable_prompt(token_ids.tolist(), self.model.vocabulary)
-
 
 def _made(readings: Iterable[Reading]) -> Passes[list[Reading]]:
     """Make prompts, as many as may be, and let others have a pass after each.
@@ -496,8 +479,7 @@ class _Prior:
     def keep(self, index: int, distribution: Distribution) -> None:
         self._parts[index] = distribution
         if len(self._parts) == len(self.prompts):
-            parts = [self._parts[i] for i in range(len(self._parts))]
-            self.distribution = parts[0] if len(parts) == 1 else distributions.mean(parts)
+            self.distribution = distributions.mean([self._parts[i] for i in sorted(self._parts)])
 
 
 def _has_chat_template(model: Model) -> bool:

@@ -231,7 +231,6 @@ class Calibration:
         Raises:
             OptionError: Matplotlib is not installed: ``pip install 'structgen[plot]'``.
         """
-
         return reliability_diagram({"before": self.before, "after": self.after}, path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -436,15 +435,7 @@ def _fit(logs: Floats, right: np.ndarray, has_bias: bool) -> tuple[float, Floats
 def reliability_diagram(
     measured: Mapping[str, Metrics], path: str | os.PathLike[str] | None = None
 ) -> Figure:
-    """Draw a reliability diagram for each of some measurements, side by side.
-
-    Args:
-        measured: title to measurement.
-        path: where to save it; the ending says the format. None: nowhere.
-
-    Raises:
-        OptionError: Matplotlib is not installed.
-    """
+    """Draw a diagram for each of some measurements by title, as `Calibration.plot`."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -40,11 +40,7 @@ _USUAL_SHARPNESS = 20.0
 
 @final
 class Comparer:
-    """Compares states with labels. Immutable and safe to share by threads.
-
-    Attributes:
-        embedder: makes the vectors.
-    """
+    """Compares states with labels. Immutable and safe to share by threads."""
 
     def __init__(self, embedder: Embedder, settings: Settings) -> None:
         """Nothing is embedded yet.

@@ -106,12 +106,7 @@ class Request:
 
     @classmethod
     def of(cls, questions: Any, abstain_below: Any, default: Thresholds = None) -> Request:
-        """Check the caller's questions.
-
-        Args:
-            questions: by name, or a class.
-            abstain_below: of this call.
-            default: of the decider, which holds where the call says nothing.
+        """Check the caller's questions; ``default`` is the decider's ``abstain_below``.
 
         Raises:
             OptionError: no questions, or a bad threshold.
@@ -175,7 +170,7 @@ class Signals:
         alike: set[str] = set()
         for name, question in request.questions.items():
             answers = [one[name] for one in batch]
-            labels = dict(zip(states, map(_likeliest, answers), strict=True))
+            labels = dict(zip(states, (one.labels[one._likeliest] for one in answers), strict=True))
             if len(labels) >= MANY and len(set(labels.values())) == 1:
                 alike.add(name)
             reason = self._reason(question, labels, answers) if self._warns else None
@@ -210,10 +205,6 @@ class Signals:
             if len(self._labels) > _MOST_QUESTIONS:
                 self._labels.popitem(last=False)
             return reason
-
-
-def _likeliest(answer: Answer) -> str:
-    return answer.labels[answer.label_probabilities.index(max(answer.label_probabilities))]
 
 
 def _by_fingerprint(
@@ -546,14 +537,10 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         Raises:
             OptionError: one was made for another model.
         """
-        return type(self)(
-            cast("GivenT", self.model),
-            **{name: getattr(self._settings, name) for name in Settings.__slots__},
-            embedder=self.embedder,
-            calibrations=(*self.calibrations, *calibrations),
-            abstain_below=self.abstain_below,
-            warn=self._warn,
-        )
+        known = (*self.calibrations, *calibrations)
+        options = SavedDecider(self._settings, self.abstain_below, known).options
+        model = cast("GivenT", self.model)
+        return type(self)(model, embedder=self.embedder, warn=self._warn, **options)
 
 
 @final
@@ -1011,13 +998,7 @@ def begin(
 ) -> Passes[Found]:
     """An errand that asks questions about a state in the model's process.
 
-    Args:
-        model: the model.
-        state: its text.
-        questions: what travels of them, by name.
-        settings: how to ask them.
-        is_bound: whether to return the fingerprints of the questions.
-        orders: as for `as_learned`.
+    With ``is_bound`` it returns their fingerprints, too; ``orders`` as for `as_learned`.
     """
     asker = _asker(model, settings)
     asked = {name: of_bare(question) for name, question in questions.items()}
@@ -1036,7 +1017,7 @@ def as_learned(
 
     Args:
         asker: knows fingerprints.
-        questions: the questions by name.
+        questions: by name.
         orders: for some of them the calibrations that may be theirs, the best first.
     """
     found = dict(questions)

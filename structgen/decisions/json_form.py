@@ -180,13 +180,10 @@ def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Ques
         OptionError: there are too many labels, two are alike, or one is empty.
     """
     told = _text(instructions)
-    if kind == "choice":
-        options = {k: None if v is None else _text(v) for k, v in criteria.items()}
-        return Choice(told, options)
     if kind == "score":
         return Score(told, [_text(one) for one in criteria])
     texts = {k: None if v is None else _text(v) for k, v in (criteria or {}).items()}
-    return Predicate(told, criteria=criteria_of(texts))
+    return Choice(told, texts) if kind == "choice" else Predicate(told, criteria=criteria_of(texts))
 
 
 def answer_of_system_one(answer: Mapping[str, Any]) -> dict[str, Any]:

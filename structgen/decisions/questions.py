@@ -119,11 +119,8 @@ class Choice(Question):
             OptionError: an empty question, too few or too many options, options that are written
                 alike, or that have no text.
         """
-        described = _options_in(options)
-        what = "A Choice"
-        _check_count(len(described), MAX_OPTIONS, f"{what} has", "option")
-        labels = [Label(_text_of(value, what), told, value) for value, told in described]
-        _set(self, instructions, labels)
+        described = _described(options, "A Choice", "option", MAX_OPTIONS)
+        _set(self, instructions, [Label(text, told, value) for text, told, value in described])
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -151,12 +148,8 @@ class Score(Question):
             raise OptionError(
                 f"The levels of a Score are {levels!r}. Pass a list of texts, the lowest first."
             )
-        described = _options_in(levels)
-        _check_count(len(described), MAX_LEVELS, "A Score has", "level")
-        labels = [
-            Label(_text_of(level, "A Score"), told, value)
-            for value, (level, told) in enumerate(described)
-        ]
+        described = _described(levels, "A Score", "level", MAX_LEVELS)
+        labels = [Label(text, told, value) for value, (text, told, _) in enumerate(described)]
         _set(self, instructions, labels)
 
 
@@ -225,23 +218,18 @@ def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
     object.__setattr__(question, "labels", tuple(labels))
 
 
-def _check_count(count: int, most: int, what: str, thing: str) -> None:
-    if not 2 <= count <= most:
-        raise OptionError(f"{what} {counted(count, thing)}. Pass 2 to {most:,}.")
-
-
-def _text_of(value: Any, what: str) -> str:
+def _described(options: Any, what: str, thing: str, most: int) -> list[tuple[str, str | None, Any]]:
+    """The text, the description and the value of each option."""
+    if isinstance(options, Mapping):
+        found = list(options.items())
+    else:
+        found = [(value, None) for value in values_of(options)]
+    if not 2 <= len(found) <= most:
+        raise OptionError(f"{what} has {counted(len(found), thing)}. Pass 2 to {most:,}.")
     try:
-        return bare_text(value, what)
+        return [(bare_text(value, what), told, value) for value, told in found]
     except OutputTypeError as error:
         raise OptionError(str(error)) from None
-
-
-def _options_in(options: Any) -> list[tuple[Any, str | None]]:
-    """Options and their descriptions."""
-    if isinstance(options, Mapping):
-        return list(options.items())
-    return [(value, None) for value in values_of(options)]
 
 
 def values_of(options: Any) -> list[Any]:
