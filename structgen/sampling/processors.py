@@ -113,14 +113,10 @@ class TokenMask:
             return False
         self._cursor.fill_mask(self.words)
         self._free = self._cursor.without_budget
-        if barred:
-            for words in (self.words, self._free):
-                if words is not None:
-                    _clear(barred, words)
-        if needless:
-            _leave_out(needless, self.words)
-            if self._free is not None:
-                _leave_out(needless, self._free)
+        for words in (self.words, self._free):
+            if words is not None:
+                _clear(barred, words)
+                _leave_out(needless, words)
         if self._free is not None:
             self.is_shortening = not np.array_equal(self._free, self.words)
         self.allowed = _count(self.words)
@@ -159,13 +155,17 @@ class TokenMask:
             logits: float32 ``[vocab]``, not changed.
         """
         token = int(logits.argmax())
-        if not int(self.words[token >> 5]) >> (token & 31) & 1:
-            return None
-        return token
+        return token if int(self.words[token >> 5]) >> (token & 31) & 1 else None
 
     def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
         """Put minus infinity on what the mask forbids, in place. 15 µs at 49k, 40 at 128k."""
-        return self._apply(logits)
+        # Adding a looked-up row of eight is 2 to 15 times as fast as unpacking bits and selecting,
+        # and takes the same time whatever the mask.
+        if self._addend is None:
+            self._addend = np.empty((len(self._bytes), 8), np.float32)
+        np.take(_ADDEND, self._bytes, axis=0, out=self._addend, mode="clip")
+        logits += self._addend.reshape(-1)[: self._size]
+        return logits
 
     def has_last_word_after(self, processor: LogitsProcessor) -> LogitsProcessor:
         """Wrap a user's processor so that nothing it does brings back a forbidden token.
@@ -175,7 +175,7 @@ class TokenMask:
         """
 
         def call(token_ids: TokenIds, logits: Logits) -> Logits:
-            logits = self._apply(processor(token_ids, logits))
+            logits = self(token_ids, processor(token_ids, logits))
             if (logits.max(axis=1) == _MINUS_INFINITY).any():
                 raise OptionError(
                     "processor= ruled out every token that the output type allows here "
@@ -185,15 +185,6 @@ class TokenMask:
             return logits
 
         return call
-
-    def _apply(self, logits: Logits) -> Logits:
-        # Adding a looked-up row of eight is 2 to 15 times as fast as unpacking bits and selecting,
-        # and takes the same time whatever the mask.
-        if self._addend is None:
-            self._addend = np.empty((len(self._bytes), 8), np.float32)
-        np.take(_ADDEND, self._bytes, axis=0, out=self._addend, mode="clip")
-        logits += self._addend.reshape(-1)[: self._size]
-        return logits
 
 
 def _count(words: npt.NDArray[np.uint32]) -> int:
@@ -205,6 +196,8 @@ def _count(words: npt.NDArray[np.uint32]) -> int:
 
 def _leave_out(token_ids: Collection[int], words: npt.NDArray[np.uint32]) -> None:
     """Clear the bits of ``token_ids``, unless nothing would be left."""
+    if not token_ids:
+        return
     kept = words.copy()
     _clear(token_ids, kept)
     if kept.any():
