@@ -190,13 +190,10 @@ class _Types:
         items = schema.get("items")
         if kind == "array" and isinstance(items, Mapping) and "prefixItems" not in schema:
             return arrow.list_(self.field("item", items, depth + 1))
-        formats = {
-            "date": arrow.date32(),
-            "date-time": arrow.timestamp("us", "UTC"),
-        }
-        if kind == "string" and schema.get("format") == "decimal" and "of" in schema:
-            return arrow.decimal128(*schema["of"])
         if kind == "string":
+            if schema.get("format") == "decimal" and "of" in schema:
+                return arrow.decimal128(*schema["of"])
+            formats = {"date": arrow.date32(), "date-time": arrow.timestamp("us", "UTC")}
             return formats.get(schema.get("format", ""), arrow.string())
         return {
             "boolean": arrow.bool_(),

@@ -252,12 +252,7 @@ def results(
 
 
 def attempted(ask: Callable[[], Row], result: str) -> Row:
-    """The result columns of a row; an error that is its own among them.
-
-    Args:
-        ask: asks.
-        result: the column of the output.
-    """
+    """The result columns of a row; an error that is its own among them."""
     for attempt in (1, 2):
         try:
             return ask()
@@ -344,13 +339,12 @@ class _Texts(_Asking):
     def __init__(self, *args: Any, output_type: Any, as_written: bool, **common: Any) -> None:
         super().__init__(*args, **common)
         self._type = output_type
-        lowered = None if output_type is None else lower(output_type)
-        self._is_json = lowered is not None and isinstance(lowered.grammar, ir.Json)
         self._as_written = as_written
-        digest = None
-        if lowered is not None:
-            digest = f"{lowered.name} {_digest(repr(lowered.grammar))}"
-        self.identity["type"] = digest
+        self._is_json, self.identity["type"] = False, None
+        if output_type is not None:
+            lowered = lower(output_type)
+            self._is_json = isinstance(lowered.grammar, ir.Json)
+            self.identity["type"] = f"{lowered.name} {_digest(repr(lowered.grammar))}"
         self.beside = ("finish_reason", "prompt_tokens", "output_tokens")
         if "abstain_below" in self._fields:
             self.beside += ("confidence",)
@@ -728,11 +722,7 @@ def _processes(
     Processes of one core each make 1.5 to 1.8 times as many outputs on two cores as one process of
     both, where the model is small (docs/runner.md). Where there are rows enough, both are tried.
 
-    Args:
-        source: the rows.
-        first: how many of them are done.
-        model: its name.
-        trial: the seconds that rows take with so many processes.
+    ``trial`` gives the seconds that rows take with so many processes.
     """
     most, size = min(models.health.cores(), 8), sum(size for _, size in _files(models.path(model)))
     if (memory := models.health.free_memory()) is not None:

@@ -152,16 +152,16 @@ class Source:
             return cls.of_files([os.fspath(given)])
         if hasattr(given, "to_pylist") and hasattr(given, "schema"):  # Arrow
             _check_names("The table", given.schema.names)
-            return cls._of_table(given.to_pylist, type(given).from_pylist, given.schema)
+            return cls._of_table(given.to_pylist(), type(given).from_pylist, given.schema)
         if hasattr(given, "to_dicts"):  # Polars
-            return cls._of_table(given.to_dicts, type(given))
+            return cls._of_table(given.to_dicts(), type(given))
         if hasattr(given, "to_dict") and hasattr(given, "columns"):  # pandas
-            return cls._of_table(lambda: given.to_dict("records"), type(given))
+            return cls._of_table(given.to_dict("records"), type(given))
         if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
             rows = list(given)
             if rows and all(map(_is_name, rows)):
                 return cls.of_files([os.fspath(one) for one in rows])
-            return cls._of_table(lambda: rows, None)
+            return cls._of_table(rows, None)
         if isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray, Mapping)):
             rest = iter(given)
             return cls(lambda: map(_row, rest))
@@ -174,10 +174,7 @@ class Source:
     def of_lines(cls, path: Path, longest: int, read: Callable[[str], Any]) -> Source:
         """The rows of a file of JSON lines that a stranger has sent, whatever its name says.
 
-        Args:
-            path: where it is.
-            longest: most bytes of a line.
-            read: reads one, or raises ValueError.
+        Of its lines none has more than ``longest`` bytes; ``read`` reads one, or raises ValueError.
 
         Raises:
             OSError: there is no such file.
@@ -190,13 +187,12 @@ class Source:
         return cls(rows, total=_count([path], "jsonl"))
 
     @classmethod
-    def _of_table(cls, rows: Callable[[], list[Any]], table: Any, schema: Any = None) -> Source:
-        found = rows()
+    def _of_table(cls, rows: list[Any], table: Any, schema: Any = None) -> Source:
         digest = hashlib.sha256()
-        for row in found:
+        for row in rows:
             digest.update(json.dumps(row, default=str, sort_keys=True).encode())
-        identity = {"rows": len(found), "sha256": digest.hexdigest()}
-        return cls(lambda: map(_row, found), identity, len(found), table, schema)
+        identity = {"rows": len(rows), "sha256": digest.hexdigest()}
+        return cls(lambda: map(_row, rows), identity, len(rows), table, schema)
 
     @classmethod
     def of_files(cls, given: Sequence[str]) -> Source:
@@ -602,16 +598,15 @@ class Prompts:
             OptionError: it is not clear.
         """
         if self._column is None:  # then the first row decides, for all
-            known: list[str] = [name for name in ("text", "prompt") if name in row]
-            known = known or list(row)
-            if known and (len(row) == 1 or known[0] in ("text", "prompt")):
-                self._column = known[0]
-        if self._column is not None:
-            return self._column
-        raise OptionError(
-            f"Which column is the prompt? There are {', '.join(row) or 'none'}. Pass column=, or "
-            "prompt= with a template such as 'Summarise: {text}'."
-        )
+            usual = [name for name in ("text", "prompt") if name in row]
+            known = usual or (list(row) if len(row) == 1 else [])
+            if not known:
+                raise OptionError(
+                    f"Which column is the prompt? There are {', '.join(row) or 'none'}. Pass "
+                    "column=, or prompt= with a template such as 'Summarise: {text}'."
+                )
+            self._column = known[0]
+        return self._column
 
 
 def _text(row: Row, name: str) -> str:
