@@ -25,7 +25,7 @@ from .desk import diff, lint, sample, show
 from .embeddings import DEFAULT_EMBEDDER, embed, search
 from .generation import DIALECTS, generate, is_name, library_text, trace
 from .model_commands import doctor, shelf
-from .terminal import Group, console, harmless, json_in, load, model_option, parsed, text_in
+from .terminal import FILE, Group, console, harmless, json_in, load, model_option, parsed, text_in
 
 
 @click.group()
@@ -80,9 +80,6 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
     return 1 if errors else 0
 
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-
-
 @click.command()
 @click.option(
     "--state",
@@ -113,7 +110,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--calibration",
     "calibrations",
     multiple=True,
-    type=_FILE,
+    type=FILE,
     help="A file written by Calibration.save; repeatable.",
 )
 @click.option(
@@ -152,9 +149,7 @@ def decide(
         raise OptionError(f"--calibration {error.filename}: {error.strerror}.") from None
     if saved is not None and (debias is not None or known):
         raise OptionError("--decider says all of it: leave out --debias and --calibration.")
-    options: dict[str, Any] = {"calibrations": known}
-    if debias is not None:
-        options["debias"] = debias
+    options: dict[str, Any] = {"calibrations": known, "debias": debias}
     if saved is not None:
         options = SavedDecider.read(saved).options
     is_text = _models.is_language_model(_models.path(model))
@@ -209,11 +204,7 @@ def decide(
     metavar="KEY",
     help="A key that clients must send; repeatable.",
 )
-@click.option(
-    "--api-key-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file with one key, or sha256:HASH, per line.",
-)
+@click.option("--api-key-file", type=FILE, help="A file with one key, or sha256:HASH, per line.")
 @click.option(
     "--cors-origin",
     "cors_origins",
@@ -229,9 +220,7 @@ def decide(
     help="A host that pictures may come from; repeatable.",
 )
 @click.option(
-    "--sessions",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="An SQLite file that keeps stored answers over restarts.",
+    "--sessions", type=FILE, help="An SQLite file that keeps stored answers over restarts."
 )
 @click.option(
     "--files",
@@ -245,7 +234,7 @@ def decide(
 @click.option("--log-prompts", is_flag=True, default=None, help="Log the bodies of requests, too.")
 @click.option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="A TOML file with settings: these flags, with _ for -, and more (docs/server.md).",
 )
 @click.option("--check", "only_checks", is_flag=True, help="Check the settings and exit.")

@@ -50,7 +50,6 @@ class Scene:
         output_type: the output type; None for free text.
         prompt: text, or chat messages.
         options: search options.
-        compile_options: how JSON is written.
     """
 
     title: str
@@ -58,7 +57,6 @@ class Scene:
     output_type: Any
     prompt: Prompt
     options: dict[str, Any] = field(default_factory=dict)
-    compile_options: dict[str, Any] = field(default_factory=dict)
 
 
 SCENES = (
@@ -107,10 +105,7 @@ SCENES = (
 def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationResult]:
     """Show the four scenes on ``console`` and return their results.
 
-    Args:
-        model: the model that answers.
-        console: where to print; colour and line wrapping only when it is a terminal.
-        seed: what to sample with; the same seed gives the same answers.
+    Colour and line wrapping only when it is a terminal.
     """
     results = []
     for number, scene in enumerate(SCENES, 1):
@@ -122,7 +117,7 @@ def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationRes
         else:
             for message in prompt:
                 _field(console, message["role"], message["content"])
-        generator = Generator(model, scene.output_type, **scene.compile_options)
+        generator = Generator(model, scene.output_type)
         stream = generator.stream(scene.prompt, seed=seed, **scene.options)
         with stream, _growing(console, "output") as write:
             for chunk in stream:

@@ -15,7 +15,7 @@ import structgen
 from structgen.errors import OptionError, counted
 
 from .generation import named_type
-from .terminal import parsed, text_in
+from .terminal import FILE, parsed, text_in
 
 _TYPE = "A type is a .json file with a JSON Schema, MODULE:NAME, FILE.py:NAME or /REGEX/."
 _command = partial(click.command, epilog=_TYPE)
@@ -117,12 +117,7 @@ def diff(old: str, new: str, n: int, seed: int) -> int:
 
 @_command()
 @click.argument("type_name", metavar="TYPE")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write.  [default: standard output]",
-)
+@click.option("-o", "--output", type=FILE, help="The file to write.  [default: standard output]")
 def show(type_name: str, output: Path | None) -> None:
     """Draw the automaton of a regex, choice or scalar TYPE as SVG."""
     from structgen.insight import picture, svg

@@ -24,9 +24,6 @@ DEFAULT_EMBEDDER = "all-minilm-l6-v2"
 
 Format = Literal["jsonl", "npy", "parquet"]
 
-_DOCUMENT = ("document", "passage", "corpus")
-"""What models call the prompt of a text that is searched."""
-
 _MODEL = model_option(DEFAULT_EMBEDDER, "An embedder")
 _DIMENSIONS = click.option(
     "--dimensions", type=int, help="Shorten each vector to this length, if the model allows it."
@@ -152,9 +149,10 @@ def _vectors(
     prompt_name: str | None,
 ) -> FloatArray:
     """Unit vectors of texts, with the prompt of their role; what was cut is told."""
+    from structgen.models.embedding import prompt_name_for
+
     if prompt_name is None:
-        names = _DOCUMENT if role == "document" else ("query",)
-        prompt_name = next((name for name in names if name in embedder.prompts), None)
+        prompt_name = prompt_name_for(role, embedder.prompts)
     result = embedder.result(
         texts, dimensions=dimensions, prompt_name=prompt_name, on_truncation="ignore"
     )

@@ -25,7 +25,7 @@ import structgen
 from structgen.errors import OptionError, OutputTypeError
 from structgen.options import OPTIONS
 
-from .terminal import harmless, having, json_in, load, model_option
+from .terminal import FILE, harmless, having, json_in, load, model_option
 
 
 def named_type(text: str, option: str = "--type") -> Any:
@@ -307,7 +307,7 @@ def generate(**arguments: Any) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     default="trace.html",
     show_default=True,
     help="The file to write the page to.",

@@ -51,10 +51,7 @@ def list_models(task: str | None, here: bool, language: str | None, as_json: boo
         and (row.here or not here)
         and (language is None or language.lower() in row.languages)
     ]
-    if as_json:
-        _print_json([{**dataclasses.asdict(row), "here": row.here} for row in rows])
-    else:
-        click.echo(harmless(table(rows)))
+    _print(as_json, [{**dataclasses.asdict(row), "here": row.here} for row in rows], table(rows))
 
 
 @shelf.command()
@@ -63,10 +60,7 @@ def list_models(task: str | None, here: bool, language: str | None, as_json: boo
 def info(name: str, as_json: bool) -> None:
     """Show details of a model: a catalogue name, or a folder."""
     found = models.info(name)
-    if as_json:
-        _print_json({**dataclasses.asdict(found), "here": found.here})
-    else:
-        click.echo(harmless(facts(found)))
+    _print(as_json, {**dataclasses.asdict(found), "here": found.here}, facts(found))
 
 
 @shelf.command()
@@ -84,10 +78,8 @@ def recommend(task: tuple[str, ...], as_json: bool) -> int:
     The exit code is 1 if no model fits.
     """
     found = {one: models.recommend(one) for one in task or models.catalogue.SUITS}
-    if as_json:
-        _print_json({one: best and dataclasses.asdict(best) for one, best in found.items()})
-    else:
-        click.echo(_choices(found))
+    value = {one: best and dataclasses.asdict(best) for one, best in found.items()}
+    _print(as_json, value, _choices(found))
     return 0 if all(found.values()) else 1
 
 
@@ -96,10 +88,7 @@ def recommend(task: tuple[str, ...], as_json: bool) -> int:
 def du(as_json: bool) -> None:
     """Show the disk space of models and caches."""
     found = models.usage()
-    if as_json:
-        _print_json(dataclasses.asdict(found))
-    else:
-        click.echo(harmless(sizes(found)))
+    _print(as_json, dataclasses.asdict(found), sizes(found))
 
 
 @shelf.command()
@@ -108,10 +97,7 @@ def du(as_json: bool) -> None:
 def verify(names: tuple[str, ...], as_json: bool) -> int:
     """Check the files of models on disk: NAMEs, or all."""
     found = models.verify(names)
-    if as_json:
-        _print_json([dataclasses.asdict(one) for one in found])
-    else:
-        click.echo(harmless(checks(found)))
+    _print(as_json, [dataclasses.asdict(one) for one in found], checks(found))
     return 1 if any(one.problems for one in found) else 0
 
 
@@ -177,8 +163,10 @@ def rm(name: str) -> None:
     click.echo(f"Removed {name}: {megabytes(models.remove(name))} are free again.")
 
 
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=1, default=str, ensure_ascii=False))
+def _print(as_json: bool, value: Any, text: str) -> None:
+    """Print a value as JSON, or what people read of it."""
+    shown = json.dumps(value, indent=1, default=str, ensure_ascii=False)
+    click.echo(shown if as_json else harmless(text))
 
 
 _HEADINGS = {"generate": "Language models (generate)", "embed": "Embedders (embed)"}
@@ -334,10 +322,7 @@ def doctor(as_json: bool) -> int:
     The exit code is 1 if something will fail, else 0.
     """
     found = models.doctor()
-    if as_json:
-        _print_json({**dataclasses.asdict(found), "is_fine": found.is_fine})
-    else:
-        click.echo(_text(found))
+    _print(as_json, {**dataclasses.asdict(found), "is_fine": found.is_fine}, _text(found))
     return 0 if found.is_fine else 1
 
 

@@ -32,6 +32,10 @@ def model_option(
     )
 
 
+FILE = click.Path(dir_okay=False, path_type=Path)
+"""The path of a file, which need not be there."""
+
+
 def having(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command several arguments and options at once."""
     return lambda command: functools.reduce(lambda so_far, one: one(so_far), options[::-1], command)

@@ -44,10 +44,7 @@ class Weapon(BaseModel):
 
 @pytest.fixture(scope="module")
 def scenes(model):
-    return [
-        (scene, Generator(model, scene.output_type, **scene.compile_options))
-        for scene in demo.SCENES
-    ]
+    return [(scene, Generator(model, scene.output_type)) for scene in demo.SCENES]
 
 
 @pytest.mark.parametrize("seed", range(6))
