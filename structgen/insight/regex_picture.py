@@ -63,33 +63,20 @@ def _label(alphabet: Alphabet, mask: int) -> str:
     """A set of characters in a few words."""
     if mask == alphabet.everything:
         return "any"
-    inside = _ranges(alphabet, mask)
-    outside = _ranges(alphabet, alphabet.everything & ~mask)
-    if _size(outside) < _size(inside):
-        return f"not {_listed(outside)}"
-    return _listed(inside)
+    ends = [*(start - 1 for start in alphabet.starts[1:]), MAX_CODE_POINT]
+    intervals = zip(alphabet.starts, ends, alphabet.minterms, strict=True)
+    inside = ir.char_set([(a, b) for a, b, one in intervals if one >= 0 and mask >> one & 1])
+    outside = ir.negate(inside)
+    if _size(outside.ranges) < _size(inside.ranges):
+        return f"not {_listed(outside.ranges)}"
+    return _listed(inside.ranges)
 
 
-def _ranges(alphabet: Alphabet, mask: int) -> list[tuple[int, int]]:
-    """The ranges of code points in a mask."""
-    found: list[tuple[int, int]] = []
-    starts = alphabet.starts
-    for i, (first, minterm) in enumerate(zip(starts, alphabet.minterms, strict=True)):
-        if minterm < 0 or not mask >> minterm & 1:
-            continue
-        last = starts[i + 1] - 1 if i + 1 < len(starts) else MAX_CODE_POINT
-        if found and found[-1][1] == first - 1:
-            found[-1] = (found[-1][0], last)
-        else:
-            found.append((first, last))
-    return found
-
-
-def _size(ranges: list[tuple[int, int]]) -> int:
+def _size(ranges: ir.Ranges) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
-def _listed(ranges: list[tuple[int, int]]) -> str:
+def _listed(ranges: ir.Ranges) -> str:
     words = []
     for first, last in ranges[:_MOST_RANGES]:
         if last - first < 2:
