@@ -598,8 +598,8 @@ class Prompts:
             OptionError: it is not clear.
         """
         if self._column is None:  # then the first row decides, for all
-            usual = [name for name in ("text", "prompt") if name in row]
-            known = usual or (list(row) if len(row) == 1 else [])
+            known: list[str] = [name for name in ("text", "prompt") if name in row]
+            known = known or (list(row) if len(row) == 1 else [])
             if not known:
                 raise OptionError(
                     f"Which column is the prompt? There are {', '.join(row) or 'none'}. Pass "
