@@ -40,6 +40,7 @@ _OTHERS = {
 """What values in JSON that are no strings look like, and characters of which each has one."""
 
 _PYTHON = re.compile(r'("(?:[^"\\]|\\.)*")|([\[({])|([\])}])|[,:]|[^"\[\](){},:]+')
+_BLANK = " \t\n\r"
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -197,16 +198,17 @@ def _value(
             told += _WORDS.get(token[0].strip(), token[0])
         return "", None
     end = text.find(how.after, at)
-    while end >= 0:
-        raw, after = text[at:end], end + len(how.after)
-        if is_text is None:
-            is_text = one.text is not None and not (one.looks and one.looks.fullmatch(raw))
-        if is_text:
-            return json.dumps(raw, ensure_ascii=False), after
-        try:
-            json.loads(raw)
-        except (ValueError, RecursionError):
-            end = text.find(how.after, end + 1)  # this one stands in a string
-        else:
-            return raw.strip(), after
-    return "", None
+    if end < 0:
+        return "", None
+    if is_text is None:
+        is_text = one.text is not None and not (one.looks and one.looks.fullmatch(text, at, end))
+    if is_text:
+        return json.dumps(text[at:end], ensure_ascii=False), end + len(how.after)
+    begin = end - len(text[at:end].lstrip(_BLANK))
+    try:  # once: many that close it may stand in its strings
+        last = json.JSONDecoder().raw_decode(text, begin)[1]
+    except (ValueError, RecursionError):
+        return "", None
+    end = text.find(how.after, last)
+    is_whole = end >= 0 and not text[last:end].strip(_BLANK)
+    return (text[begin:last], end + len(how.after)) if is_whole else ("", None)

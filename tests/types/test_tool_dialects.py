@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import inside
 import pytest
@@ -529,6 +529,29 @@ def test_strings_are_barred_only_where_they_look_like_what_may_stand_there(diale
         assert told(constraint.output.parse(text)) == [made]
     for barred in ({"a": "2"}, {"a": "1", "c": "[x"}, {"a": "1", "d": "{x"}):
         assert not constraint.allows(WRITERS[dialect]([Made("pick", barred)])), barred
+
+
+def test_a_value_with_many_closing_tags_in_it_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece of a stream had it parsed up to each tag: 2,000 tags took 17 s."""
+    read: list[str] = []
+
+    class Decoder(json.JSONDecoder):
+        def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+            read.append(s)
+            return super().raw_decode(s, idx)
+
+    def say(lines: list[str]) -> None: ...
+
+    made = Made("say", {"lines": ["</arg_value>" * 200, "x"]})
+    text = WRITERS["glm-4.7"]([made])
+    constraint = structgen.compile(ToolCalls([say], syntax=ToolSyntax.named("glm-4.7")), LETTERS)
+    growing = cast("Any", constraint.output.growing)()
+    monkeypatch.setattr(json, "JSONDecoder", Decoder)
+    monkeypatch.setattr(json, "_default_decoder", Decoder())
+    pieces = [text[at : at + 12] for at in range(0, len(text), 12)]
+    found = [one for piece in pieces for one in growing.feed(piece)]
+    assert len(read) <= len(pieces)
+    assert json.loads("".join(inside for _, inside, _ in found)) == made.arguments
 
 
 def wrong(**schema: Any) -> dict[str, Any]:
