@@ -7,13 +7,14 @@ with a choice and writes the mask there. `progress` takes the chosen token. Runs
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from structgen.errors import ModelError
-from structgen.models.base import Allowed, Model
+from structgen.models.base import Allowed, Model, Passes
 from structgen.sampling import (
     Logits,
     LogitsProcessor,
@@ -30,6 +31,9 @@ from .chat_tokens import Speller
 from .checks import Trial
 from .options import SearchOptions
 from .progress import Progress
+
+_AT_ONCE = 0.02
+"""Seconds after which others may have a pass: thousands of tokens may be forced."""
 
 
 @final
@@ -108,6 +112,7 @@ class Chooser:
         self._everything: Allowed | None = None  # made when used
         self._has_refused = False  # the cursor, what the model has chosen here
         self._size = vocabulary.size
+        self._pause = 0.0  # when others are to have a pass
         self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
         self._allowed_total = 0
 
@@ -251,8 +256,12 @@ class Chooser:
 
     # -- where there is none ----------------------------------------------------------------
 
-    def go_on(self) -> None:
-        """Take forced tokens until there is a choice, and write its mask; may end the output."""
+    def go_on(self) -> Passes[None]:
+        """Take forced tokens until there is a choice, and write its mask; may end the output.
+
+        Yields now and then. May be left there.
+        """
+        self._pause = time.perf_counter() + _AT_ONCE
         progress, mask, trial = self._progress, self._mask, self._progress.trial
         cursor = progress.cursor
         if mask is None or cursor is None:
@@ -267,7 +276,7 @@ class Chooser:
                 mask.begin(instead=tokens[0])
                 return
             if tokens:
-                if not self._take_all(tokens):
+                if not (yield from self._take_all(tokens)):
                     continue
                 if progress.finish_reason is not None:
                     return
@@ -289,13 +298,16 @@ class Chooser:
             only = mask.only() if self._takes else None
             if only is None:
                 return
-            if self._take_all([only]) and progress.finish_reason is not None:
+            if (yield from self._take_all([only])) and progress.finish_reason is not None:
                 return
 
-    def _take_all(self, tokens: Sequence[int]) -> bool:
+    def _take_all(self, tokens: Sequence[int]) -> Passes[bool]:
         """Take tokens that are the only way on; False if the output did not come to their end."""
         progress, trial = self._progress, self._progress.trial
         for index, token in enumerate(tokens):
+            if time.perf_counter() > self._pause:
+                yield
+                self._pause = time.perf_counter() + _AT_ONCE
             if index and trial is not None and token in trial.excluded():
                 self._leave(by_text=True)
                 return False

@@ -281,8 +281,8 @@ class Generation:
         """
         self._clock.count_from(began)
 
-    def advance(self) -> None:
-        """Go on as far as possible without the model; may end the output."""
+    def advance(self) -> Passes[None]:
+        """Go on as far as possible without the model; may end the output. Yields now and then."""
         progress = self.progress
         if progress.finish_reason is not None:
             return
@@ -300,7 +300,11 @@ class Generation:
             if not self.tokens.left:
                 progress.finish("length")
             else:
-                self._chooser.go_on()
+                for _ in self._chooser.go_on():
+                    yield
+                    if self._clock.is_interrupted:
+                        progress.finish("cancelled")
+                        return
 
     def cancel(self) -> None:
         """Ask that the output end where it is. From any thread."""

@@ -36,6 +36,7 @@ from structgen.models.base import (
     Allowed,
     Model,
     Pace,
+    Passes,
     TokenSequence,
     joined,
     n_shared,
@@ -62,7 +63,7 @@ def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[C
     """
     if not has_begun and run.is_interrupted:
         run.start()
-        run.advance()
+        run_passes(run.advance())
         run.check_whole()
         return
     length = len(run.prompt_ids) + run.max_tokens
@@ -91,7 +92,8 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
     """
     run.part.tokens.n_seen = sequence.length
     while True:
-        run.advance()
+        for _ in run.advance():
+            yield []
         yield run.take_chunks()
         part = run.part
         if part.progress.is_weighing:
@@ -133,7 +135,8 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
             continue
         if guessed:
             scores = sequence.recent_logits(len(guessed) + 1)
-            part.note_guess(len(guessed), _verify(run, guessed, scores))
+            n_right = yield from _verify(run, guessed, scores)
+            part.note_guess(len(guessed), n_right)
             continue
         if n_wanted:
             is_last = len(part.tokens.are_forced) > part.tokens.n_output  # the end of the sequence
@@ -143,8 +146,8 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
         part.choose(sequence.logits())
 
 
-def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> int:
-    """Choose tokens along a guess, for as long as they are those that it has.
+def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> Generator[list[Chunk], None, int]:
+    """Choose tokens along a guess, for as long as they are those that it has; yield now and then.
 
     Args:
         run: the output, of which the model has seen all tokens, and the guessed ones after them.
@@ -164,7 +167,8 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> int:
         run_ids = run.part.tokens.row
         if len(run_ids) <= first + at or run_ids[-1] != after[at]:
             return at
-        run.advance()
+        for _ in run.advance():
+            yield []
         came = run.part.tokens.row[first:]
         at = n_shared(came, after)
         if run.finish_reason is not None or at < len(came):
@@ -337,7 +341,7 @@ class Rows:
         try:
             for index, run in self._runs.items():
                 run.start()
-                self._attempt(index, self._advance, index)
+                yield from self._attempt(index, self._advance, index)
             rows = self._live()
             while len(rows) > 1:
                 rows, alone = yield from self._batch(rows)
@@ -397,9 +401,10 @@ class Rows:
                     if index not in live:
                         continue
                     if logits is not None:
-                        self._attempt(index, self._read, index, logits[row : row + 1])
+                        scores = logits[row : row + 1]
+                        yield from self._attempt(index, self._read, index, scores)
                     elif chosen is not None:
-                        self._attempt(index, self._take, index, chosen[row])
+                        yield from self._attempt(index, self._take, index, chosen[row])
                 still = self._live()
                 for index in live:
                     if index not in still:
@@ -431,7 +436,7 @@ class Rows:
         """Those of ``rows`` that go on; the others end here, before another pass."""
         gone = [index for index in rows if self._runs[index].is_interrupted]
         for index in gone:
-            self._attempt(index, self._advance, index)
+            run_passes(self._attempt(index, self._advance, index))
             self._end(index)
         return [index for index in rows if index not in gone]
 
@@ -456,29 +461,29 @@ class Rows:
             found.append(allowed)
         return found
 
-    def _take(self, index: int, token: int) -> None:
+    def _take(self, index: int, token: int) -> Passes[None]:
         """Take what the model has chosen for a row, and written into it."""
         run, queue = self._runs[index], self._queues[index]
         if queue:
             queue.pop(0)
         elif run.part.take(token):
-            self._advance(index)
+            yield from self._advance(index)
             self._queues[index][:1] = []
         else:
             self._refused = True
 
-    def _read(self, index: int, logits: Logits) -> None:
+    def _read(self, index: int, logits: Logits) -> Passes[None]:
         """Do with a row's scores what there is to do: choose, or score what is forced."""
         run, queue = self._runs[index], self._queues[index]
         if queue and len(queue) == run.part.n_wanted:
             run.part.score_forced(logits)
         if not queue:
             run.part.choose(logits)
-            self._advance(index)
+            yield from self._advance(index)
 
-    def _advance(self, index: int) -> None:
+    def _advance(self, index: int) -> Passes[None]:
         run = self._runs[index]
-        run.advance()
+        yield from run.advance()
         self._tell(index, run.take_chunks())
         self._queues[index] = run.part.tokens.take_pending().tolist()
 
@@ -493,16 +498,19 @@ class Rows:
         self._ended.add(index)
         run = self._runs[index]
         run.stop()
-        self._attempt(index, run.check_whole)
+        run_passes(self._attempt(index, run.check_whole))
         if self._on_end is not None:
             self._on_end(index)
 
-    def _attempt(self, index: int, action: Callable[..., None], *arguments: Any) -> None:
+    def _attempt(
+        self, index: int, action: Callable[..., Passes[None] | None], *arguments: Any
+    ) -> Passes[None]:
         """Do something for one output; what goes wrong is its own affair."""
         if index in self._errors:
             return
         try:
-            action(*arguments)
+            if (steps := action(*arguments)) is not None:
+                yield from steps
         except Exception as error:
             self._errors[index] = error
 

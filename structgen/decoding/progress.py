@@ -716,10 +716,10 @@ class Progress:
             written, were_forced = output_ids[n_before:], self.tokens.are_forced[n_before:]
             noted = self.shortened.noted
             self._unwrite(n_before)
-            if self._write(path):
+            if (yield from self._write(path)):
                 return
             self._unwrite(n_before)
-            self._write(written, were_forced)
+            yield from self._write(written, were_forced)
             # What is likeliest is of the type: it was the budget that had no room for it.
             self.shortened.noted = noted
             self.shortened.note_path(self.best.path, n_before)
@@ -735,9 +735,13 @@ class Progress:
         self.shortened.forget(n_tokens)
         self.best.go_back(n_tokens)
 
-    def _write(self, token_ids: Sequence[int], were_forced: Sequence[bool] | None = None) -> bool:
-        """Write tokens that were chosen as a whole; whether all of them fit."""
+    def _write(
+        self, token_ids: Sequence[int], were_forced: Sequence[bool] | None = None
+    ) -> Passes[bool]:
+        """Write tokens that were chosen as a whole, in slices; whether all of them fit."""
         for i, token in enumerate(token_ids):
+            if i % 16 == 15:
+                yield
             if were_forced is None and not self._fits(token):
                 return False
             if not self.accepts(token):

@@ -24,7 +24,7 @@ import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, PromptError
-from structgen.models.base import MediaPrompt, Model, joined
+from structgen.models.base import MediaPrompt, Model, Passes, joined
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.values import Judging
 
@@ -274,12 +274,12 @@ class Sections:
             self._began = began
         self.part.count_time_from(self._began)
 
-    def advance(self) -> None:
+    def advance(self) -> Passes[None]:
         """Go on as far as possible without the model; may end sections, and the output."""
-        self.part.advance()
+        yield from self.part.advance()
         while self._waiting and self.part.finish_reason in _ENDED:
             self._go_on()
-            self.part.advance()
+            yield from self.part.advance()
         if self.finish_reason is not None:
             self._clock.end()
 

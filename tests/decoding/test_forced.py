@@ -14,6 +14,8 @@ from rounding import TIE, gap, near_logprobs
 
 import structgen
 from structgen import Choice, Generator, JsonSchema, Regex
+from structgen.constraint import Cursor
+from structgen.decoding import Generation, Rows, SearchOptions, choosing, passes_of
 from structgen.decoding.chat_tokens import Speller
 from structgen.vocabulary.tokens import Vocabulary
 
@@ -245,3 +247,56 @@ def test_where_much_is_free_they_part_at_near_ties_only(model):
         with_ = generator.result(prompt, max_new_tokens=30)
         without = generator.result(prompt, max_new_tokens=30, forced=False)
         assert gap(model, prompt, with_, without) < TIE
+
+
+# Others
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "asks"),
+    [(1, {}), (1, {"best": True}), (1, {"speculate": True}), (2, {}), (2, {"logprobs": True})],
+)
+def test_others_have_passes_while_a_long_text_is_forced(n_rows, asks, monkeypatch):
+    """Each token may cost milliseconds, and 8,000 may be forced at once."""
+    monkeypatch.setattr(choosing, "_AT_ONCE", -1.0)
+    taken = longest = 0
+    accept = Cursor.accept
+
+    def counted(self, token_id):
+        nonlocal taken
+        taken += 1
+        accept(self, token_id)
+
+    monkeypatch.setattr(Cursor, "accept", counted)
+    model = FakeModel(context_length=2000)
+    constraint = structgen.compile(Choice(["a" + "xy" * 150, "b" + "xy" * 150]), model.vocabulary)
+    search = SearchOptions(forced=True, **asks)
+    runs = [
+        Generation(model, constraint, None, encode("p"), search, index=i) for i in range(n_rows)
+    ]
+    if n_rows == 1:
+        runs[0].start()
+        steps = passes_of(runs[0], model.start(2000), model.pace)
+    else:
+        steps = Rows(model, dict(enumerate(runs)), {}).together()
+    for _ in steps:
+        longest, taken = max(longest, taken), 0
+    # Of a text that is written instead, 16 at a time; of two that are weighed, all of each.
+    assert longest < (200 if "best" in asks else 4)
+    assert all(run.finish_reason == "stop" for run in runs)
+
+
+def test_an_output_ends_within_a_long_text_when_it_is_cancelled(monkeypatch):
+    monkeypatch.setattr(choosing, "_AT_ONCE", -1.0)
+    model = FakeModel(context_length=2000)
+    constraint = structgen.compile(Regex("(xy){300}[ab]"), model.vocabulary)
+    run = Generation(model, constraint, None, encode("p"), SearchOptions())
+    run.start()
+    n = 0
+    for n, _ in enumerate(passes_of(run, model.start(2000), model.pace)):
+        if n == 9:
+            run.cancel()
+    assert n == 10
+    assert run.finish_reason == "cancelled"
+    assert run.result.text
+    assert ("xy" * 300).startswith(run.result.text)
