@@ -10,11 +10,12 @@ two texts, or their beginnings, spell one value.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 from structgen.automaton.core import DEAD
@@ -90,8 +91,11 @@ def longest(text: bytes) -> int:
 
 
 def _plain(piece: bytes) -> bytes:
-    if not piece.startswith(b"\\"):
-        return piece
+    return _unescaped(piece) if piece.startswith(b"\\") else piece
+
+
+@functools.lru_cache(4096)
+def _unescaped(piece: bytes) -> bytes:
     char = json.loads(_QUOTE_MARK + piece + _QUOTE_MARK)
     try:
         return json.dumps(char, ensure_ascii=False)[1:-1].encode()
@@ -175,6 +179,12 @@ MAX_ALTERNATIVES = 1000
 _MAX_STEPS = 500_000
 """Most bytes that are tried to find the texts of one place."""
 
+_MOST_BYTES, _MOST_BYTES_OF_ALL = 200_000, 8 << 20
+"""Bytes of the texts of one place together, and of all places of an output, with 100 for each."""
+
+_MOST_HELD = 64 << 20
+"""Bytes of what is begun and found, before it is known whether there are few texts."""
+
 _QUICK_STEPS = 10_000
 """As many to find out, before a call, that there is none."""
 
@@ -250,6 +260,8 @@ def sites(
     if is_whole:
         events += reader.finish()
     walk = ByteReader(constraint)
+    same: dict[tuple[bytes, ...], Site] = {}  # what places have in common is kept once
+    left = _MOST_BYTES_OF_ALL
     for scalar in scalars(events):
         yield
         yield from go_on(walk, output, scalar.start)
@@ -259,7 +271,13 @@ def sites(
             too_long.append(child_path("$", *scalar.path))
             continue
         if texts is not None and len(texts) > 1:
-            found.append(site_of(texts, scalar, output))
+            left -= sum(map(len, texts)) + 100 * len(texts)
+            if left < 0:
+                too_long.append(child_path("$", *scalar.path))
+                continue
+            made = site_of(texts, scalar, output)
+            first = same.setdefault(texts, made)
+            found.append(replace(made, texts=first.texts, values=first.values))
     return found
 
 
@@ -370,12 +388,14 @@ def _texts(
     Yields now and then.
 
     Raises:
-        _TooLong: more than ``most`` bytes would have to be read to find out.
+        _TooLong: more than ``most`` bytes would have to be read to find out, or there are more than
+            `_MOST_BYTES` of the texts.
     """
     machine = walk.machine
     found: list[bytes] = []
     begun = [_Begun(b"", walk.state, 0, b"")]
     nodes = _Nodes()
+    n_bytes = 0  # of what is found
     steps, pause, most = 0, _STEPS_AT_ONCE, most or _MAX_STEPS
     while begun:
         longer: list[_Begun] = []
@@ -385,13 +405,15 @@ def _texts(
             if is_json:
                 if text and _may_end(text, following, machine.is_accepting(state)):
                     found.append(text)
+                    n_bytes += len(text)
                 following = _inside(text, following)
             elif machine.is_accepting(state):
                 found.append(text)
+                n_bytes += len(text)
             steps += len(following)
             if len(found) + n_open > MAX_ALTERNATIVES:
                 return None
-            if steps > most:
+            if steps > most or n_bytes + n_open * len(text) > _MOST_HELD:
                 raise _TooLong
             if steps > pause:
                 pause = steps + _STEPS_AT_ONCE
@@ -419,6 +441,8 @@ def _texts(
         if len(found) + n_open > MAX_ALTERNATIVES:
             return None
         begun = longer
+    if n_bytes > _MOST_BYTES:
+        raise _TooLong
     return tuple(sorted(found))
 
 
@@ -492,15 +516,13 @@ def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
         The number of tokens after which, for the last time, every alternative was still possible.
     """
     texts = [key_of(text) for text in site.texts]
-    n_before = 0
-    for end in ends:
-        if end > site.start:
-            read = output[site.start : end]
-            whole, begun = canonical(read) if read[:1] == b'"' else (read, b"")
-            if not all(may_become(whole, begun, text) for text in texts):
-                break
-        n_before += 1
-    return n_before
+
+    def is_behind(end: int) -> bool:
+        read = output[site.start : end]
+        whole, begun = canonical(read) if read[:1] == b'"' else (read, b"")
+        return not all(may_become(whole, begun, text) for text in texts)
+
+    return bisect_left(ends, True, key=is_behind)
 
 
 def key_of(text: bytes) -> bytes:
