@@ -83,7 +83,7 @@ class Calls(ABC, Generic[T_co]):
                 `BudgetTooSmall` that is the same for all of them is raised as itself.
         """
         check_by_name(more)
-        return self._outputs(prompt, options, lambda run: run.sure_result().text)
+        return self._outputs(prompt, options, lambda run: _sure(run).text)
 
     @overload
     def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
@@ -284,8 +284,14 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
         return await self._outputs(prompts, options, _value, is_sure=True)
 
 
+def _sure(run: Output) -> GenerationResult[Any]:
+    result = run.result
+    result.check_sure(lambda: run.is_interrupted)
+    return result
+
+
 def _value_of(run: Output) -> Any:
-    return run.sure_result().value
+    return _sure(run).value
 
 
 def _value(result: GenerationResult[Any]) -> Any:

@@ -268,7 +268,7 @@ class Chooser:
             return
         while progress.is_plain or progress.goes_on():
             barred: Collection[int] = () if trial is None else self._excluded(trial)
-            tokens, needless = cursor.forced(self._spell)
+            tokens, needless = cursor.forced(lambda data: self._speller(progress.tokens.row, data))
             if tokens and tokens[0] in barred:
                 self._leave(by_text=True)
                 continue
@@ -330,6 +330,3 @@ class Chooser:
             progress.shortened.note_open(progress.tokens.output_ids)
         left, place = progress.tokens.left, progress.cursor.place
         progress.go_back(trial.dead_end(by_text=by_text, left=left, place=place))
-
-    def _spell(self, data: bytes) -> list[int]:
-        return self._speller(self._progress.tokens.row, data)

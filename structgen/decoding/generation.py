@@ -198,16 +198,6 @@ class Generation:
             _trace=self._reporter.trace(self.prompt_ids, self.max_tokens),
         )
 
-    def sure_result(self) -> GenerationResult[Any]:
-        """The result of an output that has ended, unless the model is not sure enough of it.
-
-        Raises:
-            Abstained: so it is, or the call is over before that is known.
-        """
-        result = self.result
-        result.check_sure(lambda: self.is_interrupted)
-        return result
-
     def _parsed(self, text: str, finish_reason: FinishReason | None) -> Parsed[Any] | None:
         """What gives the value; None while there is none, and where the text was cut.
 

@@ -147,16 +147,8 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
 
 
 def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> Generator[list[Chunk], None, int]:
-    """Choose tokens along a guess, for as long as they are those that it has; yield now and then.
-
-    Args:
-        run: the output, of which the model has seen all tokens, and the guessed ones after them.
-        guessed: the tokens.
-        logits: float32 ``[len(guessed) + 1, vocab]``, the scores before each of them and after all.
-
-    Returns:
-        How many tokens of the guess came.
-    """
+    """Choose tokens along a guess, for as long as they are those that it has, by the scores before
+    each of them and after all; return how many came. Yields now and then."""
     first = run.part.tokens.length
     after = np.array(guessed, np.int32)
     at = 0
@@ -401,8 +393,7 @@ class Rows:
                     if index not in live:
                         continue
                     if logits is not None:
-                        scores = logits[row : row + 1]
-                        yield from self._attempt(index, self._read, index, scores)
+                        yield from self._attempt(index, self._read, index, logits[[row]])
                     elif chosen is not None:
                         yield from self._attempt(index, self._take, index, chosen[row])
                 still = self._live()

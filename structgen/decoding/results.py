@@ -369,8 +369,9 @@ class Output(Protocol):
     def result(self) -> GenerationResult[Any]:
         """What there is so far."""
 
-    def sure_result(self) -> GenerationResult[Any]:
-        """The result, unless the model is not sure enough of it."""
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it is to end where it is: cancelled, or out of time."""
 
     def cancel(self) -> None:
         """Ask that it end where it is, from any thread."""

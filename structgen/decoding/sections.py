@@ -234,12 +234,6 @@ class Sections:
             draft=texts.get("draft"),
         )
 
-    def sure_result(self) -> GenerationResult[Any]:
-        """As `Generation.sure_result`; of sections before the answer nothing is asked."""
-        result = self.result
-        result.check_sure(lambda: self.is_interrupted)
-        return result
-
     def check_whole(self) -> None:
         """Raise when an output type was asked for and its text was cut.
 

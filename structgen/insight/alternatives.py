@@ -57,7 +57,7 @@ def canonical(text: bytes) -> tuple[bytes, bytes]:
     whole = bytearray()
     at = 0
     while (piece := _PIECE.match(text, at)) is not None:
-        whole += _plain(piece[0])
+        whole += _unescaped(piece[0]) if piece[0].startswith(b"\\") else piece[0]
         at = piece.end()
     return bytes(whole), text[at:].lower()
 
@@ -88,10 +88,6 @@ def longest(text: bytes) -> int:
         return len(text)
     # Six for each UTF-16 unit, of which there are no more than bytes.
     return max(6 * len(json.loads(text).encode("utf-16-le", "surrogatepass")) // 2 + 2, len(text))
-
-
-def _plain(piece: bytes) -> bytes:
-    return _unescaped(piece) if piece.startswith(b"\\") else piece
 
 
 @functools.lru_cache(4096)
@@ -179,11 +175,9 @@ MAX_ALTERNATIVES = 1000
 _MAX_STEPS = 500_000
 """Most bytes that are tried to find the texts of one place."""
 
-_MOST_BYTES, _MOST_BYTES_OF_ALL = 200_000, 8 << 20
-"""Bytes of the texts of one place together, and of all places of an output, with 100 for each."""
-
-_MOST_HELD = 64 << 20
-"""Bytes of what is begun and found, before it is known whether there are few texts."""
+_MOST_BYTES, _MOST_BYTES_OF_ALL, _MOST_HELD = 200_000, 8 << 20, 64 << 20
+"""Bytes of the texts of one place together; of all places of an output, with 100 for each text; and
+of what is begun and found before it is known whether there are few."""
 
 _QUICK_STEPS = 10_000
 """As many to find out, before a call, that there is none."""
@@ -505,16 +499,8 @@ def _inside(text: bytes, following: set[int]) -> set[int]:
 
 
 def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
-    """How many tokens of an output come before a site was decided.
-
-    Args:
-        ends: offsets at which the output's tokens end.
-        site: the site.
-        output: the output's bytes.
-
-    Returns:
-        The number of tokens after which, for the last time, every alternative was still possible.
-    """
+    """How many tokens of an output, which end at ``ends``, come before a site was decided: after
+    that many every alternative was still possible, for the last time."""
     texts = [key_of(text) for text in site.texts]
 
     def is_behind(end: int) -> bool:

@@ -134,8 +134,10 @@ class TokenTree:
                 return error
             if error <= tolerance and (is_enough is None or is_enough(error)):
                 return error
-            if groups is not None and self._lead(groups) > left + self.cut:
-                return error
+            if groups is not None:
+                masses = np.sort(np.bincount(groups, self.masses))
+                if masses[-1] - masses[-2] > left + self.cut:  # nothing else can be likelier
+                    return error
             mass, path, text = heapq.heappop(open_places)
             if self.room is not None and len(path) > self.room:
                 self.cut -= mass
@@ -166,11 +168,6 @@ class TokenTree:
             return None
         members = [i for i, group in enumerate(groups) if group == best]
         return max(members, key=lambda i: float(self._best_ways[i]))
-
-    def _lead(self, groups: Sequence[int]) -> float:
-        """By how much the mass of the likeliest group is more than the next one's."""
-        masses = np.sort(np.bincount(groups, self.masses))
-        return float(masses[-1] - masses[-2])
 
     def _error(self, left: float) -> float:
         """How far off a probability can be when so much has not been looked at."""
@@ -509,15 +506,8 @@ def grown(
     tolerance: float,
     groups: Sequence[int] | None = None,
 ) -> Passes[tuple[TokenTree, int, float]]:
-    """Grow the tree of a value's alternatives, pass by pass.
-
-    Args:
-        constraint: as for `measuring`, and so on.
-        site: see there.
-        token_ids: see there.
-        open_sequence: see there.
-        tolerance: see there.
-        groups: as for `TokenTree.growing`.
+    """Grow the tree of a value's alternatives, pass by pass: as `measuring`, and
+    `TokenTree.growing` for ``groups``.
 
     Returns:
         The tree, how many of the output's tokens come before it, and the bound on the error.

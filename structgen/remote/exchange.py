@@ -507,10 +507,6 @@ class Exchange:
             return self._made(None, whole=False)
         return self._result
 
-    def sure_result(self) -> GenerationResult[Any]:
-        """What there is: how sure a remote model is, is not known."""
-        return self.result
-
     def cancel(self) -> None:
         """Ask that it end where it is, from any thread: at the next piece that comes."""
         self._cancelled = True
