@@ -291,15 +291,10 @@ _UNKNOWN = ("extra_forbidden", "none_required")
 def steps_of(loc: Sequence[str | int], *, is_name: bool) -> list[str | int]:
     """Where in a request something is; ``is_name``: the last step is a name, whatever it is."""
     head, last = (loc[:-1], loc[-1:]) if is_name else (loc, ())
-    return [*(step for step in head if not _is_of_union(step)), *last]
-
-
-def _is_of_union(step: str | int) -> bool:
-    """Whether this is how Pydantic calls a member of a union, and no step of a path."""
-    return (isinstance(step, str) and not step.isidentifier()) or step in _UNION_MEMBERS
-
-
-_UNION_MEMBERS = ("str", "list", "dict", "bool", "int", "float", "TextPart")
+    # What is no name is what Pydantic calls a member of a union, as these are.
+    members = ("str", "list", "dict", "bool", "int", "float", "TextPart")
+    named = (one for one in head if one not in members)
+    return [*(one for one in named if isinstance(one, int) or one.isidentifier()), *last]
 
 
 def shown(value: Any) -> str:

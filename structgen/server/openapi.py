@@ -30,19 +30,22 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
     return schema
 
 
+def _content(kind: type[BaseModel], schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """JSON of a class, whose schema is kept."""
+    _add(kind.__name__, dict(schema or _schema(kind)))
+    return {"application/json": {"schema": {"$ref": _REF.format(model=kind.__name__)}}}
+
+
 def _add(name: str, schema: dict[str, Any]) -> None:
     """Keep a schema. Two of one name would be taken for each other."""
     if _COMPONENTS.setdefault(name, schema) != schema:
         raise AssertionError(f"there are two different shapes called {name}")
 
 
-_add(ErrorAnswer.__name__, _schema(ErrorAnswer))
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {
         "description": about,
-        "content": {
-            "application/json": {"schema": {"$ref": _REF.format(model=ErrorAnswer.__name__)}}
-        },
+        "content": _content(ErrorAnswer),
     }
     for status, about in (
         ("4XX", "What is wrong with the request."),
@@ -68,9 +71,7 @@ def body(
     schema["properties"] = {
         name: one for name, one in schema["properties"].items() if name not in without
     } | dict(more or {})
-    _add(kind.__name__, schema)
-    content = {"application/json": {"schema": {"$ref": _REF.format(model=kind.__name__)}}}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": True, "content": _content(kind, schema)}}
 
 
 def answers(
@@ -86,10 +87,7 @@ def answers(
         chunk: that of the pieces of a stream.
         events: or what a stream is of.
     """
-    content: dict[str, Any] = {}
-    if kind is not None:
-        _add(kind.__name__, _schema(kind))
-        content["application/json"] = {"schema": {"$ref": _REF.format(model=kind.__name__)}}
+    content = {} if kind is None else _content(kind)
     if chunk is not None:
         _add(chunk.__name__, _schema(chunk))
         events = f"a {chunk.__name__}"

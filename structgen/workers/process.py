@@ -160,8 +160,11 @@ class WorkerProcess:
         if load.in_process:
             self._process = InThread()
         else:
+            # It finds structgen where this process does.
+            paths = [str(path) or os.getcwd() for path in sys.path]
+            code = f"import sys; sys.path[:] = {paths!r}; from structgen.workers.worker import main"
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _code()],
+                [sys.executable, "-c", f"{code}; main()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -364,12 +367,6 @@ class WorkerProcess:
         text = f"The process that runs {self._name} ended {how}. The next call starts another."
         written = bytes(self._stderr).decode(errors="replace").strip()
         return WorkerDied(f"{text}\nIt wrote last:\n{written}" if written else text)
-
-
-def _code() -> str:
-    """What the process runs: it finds structgen where this one does."""
-    paths = [str(path) or os.getcwd() for path in sys.path]
-    return f"import sys; sys.path[:] = {paths!r}; from structgen.workers.worker import main; main()"
 
 
 @final
