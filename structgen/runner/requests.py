@@ -62,10 +62,6 @@ class TextPart(Strictly):
     text: StrictStr
 
 
-def _kind_of(part: Any) -> str:
-    return "media-part" if isinstance(part, (Image, Audio)) else "text-part"
-
-
 def _part_schema(kind: str, required: str, **properties: Any) -> dict[str, Any]:
     """The JSON Schema of a part that is of a kind, and has an object under that name."""
 
@@ -93,7 +89,7 @@ ContentPart: TypeAlias = Annotated[
         WithJsonSchema(_MEDIA_SCHEMA),
         Tag("media-part"),
     ],
-    Discriminator(_kind_of),
+    Discriminator(lambda one: "media-part" if isinstance(one, (Image, Audio)) else "text-part"),
 ]
 """A part of a message's content: a text, a picture or a sound."""
 

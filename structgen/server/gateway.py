@@ -218,7 +218,6 @@ OWNER = "structgen.owner"
 """Where a scope that was made in this process says on whose behalf it asks: no key is asked for."""
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_WHOLE = re.compile("[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -463,7 +462,7 @@ class Gateway:
             headers={"Connection": "close"},
         )
         length = headers.get("content-length", "")
-        if _WHOLE.fullmatch(length) and int(length[:20]) > most:
+        if re.fullmatch("[0-9]+", length) and int(length[:20]) > most:
             raise too_large
 
         async def read() -> bytes:
