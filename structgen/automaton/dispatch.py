@@ -165,13 +165,17 @@ def writable(missing_bytes: Collection[int]) -> ir.CharSet:
 
 
 def _has_few_states(regex: ir.Regex) -> bool:
-    """Whether that is known: it is a format, or one beside fixed text."""
-    if format_of(regex) is not None or isinstance(regex, ir.CharSet):
+    """Whether that is known: it is a format, or one and the text behind it."""
+    if format_of(regex) is not None:
         return True
-    is_one = isinstance(regex, ir.Concat) or (
-        isinstance(regex, ir.Intersect) and len(regex.parts) == 1
+    if isinstance(regex, ir.Concat) and regex.parts:
+        first, *behind = regex.parts
+        return all(isinstance(one, ir.CharSet) for one in behind) and _has_few_states(first)
+    return (
+        isinstance(regex, ir.Intersect)
+        and len(regex.parts) == 1
+        and _has_few_states(regex.parts[0])
     )
-    return is_one and all(map(_has_few_states, ir.parts_of(regex)))
 
 
 def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
