@@ -285,6 +285,7 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
 
 
 def _sure(run: Output) -> GenerationResult[Any]:
+    """The result. Raises Abstained: the model is not sure enough of it."""
     result = run.result
     result.check_sure(lambda: run.is_interrupted)
     return result

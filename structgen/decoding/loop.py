@@ -93,7 +93,7 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
     run.part.tokens.n_seen = sequence.length
     while True:
         for _ in run.advance():
-            yield []
+            yield run.take_chunks()
         yield run.take_chunks()
         part = run.part
         if part.progress.is_weighing:
@@ -160,7 +160,7 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> Generator[list[
         if len(run_ids) <= first + at or run_ids[-1] != after[at]:
             return at
         for _ in run.advance():
-            yield []
+            yield run.take_chunks()
         came = run.part.tokens.row[first:]
         at = n_shared(came, after)
         if run.finish_reason is not None or at < len(came):
@@ -474,7 +474,9 @@ class Rows:
 
     def _advance(self, index: int) -> Passes[None]:
         run = self._runs[index]
-        yield from run.advance()
+        for _ in run.advance():
+            self._tell(index, run.take_chunks())
+            yield
         self._tell(index, run.take_chunks())
         self._queues[index] = run.part.tokens.take_pending().tolist()
 

@@ -56,7 +56,7 @@ from .results import Chunk, FinishReason, Timings
 
 _COMMA = 0x2C
 
-_LONGEST_TEXT, _LONGEST_TOKENS = 4 << 20, 16
+_LONGEST_TEXT, _BYTES_A_TOKEN = 4 << 20, 16
 """Bytes that an output may have, and as many more for each token. One token of a foreign folder may
 have 60,000; those of published models have five on average, and 128 at most."""
 
@@ -617,9 +617,9 @@ class Progress:
         if token in self._eos_token_ids:
             return self.end()
         self.tokens.add(token)
-        self._n_beyond += len(self._texts[token]) - _LONGEST_TOKENS
+        self._n_beyond += len(self._texts[token]) - _BYTES_A_TOKEN
         if self._n_beyond > _LONGEST_TEXT:
-            may = f"{_LONGEST_TEXT:,} bytes, and {_LONGEST_TOKENS} more for each token"
+            may = f"{_LONGEST_TEXT:,} bytes, and {_BYTES_A_TOKEN} more for each token"
             raise ModelError(f"An output may have {may}: the tokens of this model are too long.")
         if self.is_plain:
             self.reporter.tell(token)

@@ -506,16 +506,16 @@ def probabilities(
     cancel: CancelEvent | None,
 ) -> dict[str, float]:
     """See `structgen.Generator.probabilities`; ``task`` makes the generator's outputs."""
-    model, constraint = task.model, task.constraint
+    model, constraint, began = task.model, task.constraint, time.perf_counter()
     texts = None if constraint is None else run_passes(whole_texts(constraint))
     if constraint is None or texts is None:
         what = "free text" if constraint is None else constraint.output.name
         raise OptionError(
-            f"probabilities needs an output type of at most {MAX_ALTERNATIVES:,} texts and no "
-            f"objects or arrays, which {what} is not. For the fields of an object: "
+            f"probabilities needs an output type of at most {MAX_ALTERNATIVES:,} texts, of 200,000 "
+            f"bytes together, and no objects or arrays, which {what} is not. For the fields of an "
+            "object: "
             "generator.result(...).confidence."
         )
-    began = time.perf_counter()
     search = search_options.parse(
         {
             "timeout": timeout,

@@ -175,12 +175,12 @@ MAX_ALTERNATIVES = 1000
 _MAX_STEPS = 500_000
 """Most bytes that are tried to find the texts of one place."""
 
+_QUICK_STEPS = 10_000
+"""As many to find out, before a call, that there is none."""
+
 _MOST_BYTES, _MOST_BYTES_OF_ALL, _MOST_HELD = 200_000, 8 << 20, 64 << 20
 """Bytes of the texts of one place together; of all places of an output, with 100 for each text; and
 of what is begun and found before it is known whether there are few."""
-
-_QUICK_STEPS = 10_000
-"""As many to find out, before a call, that there is none."""
 
 _STEPS_AT_ONCE = 2_000
 """Bytes after which others may have a pass of the model: some 40 ms."""
@@ -235,7 +235,8 @@ def sites(
         is_whole: whether it ended by itself. Else a number or word at its end is left out, as it
             might have gone on.
         too_long: is given the paths at which it was not found out what could have stood there,
-            since the texts are too long; ``$`` for a text that is no JSON and may be too many.
+            since the texts are too long, or with those before; ``$`` for a text that is no JSON and
+            may be too many.
 
     Cost: a step of the automaton for each byte of the output and of each alternative.
     """
@@ -245,8 +246,7 @@ def sites(
         texts = (yield from whole_texts(constraint)) if is_whole else ()
         if texts is None:
             too_long.append("$")
-        elif len(texts) > 1:
-            names = names_of(constraint, texts)
+        elif len(set(names := names_of(constraint, texts))) > 1:
             found.append(Site("$", 0, texts.index(output), texts, names))
         return found
     reader = JsonReader()
@@ -264,11 +264,13 @@ def sites(
         except _TooLong:
             too_long.append(child_path("$", *scalar.path))
             continue
-        if texts is not None and len(texts) > 1:
-            left -= sum(map(len, texts)) + 100 * len(texts)
-            if left < 0:
-                too_long.append(child_path("$", *scalar.path))
-                continue
+        if texts is not None and _are_several(texts):
+            if texts not in same:
+                size = sum(map(len, texts)) + 100 * len(texts)
+                if size > left:
+                    too_long.append(child_path("$", *scalar.path))
+                    continue
+                left -= size
             made = site_of(texts, scalar, output)
             first = same.setdefault(texts, made)
             found.append(replace(made, texts=first.texts, values=first.values))
@@ -353,6 +355,11 @@ def _words(schema: Any) -> Iterator[str]:
             yield from _words(one)
 
 
+def _are_several(texts: Sequence[bytes]) -> bool:
+    """Whether texts are of more than one value: 0 and -0 are one."""
+    return len(texts) > 1 and len({json_key(json.loads(text)) for text in texts}) > 1
+
+
 def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
     """The site of a value that has ended, with all its possible texts."""
     chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
@@ -361,13 +368,13 @@ def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
 
 
 def texts_at(walk: ByteReader) -> Passes[tuple[bytes, ...] | None]:
-    """The possible texts where a JSON value begins; None unless they are few, and at least two.
-    Yields now and then."""
+    """The possible texts where a JSON value begins; None unless they are few, and of at least two
+    values. Yields now and then."""
     try:
         texts = yield from _texts(walk, is_json=True)
     except _TooLong:
         return None
-    return None if texts is None or len(texts) < 2 else texts
+    return texts if texts is not None and _are_several(texts) else None
 
 
 def _texts(

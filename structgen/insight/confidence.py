@@ -382,10 +382,11 @@ class Confidence(Mapping[str, ValueConfidence]):
             if self._constraint is not None:
                 tokens = self._constraint.named.tokens
                 output = b"".join(tokens[token_id] for token_id in self._token_ids)
-                self.too_long.clear()
+                too_long: list[str] = []
                 made = yield from sites(
-                    self._constraint, output, is_whole=self._is_whole, too_long=self.too_long
+                    self._constraint, output, is_whole=self._is_whole, too_long=too_long
                 )
+                self.too_long = too_long
             self._sites = {site.path: site for site in made}
         return self._sites
 
@@ -414,10 +415,12 @@ def below(
     paths: Sequence[str] = list(confidence)
     if not isinstance(threshold, Mapping):
         if isinstance(confidence, Confidence) and confidence.too_long:
+            paths_, more = confidence.too_long[:8], len(confidence.too_long) - 8
+            told = ", ".join(paths_) + (f" and {more:,} more" if more > 0 else "")
             raise OptionError(
-                "abstain_below asks for every choice, but the texts that "
-                f"{', '.join(confidence.too_long)} may have are too long to list. Name the values "
-                "to check: abstain_below={'$.label': 0.8}.",
+                f"abstain_below asks for every choice, but the texts that {told} may have are too "
+                "many or too long to list. In JSON, name the values to check: "
+                "abstain_below={'$.label': 0.8}.",
                 option="abstain_below",
             )
         least = dict.fromkeys(paths, threshold)
@@ -595,9 +598,10 @@ class BestValues:
         """The output has ended."""
         if self._is_json:
             self._note_closed(self._places.finish())
-        elif self._judged < 0 and self._whole is not None and len(self._whole) > 1:
-            texts, data = self._whole, bytes(self._data)
-            self._site = Site("$", 0, texts.index(data), texts, names_of(self._constraint, texts))
+        elif self._judged < 0 and self._whole is not None:
+            texts, names = self._whole, names_of(self._constraint, self._whole)
+            if len(set(names)) > 1:
+                self._site = Site("$", 0, texts.index(bytes(self._data)), texts, names)
 
     def _note_closed(self, events: Sequence[Any]) -> None:
         self._closed += [one for one in scalars(events) if one.start > self._judged]

@@ -39,7 +39,9 @@ _HOLDS = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {13: "data"},
-    **{"port": {2: "type"}, "type": {1: "element"}, "element": {}},
+    "port": {2: "type"},
+    "type": {1: "element"},
+    "element": {},
 }
 """Fields of ONNX's protocol buffers that lead to where a tensor's data are, or that `_of_ports`
 follows."""
@@ -337,7 +339,7 @@ def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
             entries = {}
             for number, start, end in _fields(data, *place):
                 if next(left, None) is None:
-                    raise ValueError(f"it has more than {_MOST_FIELDS:,} fields, or with others")
+                    raise ValueError(f"the folder's graphs have more than {_MOST_FIELDS:,} fields")
                 inner = _HOLDS[kind].get(number)
                 if inner == "data" and end - start <= _LONGEST_REFERENCE:
                     pair = {}

@@ -26,6 +26,7 @@ from pydantic import (
 
 from structgen.errors import OutputTypeError, PatternError, RequestError
 from structgen.insight import check_values
+from structgen.storage.user_folder import n_values
 
 MAX_DEPTH = 200
 """Deepest nesting of JSON that strangers send."""
@@ -72,12 +73,15 @@ _HALF = re.compile(
 _NOT_A_BRACKET = re.compile(r"[^][{}]+")
 
 
-def check_json(text: str, most: int = MAX_VALUES) -> None:
+def check_json(text: str, most: int = MAX_VALUES) -> int:
     """Refuse JSON text that takes long to parse or to work with, before anything is parsed.
 
     Args:
         text: the text, which may be no JSON at all.
         most: how many values it may have.
+
+    Returns:
+        About how many it has.
 
     Raises:
         ValueError: it has more values, is nested more than `MAX_DEPTH` deep, or has half of a
@@ -91,6 +95,7 @@ def check_json(text: str, most: int = MAX_VALUES) -> None:
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     if _HALF.search(bare):
         raise ValueError("it has half of a character (a lone surrogate, \\ud800 to \\udfff)")
+    return n_values(outside)
 
 
 def has_more(value: object, most: int) -> bool:

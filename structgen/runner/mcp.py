@@ -420,8 +420,8 @@ class _Pace:
     def rest(self) -> None:
         """Sleep, if need be."""
         now, used = time.monotonic(), time.thread_time()
-        self.left = min(self.left + (now - self._seen) * _SHARE, _BURST_SECONDS)
-        self.left -= used - self._used
+        earned = (now - self._seen) * _SHARE
+        self.left = min(self.left + earned - (used - self._used), _BURST_SECONDS)
         self._seen, self._used = now, used
         if self.left < 0:
             time.sleep(min(-self.left / _SHARE, _REST_SECONDS))
@@ -608,7 +608,7 @@ class _Bounded:
             self._resumes_until = begun + _RESUME_SECONDS
             await exchange.wait(asyncio.sleep(self._resumes_until - now))
         response = await exchange.wait(self._send(request, **options))
-        response.encoding = "utf-8"  # in others, lines end where none is counted
+        response.encoding = "utf-8"
         jar = self._cookies.jar
         if len(jar) > _MOST_COOKIES or not all(f"{one.name}{one.value}".isascii() for one in jar):
             self._cookies.clear()  # what is not ASCII cannot be sent

@@ -282,7 +282,7 @@ class Gateway:
         by: str | None = None
 
         def taken(more: int) -> int:
-            """Count more bytes that are held; how many there are now."""
+            """Count more bytes that are held, or fewer; how many there are now, of a key's."""
             nonlocal size, held
             if by is None:
                 return 0
@@ -291,8 +291,8 @@ class Gateway:
             if size > most_held:
                 raise ApiError(
                     413,
-                    f"The request has {size:,} bytes with what was fetched for it and for each of "
-                    f"its n answers; {most_held:,} may be under way. Ask for less.",
+                    f"The request counts as {size:,} bytes, with its values, what was fetched for "
+                    f"it and each of its n answers; {most_held:,} may be under way. Ask for less.",
                     code="request_too_large",
                     headers={"Connection": "close"},
                 )
@@ -300,7 +300,7 @@ class Gateway:
             if whole > most_held:
                 raise ApiError(
                     429,
-                    f"The requests of yours that are under way have {whole:,} bytes. "
+                    f"The requests of yours that are under way count as {whole:,} bytes. "
                     "Retry when some of them have ended.",
                     code="rate_limit_exceeded",
                     headers={"Retry-After": "1", "Connection": "close"},

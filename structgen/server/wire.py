@@ -363,10 +363,16 @@ async def json_object(request: Request) -> dict[str, Any]:
             400, "Compressed bodies are not read. Send it as it is.", code="invalid_content_type"
         )
     body, settings = await request.body(), request.app.state.settings
-    # A value takes far more memory than its text: as many as there may be count as a whole body.
-    values = min(n_values(body) / settings.max_body_values, 1)
-    request.state.taken(max(int(values * settings.max_body_bytes) - len(body), 0))
-    found = await aside(request, lambda: parsed(body, settings.max_body_values))
+
+    def more(values: int) -> int:
+        """As how many bytes more values count: they take far more memory than their text."""
+        share = min(values / settings.max_body_values, 1)
+        return max(int(share * settings.max_body_bytes) - len(body), 0)
+
+    most = more(n_values(body))  # with the commas of texts, which are told apart later
+    request.state.taken(most)
+    found, values = await aside(request, lambda: parsed(body, settings.max_body_values))
+    request.state.taken(more(values) - most)
     if settings.log_prompts:
         request.state.log["body"] = found
     return found
@@ -390,8 +396,8 @@ def check_type(given: str, *, is_needed: bool = False) -> None:
     )
 
 
-def parsed(body: bytes, most: int) -> dict[str, Any]:
-    """Return the JSON object of a body.
+def parsed(body: bytes, most: int) -> tuple[dict[str, Any], int]:
+    """Return the JSON object of a body, and about how many values it has.
 
     Args:
         body: its text.
@@ -409,7 +415,7 @@ def parsed(body: bytes, most: int) -> dict[str, Any]:
             400, f"The body is not UTF-8, at byte {error.start:,}.", code="invalid_json"
         ) from None
     try:
-        check_json(text, most)
+        values = check_json(text, most)
         value = json.loads(
             text,
             object_pairs_hook=unique,
@@ -423,7 +429,7 @@ def parsed(body: bytes, most: int) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise ApiError(400, "The body is JSON, but no object.", code="invalid_json")
-    return value
+    return value, values
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _ways(
     def of(kinds: list[str]) -> ir.Json:
         return ir.Json({"allOf": [grammar.schema], "type": kinds}, grammar.options)
 
-    # Of an enum, the types are not seen.
+    # `types_of` does not look into enums.
     others = [kind for kind in _OTHERS if TYPE_BITS[kind] & types and _is_possible(of([kind]))]
     if not others:
         return text, None, None

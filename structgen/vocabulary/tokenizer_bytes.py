@@ -55,7 +55,7 @@ would fill the memory."""
 _MOST_TOKENS = 1_000_000
 """The largest vocabularies have 0.9 million; more would be read for minutes."""
 
-_MOST_CHARACTERS = 1 << 24  # of all tokens with their names, and behind each step of a decoder
+_MOST_CHARACTERS = 1 << 24  # of tokens and names together, before and behind a decoder's steps
 _LONGEST_CONTENT = 64  # that such a step may put where something else was
 _MOST_STEPS = 32
 

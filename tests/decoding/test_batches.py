@@ -441,7 +441,7 @@ def test_an_output_of_long_tokens_ends_alone(monkeypatch):
     texts = [one.token_ids for one in generator.result(PROMPTS, **options)]
     lengths = [sum(len(vocabulary().tokens[token]) for token in text) for text in texts]
     monkeypatch.setattr(progress, "_LONGEST_TEXT", 30)
-    monkeypatch.setattr(progress, "_LONGEST_TOKENS", 0)
+    monkeypatch.setattr(progress, "_BYTES_A_TOKEN", 0)
     found = generator.result(PROMPTS, **options)
     failed = [isinstance(one, ModelError) for one in found]
     assert failed == [n > 30 for n in lengths]

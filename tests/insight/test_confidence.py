@@ -226,7 +226,7 @@ def test_abstaining_does_not_pass_over_texts_that_are_too_long(monkeypatch):
     schema |= {"type": "object", "required": ["a", "b"], "additionalProperties": False}
     result = Generator(FakeModel(), JsonSchema(schema)).result("x", abstain_below=0.01)
     assert list(result.confidence) == ["$.b"]
-    with pytest.raises(structgen.OptionError, match=r"texts that \$\.a may have are too long"):
+    with pytest.raises(structgen.OptionError, match=r"texts that \$\.a may have are too many or"):
         result.check_sure()
     generator = Generator(FakeModel(), JsonSchema(schema))
     assert generator("x", abstain_below={"$.b": 0.01})
@@ -248,10 +248,23 @@ def test_texts_of_many_values_are_kept_once_and_have_a_bound_together(monkeypatc
     found = run_passes(sites(constraint, output))
     assert [site.chosen for site in found] == [0, 1, 0, 0, 1]
     assert len({id(site.texts) for site in found}) == len({id(site.values) for site in found}) == 1
-    monkeypatch.setattr(alternatives, "_MOST_BYTES_OF_ALL", 3 * 208)
-    found = run_passes(sites(constraint, output, too_long=too_long))
-    assert [site.path for site in found] == ["$[0]", "$[1]", "$[2]"]
-    assert too_long == ["$[3]", "$[4]"]
+    parts = [{"enum": ["xx", "yy"]}, {"enum": ["aaa", "bbb", "ccc"]}, {"enum": ["x", "y"]}]
+    schema = JsonSchema({"type": "array", "prefixItems": parts, "items": parts[0], "minItems": 4})
+    constraint = structgen.compile(schema, FakeModel().vocabulary)
+    monkeypatch.setattr(alternatives, "_MOST_BYTES_OF_ALL", 2 * 208)
+    found = run_passes(sites(constraint, b'["xx","aaa","y","yy"]', too_long=too_long))
+    assert [site.path for site in found] == ["$[0]", "$[2]", "$[3]"]  # a list twice counts once
+    assert too_long == ["$[1]"]
+
+
+@pytest.mark.parametrize("asks", [{"abstain_below": 0.9}, {"best": True}])
+def test_two_spellings_of_one_value_are_no_choice(asks):
+    """Of -0 and 0, where only 0 may stand, `best` had no second to look at: an IndexError."""
+    zero = {"type": "integer", "minimum": 0, "maximum": 0}
+    schema = {"type": "object", "properties": {"a": zero}, "required": ["a"]}
+    result = Generator(FakeModel(), JsonSchema(schema)).result("x", **asks)
+    assert result.value["a"] == 0
+    assert list(result.confidence) == []
 
 
 def test_few_looks_find_where_long_texts_part(monkeypatch):

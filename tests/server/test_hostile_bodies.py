@@ -368,6 +368,7 @@ def test_each_output_has_its_own_prompt(served: Served, monkeypatch: pytest.Monk
     part = {"type": "image_url", "image_url": {"url": "http://host/"}}
     seen = json.dumps({"messages": [{"role": "user", "content": [part]}]})
     values = json.dumps({"prompt": "Hi", "max_tokens": 1, "metadata": {"m": [{}] * 300}})
+    table = json.dumps({"prompt": "1,2," * 150, "max_tokens": 1})  # its commas are no values
     settings = Settings(api_keys=(KEY,), max_body_bytes=most, max_body_values=700, max_outputs=20)
     with serving(served.runner, settings) as one:
 
@@ -378,6 +379,7 @@ def test_each_output_has_its_own_prompt(served: Served, monkeypatch: pytest.Monk
 
         assert [ask("completions", prompt, n) for n in (2, 20)] == [200, 413]
         assert [ask("completions", values, n) for n in (2, 20)] == [200, 413]
+        assert ask("completions", table, 20) == 200
         assert [ask("chat/completions", seen, n) for n in (2, 20)] == [400, 413]  # no such model
 
 
