@@ -264,7 +264,7 @@ def sites(
         except _TooLong:
             too_long.append(child_path("$", *scalar.path))
             continue
-        if texts is not None and _are_several(texts):
+        if texts is not None and (texts in same or _are_several(texts)):
             if texts not in same:
                 size = sum(map(len, texts)) + 100 * len(texts)
                 if size > left:

@@ -40,7 +40,7 @@ _OTHERS = {
 """What values in JSON that are no strings look like, and characters of which each has one."""
 
 _PYTHON = re.compile(r'("(?:[^"\\]|\\.)*")|([\[({])|([\])}])|[,:]|[^"\[\](){},:]+')
-_BLANK = " \t\n\r"
+BLANK_CHARACTERS = " \t\n\r"
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -204,11 +204,11 @@ def _value(
         is_text = one.text is not None and not (one.looks and one.looks.fullmatch(text, at, end))
     if is_text:
         return json.dumps(text[at:end], ensure_ascii=False), end + len(how.after)
-    begin = end - len(text[at:end].lstrip(_BLANK))
+    begin = end - len(text[at:end].lstrip(BLANK_CHARACTERS))
     try:  # once: many that close it may stand in its strings
         last = json.JSONDecoder().raw_decode(text, begin)[1]
     except (ValueError, RecursionError):
         return "", None
     end = text.find(how.after, last)
-    is_whole = end >= 0 and not text[last:end].strip(_BLANK)
+    is_whole = end >= 0 and not text[last:end].strip(BLANK_CHARACTERS)
     return (text[begin:last], end + len(how.after)) if is_whole else ("", None)

@@ -22,7 +22,7 @@ from structgen.grammar.regex import parse_python, tree
 from .joined import LOOSE
 from .tagged import AnswerPieces, CallPieces, whole_of
 from .tags import Terminals, mark_of, overlap, up_to, without
-from .tool_arguments import Parameter, read_parameters
+from .tool_arguments import BLANK_CHARACTERS, Parameter, read_parameters
 from .tool_calls import (
     CHOICES,
     INDEX,
@@ -38,7 +38,6 @@ from .user import OutputType, SpecialToken, all_checked
 
 _START, _MORE = 0, 2
 _BEGINS_JSON = frozenset(' \t\n\r{["-0123456789tfn')
-_BLANK_CHARACTERS = " \t\n\r"
 _BLANK = ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)])
 _BLANKS = tree.repeat(_BLANK, 0, None)
 _VISIBLE = ir.negate(_BLANK)
@@ -376,7 +375,7 @@ def _without_calls(
     def read(text: str) -> list[Any]:
         if answer is not None:
             return [answer.parse(text)]
-        begun = text if syntax.marker else text.lstrip(_BLANK_CHARACTERS)
+        begun = text if syntax.marker else text.lstrip(BLANK_CHARACTERS)
         if syntax.marker in begun if syntax.marker else begun.startswith(begins):
             raise ParseError(
                 f"The text does not fit {name}: a call begins in it. Text: {text!r}", text=text
@@ -426,7 +425,7 @@ def read_calls(
 
 def _text(asked: ToolCalls, name: str, text: str) -> list[Any]:
     """The parts of an answer that is text alone."""
-    if not asked.blank and not text.strip(_BLANK_CHARACTERS):
+    if not asked.blank and not text.strip(BLANK_CHARACTERS):
         raise ParseError(
             f"The text does not fit {name}: it says nothing. Text: {text!r}", text=text
         )
