@@ -37,7 +37,7 @@ from .tags import (
     tag_grammar,
     text_of,
 )
-from .tool_arguments import read_arguments
+from .tool_arguments import NOT_BLANK, JsonArguments, ParameterReader
 from .tool_calls import INDEX, ToolSyntax
 from .tools import Tool
 from .user import OutputType, Part, all_checked
@@ -215,8 +215,6 @@ def _is_json(divider: Divider, text: str) -> bool:
 
 _TEXT: OutputType[str] = OutputType(ir.Pattern(ir.ANY_TEXT, source="text"), str, "text")
 
-_NOT_BLANK = re.compile(r"[^ \t\n\r]")
-
 _OF_NUMBERS = ("", *"0123456789.eE+-")
 
 _Found = list[tuple[Part, str, bool]]
@@ -366,8 +364,7 @@ class CallPieces(_Pieces):
         self._tools = {tool.name: tool for tool in tools}
         self._before: str | None = None  # what comes before the next call's name
         self._tool: Tool | None = None
-        self._first = 0  # where its arguments begin
-        self._n_told = 0  # how much of them is told
+        self._arguments: JsonArguments | ParameterReader = JsonArguments(0)
         self._plain_openings = {one.opening(tool.name): one for one in plain for tool in tools}
 
     def feed(self, text: str) -> _Found:
@@ -379,29 +376,13 @@ class CallPieces(_Pieces):
         while self._tool is not None or self._opens():
             assert self._tool is not None
             part = Part(self._step, self._tool.output, self._tool.name)
-            told, last = self._arguments(self._tool)
-            more = told[self._n_told :]
-            self._n_told += len(more)
+            more, last = self._arguments.feed(self._text)
             if last is None:
                 return [*found, (part, more, False)] if more else found
             found.append((part, more, True))
             self.at, self._tool, self._before = last, None, self._syntax.again or ""
             self._next()
         return found
-
-    def _arguments(self, tool: Tool) -> tuple[str, int | None]:
-        """The JSON of a call's arguments as far as it is there; where they end, if they do."""
-        if self._syntax.parameters is not None:
-            return read_arguments(self._syntax, tool.parameters, self._text, self._first)
-        try:
-            if "}" not in self._text[self.at :]:
-                raise ValueError
-            first = _NOT_BLANK.search(self._text, self._first)
-            _, last = json.JSONDecoder().raw_decode(self._text, first.start() if first else 0)
-        except (ValueError, RecursionError):
-            self.at = len(self._text)
-            return self._text[self._first :], None
-        return self._text[self._first : last], last
 
     @property
     def has_begun(self) -> bool:
@@ -414,7 +395,7 @@ class CallPieces(_Pieces):
         rest, after = self._text[self.at :], self._syntax.after
         # Blanks after the last arguments may be theirs.
         blanks = rest[: len(rest) - len(after)]
-        return self._tool is None and rest.endswith(after) and not _NOT_BLANK.search(blanks)
+        return self._tool is None and rest.endswith(after) and not NOT_BLANK.search(blanks)
 
     def _begin(self, found: _Found) -> bool:
         """Read text, up to where calls begin."""
@@ -451,8 +432,11 @@ class CallPieces(_Pieces):
         opened = _opening(self._syntax, self._before, tuple(self._tools)).match(self._text, self.at)
         if opened is not None:
             self._tool = self._tools[opened[1]]
-            self.at = self._first = opened.end()
-            self._n_told = 0
+            self.at = opened.end()
+            if self._syntax.parameters is None:
+                self._arguments = JsonArguments(self.at)
+            else:
+                self._arguments = ParameterReader(self._syntax, self._tool.parameters, self.at)
         return opened is not None
 
 

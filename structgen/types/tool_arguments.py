@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -39,8 +40,10 @@ _OTHERS = {
 }
 """What values in JSON that are no strings look like, and characters of which each has one."""
 
-_PYTHON = re.compile(r'("(?:[^"\\]|\\.)*")|([\[({])|([\])}])|[,:]|[^"\[\](){},:]+')
+_INSIDE = re.compile(r'["\\]')
+_PYTHON = re.compile(r'"(?:[^"\\]|\\.)*"|True|False|None')
 BLANK_CHARACTERS = " \t\n\r"
+NOT_BLANK = re.compile(rf"[^{BLANK_CHARACTERS}]")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -158,57 +161,145 @@ def _is_possible(grammar: ir.Grammar) -> bool:
     return True
 
 
-def read_arguments(
-    syntax: ToolSyntax, parameters: tuple[Parameter, ...], text: str, at: int
-) -> tuple[str, int | None]:
-    """The JSON object of a call's arguments so far, and where they end, if they do."""
-    how = syntax.parameters
-    assert how is not None
-    left = list(parameters)
-    ends = tuple(filter(None, (syntax.again, syntax.after)))
-    told = ""
-    while not text.startswith(ends, at):
-        before = how.before if not told else how.again + how.before
-        for one, is_text in itertools.product(left, ("true", "false")):
-            opening = before + one.name + how.between.replace(IS_TEXT, is_text)
-            if text.startswith(opening, at):
-                break
-        else:
-            return "{" + told, None
-        is_said = is_text == "true" if IS_TEXT in how.between else None
-        value, end = _value(how, one, text, at + len(opening), is_said)
+class JsonArguments:
+    """Reads the arguments of a call that are a JSON object, in a text that grows.
+
+    Args:
+        at: where they begin, or blanks before them.
+    """
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self._begin = -1
+        self._end = _End(at)
+
+    def feed(self, text: str) -> tuple[str, int | None]:
+        """More of the JSON, and where it ends, if it does; ``text`` is all there is."""
+        first, self._at = self._at, len(text)
+        if self._begin < 0 and (found := NOT_BLANK.search(text, first)):
+            self._begin, self._end = found.start(), _End(found.end())
+        closed = self._end.find(text) if self._begin >= 0 else None
+        if closed is None or not self._end.is_json(text[self._begin : closed + 1]):
+            return text[first:], None
+        return text[first : closed + 1], closed + 1
+
+
+class ParameterReader:
+    """Reads the arguments of a call that stand one after another, in a text that grows.
+
+    Args:
+        syntax: how calls are written.
+        parameters: those of the tool.
+        at: where the arguments begin.
+    """
+
+    def __init__(self, syntax: ToolSyntax, parameters: tuple[Parameter, ...], at: int) -> None:
+        assert syntax.parameters is not None
+        self._how = syntax.parameters
+        self._ends = tuple(filter(None, (syntax.again, syntax.after)))
+        self._left = list(parameters)
+        self._at = at  # where the open value begins, or what comes next
+        self._looked = at  # from where on a text may end
+        self._open: Parameter | None = None
+        self._is_text: bool | None = None  # None: not known yet
+        self._end = _End(at)
+        self._more = "{"  # to be told next
+        self._joint = ""
+
+    def feed(self, text: str) -> tuple[str, int | None]:
+        """More of their JSON object, and where they end, if they do; ``text`` is all there is."""
+        more, self._more = self._more, ""
+        while self._open or not text.startswith(self._ends, self._at):
+            value = self._value(text) if self._open or self._opens(text) else None
+            if value is None:
+                return more, None
+            assert self._open is not None
+            more += f"{self._joint}{json.dumps(self._open.name)}: {value}"
+            self._open, self._joint = None, ", "
+        return more + "}", self._at
+
+    def _opens(self, text: str) -> bool:
+        """Whether a parameter begins."""
+        how = self._how
+        before = how.again + how.before if self._joint else how.before
+        for one, said in itertools.product(self._left, ("true", "false")):
+            opening = before + one.name + how.between.replace(IS_TEXT, said)
+            if text.startswith(opening, self._at):
+                self._at = self._looked = self._at + len(opening)
+                self._open, self._end = one, _End(self._at, how.after or ",")
+                self._left.remove(one)
+                if IS_TEXT in how.between:
+                    self._is_text = said == "true"
+                else:
+                    self._is_text = None if how.values == "xml" else False
+                return True
+        return False
+
+    def _value(self, text: str) -> str | None:
+        """The open value as JSON; None: it is not whole, or no value."""
+        assert self._open is not None
+        begin, after = self._at, self._how.after
+        end: int | None = None
+        if self._is_text is not False:
+            end = text.find(after, self._looked)
+            if end < 0:
+                self._looked = max(begin, len(text) - len(after) + 1)
+                return None
+            if self._is_text is None:
+                looks = self._open.looks
+                is_other = self._open.text is None or (looks and looks.fullmatch(text, begin, end))
+                self._is_text = not is_other
+        if not self._is_text:
+            end = self._end.find(text)
         if end is None:
-            return "{" + told, None
-        told += f"{', ' if told else ''}{json.dumps(one.name)}: {value}"
-        left.remove(one)
-        at = end
-    return "{" + told + "}", at
+            return None
+        self._at, value = end + len(after), text[begin:end]
+        if self._is_text:
+            return json.dumps(value, ensure_ascii=False)
+        value = value.strip(BLANK_CHARACTERS)
+        if self._how.values == "python":
+            return _PYTHON.sub(lambda found: _WORDS.get(found[0], found[0]), value)
+        return value if self._end.is_json(value) else None
 
 
-def _value(
-    how: ParameterSyntax, one: Parameter, text: str, at: int, is_text: bool | None
-) -> tuple[str, int | None]:
-    """A value as JSON, and where what closes it ends; None where that is not there."""
-    if how.values == "python":
-        depth, told = 0, ""
-        for token in _PYTHON.finditer(text, at):
-            depth += bool(token[2]) - bool(token[3])
-            if depth < 0 or (not depth and token[0] == ","):
-                return told, token.start()
-            told += _WORDS.get(token[0].strip(), token[0])
-        return "", None
-    end = text.find(how.after, at)
-    if end < 0:
-        return "", None
-    if is_text is None:
-        is_text = one.text is not None and not (one.looks and one.looks.fullmatch(text, at, end))
-    if is_text:
-        return json.dumps(text[at:end], ensure_ascii=False), end + len(how.after)
-    begin = end - len(text[at:end].lstrip(BLANK_CHARACTERS))
-    try:  # once: many that close it may stand in its strings
-        last = json.JSONDecoder().raw_decode(text, begin)[1]
-    except (ValueError, RecursionError):
-        return "", None
-    end = text.find(how.after, last)
-    is_whole = end >= 0 and not text[last:end].strip(BLANK_CHARACTERS)
-    return (text[begin:last], end + len(how.after)) if is_whole else ("", None)
+class _End:
+    """Looks for the end of a value in JSON or Python's literals, in a text that grows.
+
+    That is a mark outside of strings and brackets, or what closes the brackets around the value.
+    Each character is looked at once.
+    """
+
+    def __init__(self, at: int, mark: str = "") -> None:
+        self._at = at
+        self._behind = max(len(mark) - 1, 0)  # so much of a mark may be there
+        self._outside = re.compile(rf'(")|([\[{{(])|([\]}})])|{re.escape(mark) or "(?!)"}')
+        self._is_inside = False  # a string
+        self._depth = 0
+
+    def find(self, text: str) -> int | None:
+        """Where the value ends, once."""
+        while found := (_INSIDE if self._is_inside else self._outside).search(text, self._at):
+            self._at = found.end()
+            if found[0] == "\\":
+                self._at += 1
+            elif self._is_inside:
+                self._is_inside = False
+            elif found[1]:
+                self._is_inside = True
+            elif found[2]:
+                self._depth += 1
+            elif self._depth:
+                self._depth -= bool(found[3])
+            else:
+                return found.start()
+        self._at = max(self._at, len(text) - self._behind)
+        return None
+
+    def is_json(self, text: str) -> bool:
+        """Whether a text up to the end is JSON; if not, nothing more is found."""
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            self._at = sys.maxsize
+            return False
+        return True

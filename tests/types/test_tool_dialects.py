@@ -228,7 +228,9 @@ TOOLS = [
 ]
 TOOLS[0]["parameters"]["$defs"] = {"place": PLACE}
 
-TEXT = st.text(st.characters(codec="utf-8", max_codepoint=0xFFFF), max_size=12)
+TEXT = st.text(st.characters(codec="utf-8", max_codepoint=0xFFFF), max_size=12) | st.text(
+    ',:()[]{}"\\ </tT', max_size=6
+)
 GIVEN = {
     "what": TEXT,
     "code": st.from_regex("[a-z]{2,5}", fullmatch=True),
@@ -272,15 +274,15 @@ def told(pieces: Sequence[Any]) -> list[Any]:
 @pytest.mark.parametrize("dialect", WRITERS)
 def test_calls_are_written_and_read_as_the_family_does(dialect: str) -> None:
     @examples(6)
-    @given(made_calls(dialect))
-    def check(calls: list[Made]) -> None:
+    @given(made_calls(dialect), st.integers(1, 9))
+    def check(calls: list[Made], size: int) -> None:
         text = WRITERS[dialect](calls)
         constraint = compiled(dialect)
         assert constraint.allows(text), text
         assert told(constraint.output.parse(text)) == calls
         growing = GrowingValue(constraint.output)
-        cuts = range(0, len(text), 7)
-        *_, last = [one for i in cuts if (one := growing.feed(text[i : i + 7])) is not None]
+        cuts = range(0, len(text), size)
+        *_, last = [one for i in cuts if (one := growing.feed(text[i : i + size])) is not None]
         assert told(last.so_far) == calls
 
     check()
@@ -633,6 +635,30 @@ def test_calls_stream_argument_by_argument() -> None:
     assert pieces[1, "look"][:3] == ["{", '"what": "a\\nb"', ', "n": 3']
     assert json.loads("".join(pieces[1, "look"])) == given
     assert json.loads("".join(pieces[2, "look2"])) == {"ab": 2}
+
+
+def test_python_literals_stream_with_marks_in_strings() -> None:
+    def note(text: str, tags: list[str], sure: bool | None = None) -> None: ...
+
+    first = r'note(text="a, b) \" True", tags=["[x, y", "\\", ")]"], sure=True)'
+    text = f'[{first}, note(text=",", tags=[])]'
+    output = structgen.compile(
+        ToolCalls([note], syntax=ToolSyntax.named("llama-4")), LETTERS
+    ).output
+    assert told(output.parse(text)) == [
+        Made("note", {"text": 'a, b) " True', "tags": ["[x, y", "\\", ")]"], "sure": True}),
+        Made("note", {"text": ",", "tags": []}),
+    ]
+    for size in range(1, 9):
+        assert output.growing is not None
+        reader, pieces = output.growing(), dict[int, str]()
+        for i in range(0, len(text), size):
+            for part, more, _ in reader.feed(text[i : i + size]):
+                pieces[part.step] = pieces.get(part.step, "") + more
+        assert [json.loads(one) for one in pieces.values()] == [
+            {"text": 'a, b) " True', "tags": ["[x, y", "\\", ")]"], "sure": True},
+            {"text": ",", "tags": []},
+        ]
 
 
 def add(a: int, b: str | None = None, c: Literal["x", "y<"] = "x") -> None: ...
