@@ -45,6 +45,7 @@ from structgen.models.base import (
 )
 from structgen.sampling import Logits, TokenIds
 
+from .generation import Generation
 from .results import Chunk, Usage
 from .sections import Run
 from .speculation import MOST_AHEAD
@@ -120,6 +121,7 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
         if guessed:
             pieces.append(joined(pieces.pop() if pieces else pending, guessed))
         token: int | None = None
+        _score_forced(part, sequence)
         for i, piece in enumerate(pieces, 1):
             if i > 1:
                 yield []
@@ -129,6 +131,7 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
                 token = sequence.likeliest(piece, allowed)
             if token is None:
                 sequence.append(piece)
+            _score_forced(part, sequence)
         if token is not None and part.take(token):
             continue
         if goes_on and part.is_interrupted:
@@ -138,12 +141,21 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
             n_right = yield from _verify(run, guessed, scores)
             part.note_guess(len(guessed), n_right)
             continue
-        if n_wanted:
-            is_last = len(part.tokens.are_forced) > part.tokens.n_output  # the end of the sequence
-            part.score_forced(sequence.recent_logits(n_wanted + 1 - is_last)[:n_wanted])
         if not goes_on:
             return
         part.choose(sequence.logits())
+
+
+def _score_forced(part: Generation, sequence: TokenSequence) -> None:
+    """Hand over the scores of forced tokens before which all are in the sequence.
+
+    After each pass: the scores of thousands are gigabytes, and one pass over them is a minute.
+    """
+    tokens, n_wanted = part.tokens, part.n_wanted
+    is_last = len(tokens.are_forced) > tokens.n_output  # the end of the sequence
+    n_behind = sequence.length + 1 - (tokens.length + is_last - n_wanted)
+    if n_wanted and n_behind > 0:
+        part.score_forced(sequence.recent_logits(n_behind)[:n_wanted])
 
 
 def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> Generator[list[Chunk], None, int]:
