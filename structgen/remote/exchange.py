@@ -144,18 +144,21 @@ def _text(value: Any) -> str:
 
 def _content(value: Any) -> tuple[str, str]:
     """The text of a message, and thoughts among it. Some servers write it in parts."""
-    if value is None or isinstance(value, str):
-        return value or "", ""
-    if not isinstance(value, list):
-        _not_understood(value)
-    texts: dict[str, str] = {"text": "", "thinking": ""}
-    for one in value:
-        kind = _get(one, "type")
-        if not isinstance(kind, str) or kind not in texts:
-            _not_understood(one)
-        inner = _get(one, kind)
-        texts[kind] += _content(inner)[0]
-    return texts["text"], texts["thinking"]
+    texts: dict[str, list[str]] = {"text": [], "thinking": []}
+
+    def add(found: Any, kind: str) -> None:
+        for one in found if isinstance(found, list) else ():
+            inner = _get(one, "type")
+            if not isinstance(inner, str) or inner not in texts:
+                _not_understood(one)
+            add(_get(one, inner), kind if kind == "thinking" else inner)
+        if isinstance(found, str):
+            texts[kind].append(found)
+        elif not isinstance(found, (list, type(None))):
+            _not_understood(found)
+
+    add(value, "text")
+    return "".join(texts["text"]), "".join(texts["thinking"])
 
 
 def _calls(value: Any) -> Iterator[CallPart]:
