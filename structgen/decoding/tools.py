@@ -358,17 +358,14 @@ def _as_text(model: Model, messages: _Messages) -> _Messages:
     of one role."""
     syntax = tool_syntax(model)
     written: _Messages = []
-    after_result = False
-    for message in messages:
+    results: list[str] = []
+    for message, after in itertools.zip_longest(messages, messages[1:], fillvalue={}):
         if message["role"] == "tool":
-            text = _RESULT.format(message["content"])
-            if after_result:
-                written[-1]["content"] += f"\n{text}"
-            else:
-                written.append({"role": "user", "content": text})
-            after_result = True
+            results.append(_RESULT.format(message["content"]))
+            if after.get("role") != "tool":
+                written.append({"role": "user", "content": "\n".join(results)})
+                results = []
             continue
-        after_result = False
         if not message.get("tool_calls"):
             written.append(message)
             continue
