@@ -359,10 +359,10 @@ def _as_text(model: Model, messages: _Messages) -> _Messages:
     syntax = tool_syntax(model)
     written: _Messages = []
     results: list[str] = []
-    for message, after in itertools.zip_longest(messages, messages[1:], fillvalue={}):
+    for place, message in enumerate(messages, 1):
         if message["role"] == "tool":
             results.append(_RESULT.format(message["content"]))
-            if after.get("role") != "tool":
+            if place == len(messages) or messages[place]["role"] != "tool":
                 written.append({"role": "user", "content": "\n".join(results)})
                 results = []
             continue
