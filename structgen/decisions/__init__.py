@@ -20,7 +20,7 @@ from .json_form import (
     questions_from_json,
 )
 from .questions import Choice, Label, Predicate, Question, Score
-from .templates import BASE, CHAT, PromptTemplate
+from .templates import BASE, CHAT, PromptTemplate, state_text
 
 __all__ = [
     "BASE",
@@ -48,4 +48,5 @@ __all__ = [
     "measured",
     "question_of_system_one",
     "questions_from_json",
+    "state_text",
 ]

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from structgen.decisions import answers_to_json, questions_from_json
+from structgen.decisions import answers_to_json, questions_from_json, state_text
 from structgen.decoding import check_may_fit, part_that_may_fit
 from structgen.errors import ModelError, OptionError, PromptError, RequestError
 from structgen.models.base import Model, Passes, after_start, most_characters
@@ -208,7 +208,8 @@ async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionRe
         raise RequestError(f"{field}: the decider of {model} says it. Leave it out.", param=field)
     try:
         decider = host.make_decider(**settings)
-        ask = partial(decider.decide, request.state, given, **given_of("abstain_below", "timeout"))
+        state = await host.aside(partial(state_text, request.state))
+        ask = partial(decider.decide, state, given, **given_of("abstain_below", "timeout"))
         if isinstance(host, TextHost):
             answers = await ask()
         else:

@@ -469,7 +469,9 @@ class Asking:
             )
         try:
             body = body if self._model is None else {**body, "model": self._model}
-            data = json.dumps(body).encode()
+            # No longer than the line, whose bytes have the same bound.
+            text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+            data = text.encode(errors="backslashreplace")  # halves of characters
         except RecursionError:
             return _refused_line(custom_id, "body is nested too deeply.")
         status, id_, made = self._post(url, data)

@@ -307,6 +307,27 @@ def test_what_lines_hold_counts_and_waits_for_room(
     assert 14_000 <= max(held) <= 16_000
 
 
+def test_the_body_of_a_line_is_no_longer_than_it_was(tmp_path: Path) -> None:
+    """Of 3.9 MB of Chinese 7.8 MB were made, and refused."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        said = json.loads((await receive())["body"])["text"]
+        await sent(Request(scope), json.dumps({"said": said}))(scope, receive, send)
+
+    gateway: Any = Gateway(
+        app, Settings(max_body_bytes=1_000), Keys([]), Traces(False), Metrics(), {}
+    )
+    text = "中" * 300
+
+    async def work(server: Server) -> None:
+        lines = [line("a", text=text).decode("unicode_escape").encode(), line("b", text="\ud800")]
+        batch = await server.ended("a", await server.create("a", *lines))
+        rows = server.rows("a", batch["output_file_id"])
+        assert [row["response"]["body"]["said"] for row in rows] == [text, "\ud800"]
+
+    run(tmp_path, work, gateway)
+
+
 def test_lines_that_are_always_refused_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from models.tiny_vision import png
 from one_server import KEY, Served, serving
 from pydantic import BaseModel, ValidationError
 
-from structgen.decoding import AsyncStream, SearchOptions, Several
+from structgen.decoding import AsyncStream, SearchOptions, Several, chat
 from structgen.errors import OptionError, Overloaded, RequestError
 from structgen.media import data_uri
 from structgen.runner import (
@@ -261,6 +261,7 @@ def test_owners_take_turns_with_large_bodies() -> None:
         ("chat/completions", json.dumps({"messages": ASK, "tool_choice": "a" * 600_000}),
          "tool_choice"),
         ("responses", json.dumps({"input": ASK * 2_049}), "input"),
+        ("tokenize", json.dumps({"messages": ASK * 2_049}), "messages"),
         ("decisions", json.dumps({"input": ASK * 2_049, "questions": []}), "input"),
         ("responses", json.dumps({"input": "a", "user": "a" * 1_001}), "user"),
         ("decisions", json.dumps({"input": "a", "questions": [
@@ -284,6 +285,14 @@ def test_an_error_does_not_repeat_all_that_was_sent(served: Served) -> None:
     answer = httpx.post(f"{served.root}/v1/chat/completions", json=body, headers=AUTH, timeout=60)
     assert answer.status_code == 400
     assert len(answer.content) < 10_000
+
+
+def test_tokens_are_counted_of_messages_in_the_bounds_of_chats(served: Served) -> None:
+    call = {"function": {"name": "f", "arguments": "[" + "0," * 50_000 + "0]"}}
+    body = {"messages": [*ASK, {"role": "assistant", "tool_calls": [call] * 2}]}
+    answer = httpx.post(f"{served.root}/v1/tokenize", json=body, headers=AUTH, timeout=60)
+    assert answer.status_code == 400
+    assert "more than 100,000 values" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("arguments", ["[" * 20_000, '{"a":' * 201, "[" + "0," * 100_000 + "0]"])
@@ -609,6 +618,29 @@ def test_what_repeats_all_scores_is_made_aside(
     ask = {"messages": ASK, "max_tokens": 2, "logprobs": True}
     answer = httpx.post(f"{served.root}/v1/chat/completions", json=ask, headers=AUTH, timeout=60)
     assert answer.json()["choices"][0]["logprobs"]["content"]
+    assert threads
+    assert "structgen-runner" not in threads
+
+
+@pytest.mark.parametrize("model", ["small", "vectors"])
+def test_messages_of_a_state_are_read_aside(
+    served: Served, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """A transcript of 32,000 takes 0.1 s, and 15 requests at once kept others waiting for 5 s."""
+    threads: set[str] = set()
+    parse = chat.parse
+
+    def parsed(given: Any) -> Any:
+        if isinstance(given, list):
+            threads.add(threading.current_thread().name)
+        return parse(given)
+
+    monkeypatch.setattr(chat, "parse", parsed)
+    options = dict.fromkeys(["short", "long"], "It is.")
+    asks = {"type": "choice", "instructions": "?", "criteria": options}
+    ask = {"model": model, "state": ASK * 9, "questions": {"q": asks}}
+    answer = httpx.post(f"{served.root}/v1/systemone", json=ask, headers=AUTH, timeout=60)
+    assert answer.status_code == 200, answer.text
     assert threads
     assert "structgen-runner" not in threads
 

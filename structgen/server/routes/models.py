@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import StrictBool, StrictInt, StrictStr, model_validator
 
 from structgen.models import catalogue
-from structgen.runner import Many, Message, Runner, Strictly
+from structgen.runner import ChatRequest, Many, Message, Runner, Strictly
 
 from ..errors import ApiError, public, told
 from ..exchange import answered, sent, settings_of, written
@@ -23,7 +23,7 @@ from ..shapes import (
     Readiness,
     TokenizeAnswer,
 )
-from ..wire import aside, json_object, read, refused
+from ..wire import aside, asked, json_object, read, refused
 from .text import runner_of
 
 router = APIRouter(tags=["models"])
@@ -129,18 +129,24 @@ class DetokenizeBody(Strictly):
 async def tokenize(request: Request) -> Response:
     """Token ids of a text or a chat, and how many the model takes."""
     given = await json_object(request)
-    asked = await aside(request, lambda: read(TokenizeBody, given))
+
+    def asks() -> tuple[TokenizeBody, Any]:
+        body = read(TokenizeBody, given)
+        if body.messages is None:
+            return body, body.prompt if body.text is None else body.text
+        chat = {"messages": given["messages"]}
+        messages = asked(ChatRequest, chat, settings_of(request)).request.messages
+        if any(message.has_media for message in messages):
+            raise refused("Pictures and sounds are not counted here. Ask about text.", "messages")
+        return body, [message.for_template() for message in messages]
+
+    body, text = await aside(request, asks)
     runner = runner_of(request)
-    text: Any = asked.prompt if asked.text is None else asked.text
-    if any(message.has_media for message in asked.messages or ()):
-        raise refused("Pictures and sounds are not counted here. Ask about text.", "messages")
-    if asked.messages is not None:
-        text = [message.for_template() for message in asked.messages]
     tokens = await answered(
         request,
-        runner.atokenize_text(text, add_special_tokens=asked.add_special_tokens, model=asked.model),
+        runner.atokenize_text(text, add_special_tokens=body.add_special_tokens, model=body.model),
     )
-    longest = await runner.amax_sequence_length(asked.model)
+    longest = await runner.amax_sequence_length(body.model)
     ids = await aside(request, lambda: _joined(tokens), is_large=len(tokens) > _SLICE)
     length = "null" if longest is None else longest
     answer = f'{{"count":{len(tokens)},"max_model_len":{length},"tokens":[{ids}]}}'
