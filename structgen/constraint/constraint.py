@@ -21,7 +21,6 @@ from structgen.automaton.json import CompileOptions
 from structgen.errors import (
     OptionError,
     OutputTypeError,
-    TokenNotAllowed,
     UnenforcedWarning,
     VocabularyError,
 )
@@ -248,13 +247,7 @@ class Constraint(Typed[T_co]):
         """
         if not isinstance(text, str):
             raise TypeError(f"allows() takes the text as str, got {type(text).__name__}.")
-        cursor = self.start()
-        try:
-            for token in self.named.encode(self.named.spelt(text)):
-                cursor.accept(token)
-        except (TokenNotAllowed, VocabularyError):
-            return False
-        return cursor.is_accepting
+        return self.start().allows_after(0, text.encode())
 
     def to_bytes(self) -> bytes:
         """The constraint as bytes, for another process; see `from_bytes`.

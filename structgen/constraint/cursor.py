@@ -610,6 +610,19 @@ class Cursor:
                 )
         return to, plan
 
+    def allows_after(self, n_tokens: int, data: bytes) -> bool:
+        """Whether the first ``n_tokens`` accepted ones with ``data`` after them are a whole output,
+        whatever the budget. The cursor does not move."""
+        cursor = Cursor(self._engine, None, self._engines)
+        cursor._trail, cursor._tokens = self._trail[: n_tokens + 1], self._tokens[:n_tokens]
+        named = self._engine.named
+        try:
+            for token in named.encode(named.spelt(data)):
+                cursor.accept(token)
+        except (TokenNotAllowed, VocabularyError):
+            return False
+        return cursor.is_accepting
+
     def rollback(self, n: int) -> None:
         """Take back the last ``n`` accepted tokens (an accepted EOS counts as one).
 

@@ -14,8 +14,10 @@ the scores. So the same code makes one output alone and each row of a batch.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Generator, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, final
 
 from structgen.constraint import Constraint
@@ -211,9 +213,18 @@ class Generation:
         if trial is not None and trial.values:
             (value,) = trial.values
             return Parsed(lambda text: value, text)
-        if finish_reason not in _WHOLE and not self._constraint.allows(text):
+        if finish_reason not in _WHOLE and not self._is_whole(text):
             return None
         return Parsed(self._constraint.output.parse, text)
+
+    def _is_whole(self, text: str) -> bool:
+        """Whether what was written, which was cut, is an output of the type all the same."""
+        assert self._constraint is not None
+        assert self.progress.cursor is not None
+        data, texts = text.encode(), self._constraint.named.texts
+        ends = [0, *accumulate(len(texts[token]) for token in self.tokens.output_ids)]
+        n_tokens = bisect_right(ends, len(data)) - 1
+        return self.progress.cursor.allows_after(n_tokens, data[ends[n_tokens] :])
 
     def check_whole(self) -> None:
         """Raise when an output type was asked for and its text was cut.
@@ -224,7 +235,7 @@ class Generation:
         if self._constraint is None or self.finish_reason in _WHOLE:
             return
         text = self._reporter.text
-        if self._constraint.allows(text):
+        if self._is_whole(text):
             return
         raise IncompleteOutput(
             f"The output was cut before it was a whole {self._constraint.output.name}: "

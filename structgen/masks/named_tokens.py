@@ -127,10 +127,8 @@ class NamedTokens:
             out += [*self.respelt(encode(text[:cut])), *self.respelt(encode(text[cut:]))]
         return out
 
-    def spelt(self, text: str) -> bytes:
-        """The bytes that the automaton reads for ``text``, with named tokens in place of their
-        texts."""
-        data = text.encode()
+    def spelt(self, data: bytes) -> bytes:
+        """The bytes that the automaton reads for a text, with named tokens in place of theirs."""
         if self.ids:
             for number, shown in sorted(self._texts.items(), key=lambda pair: -len(pair[1])):
                 data = data.replace(shown, spelling(number))

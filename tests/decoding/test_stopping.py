@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import gc
 import signal
 import threading
 import time
+from typing import Literal
 
 import pytest
 from fakes import FakeModel, Person
 
 import structgen
 from structgen import Generator, Regex
+from structgen.masks import NamedTokens
 
 
 def test_cancelling_ends_free_text_and_says_so():
@@ -52,6 +55,36 @@ def test_what_is_whole_when_it_is_cancelled_is_no_error():
     assert next(stream) == "12"
     stream.cancel()
     assert list(stream) == []
+
+
+@pytest.mark.parametrize("stop", ["9", "9é", "99", "é9", "x€", "12"])
+@pytest.mark.parametrize("output_type", [Regex("(é|99|x€|12)*"), list[Literal[9, 99, 12]]])
+def test_what_is_whole_at_a_stop_string_is_no_error(output_type, stop):
+    generator, wholes = Generator(FakeModel(), output_type), set()
+    for seed in range(12):
+        options = {"seed": seed, "temperature": 2.0, "max_new_tokens": 30, "stop": stop}
+        stream = generator.stream("x", **options)
+        with contextlib.suppress(structgen.IncompleteOutput):
+            list(stream)
+            wholes.add(seed)
+        assert generator.constraint.allows(stream.result.text) == (seed in wholes)
+    assert wholes
+
+
+def test_whether_a_cut_output_is_whole_reads_little_of_it_again(monkeypatch):
+    read = []
+    encode = NamedTokens.encode
+    monkeypatch.setattr(NamedTokens, "encode", lambda *of: read.append(len(of[1])) or encode(*of))
+    stream = Generator(FakeModel(context_length=4096), Regex("x{3000}(a|b){30}")).stream("x")
+    text = ""
+    while len(text) < 3005:
+        text += next(stream)
+    read.clear()
+    stream.cancel()
+    with pytest.raises(structgen.IncompleteOutput):
+        list(stream)
+    assert read
+    assert max(read) < 10
 
 
 def test_one_event_cancels_many_calls():
