@@ -19,9 +19,9 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from structgen.errors import StructgenError
-from structgen.runner import Runner, Trials, installed
+from structgen.runner import Aside, Runner, Trials, installed
 
-from . import pictures, wire
+from . import wire
 from .batches import Batches, Files
 from .errors import ApiError, told
 from .gateway import LOG, Gateway, Keys, keys_in
@@ -89,7 +89,7 @@ def create_app(
         app.state.files = Files(settings.files, settings.max_files_bytes, by_owner=bool(keys))
         app.state.batches = Batches(app, app.state.files, settings)
     app.state.bodies = wire.reader()
-    app.state.pictures = pictures.fetcher()
+    app.state.pictures = Aside(8, 1_024, "structgen-pictures")  # a host may be slow
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy

@@ -70,9 +70,6 @@ class Keys:
     def __len__(self) -> int:
         return len(self._hashes)
 
-    def __repr__(self) -> str:
-        return f"Keys({len(self)})"
-
     def holder(self, key: str) -> str | None:
         """A name for who has a key, which tells nothing of it; None: it is not accepted.
 

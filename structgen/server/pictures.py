@@ -21,8 +21,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from fastapi import Request
 
-from structgen.media import MOST_BYTES, MOST_MEDIA, data_uri
-from structgen.runner import Aside
+from structgen.media import MOST_BYTES, data_uri
 
 from .settings import Settings
 from .wire import check_many, refused
@@ -33,11 +32,6 @@ _SECONDS = 15.0
 _MOST_REDIRECTS = 3
 _CHUNK = 64 << 10
 _PORTS = {"http": 80, "https": 443}
-
-
-def fetcher() -> Aside:
-    """Threads that fetch pictures, in which owners take turns: a host may be slow."""
-    return Aside(8, MOST_MEDIA * MOST_MEDIA, "structgen-pictures")
 
 
 async def with_pictures(request: Request, body: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 
 from structgen import OptionError, Runner
 from structgen.integrations.connections import connections
-from structgen.runner import ChatRequest, Sessions, Traces, samples_how
+from structgen.runner import Aside, ChatRequest, Sessions, Traces, samples_how
 from structgen.server import Settings, create_app, gateway, pictures, serve
 from structgen.server.gateway import Keys, owner_of, span_of
 from structgen.server.serving import _Json, _Text
@@ -486,7 +486,7 @@ def test_pictures_that_are_fetched_count_as_bodies_and_owners_take_turns(
         return b"picture"
 
     monkeypatch.setattr(pictures, "fetched", fetched)
-    state = SimpleNamespace(settings=Settings(), pictures=pictures.fetcher())
+    state = SimpleNamespace(settings=Settings(), pictures=Aside(8, 100, "pictures"))
 
     async def ask(owner: str, url: str) -> int:
         request: Any = Mock(state=Mock(owner=owner, taken=taken), app=Mock(state=state))

@@ -131,14 +131,17 @@ async def tokenize(request: Request) -> Response:
     given = await json_object(request)
 
     def asks() -> tuple[TokenizeBody, Any]:
-        body = read(TokenizeBody, given)
+        messages: Any = given.get("messages")
+        if isinstance(messages, list):
+            work = asked(ChatRequest, {"messages": messages}, settings_of(request))
+            messages = work.request.messages
+            if any(message.has_media for message in messages):
+                said = "Pictures and sounds are not counted here. Ask about text."
+                raise refused(said, "messages")
+        body = read(TokenizeBody, {**given, "messages": messages})
         if body.messages is None:
             return body, body.prompt if body.text is None else body.text
-        chat = {"messages": given["messages"]}
-        messages = asked(ChatRequest, chat, settings_of(request)).request.messages
-        if any(message.has_media for message in messages):
-            raise refused("Pictures and sounds are not counted here. Ask about text.", "messages")
-        return body, [message.for_template() for message in messages]
+        return body, [message.for_template() for message in body.messages]
 
     body, text = await aside(request, asks)
     runner = runner_of(request)
