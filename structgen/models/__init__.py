@@ -193,7 +193,9 @@ def pull(
     if target != "cpu" and entry is not None and entry.gguf is not None:
         place = f"{place}@{target}"
     if dtype is not None:
-        _check_dtype(dtype)
+        from structgen.models.conversion.convert import check_dtype  # late, as in `convert`
+
+        check_dtype(dtype)
         if entry is not None and entry.gguf is not None:
             place = f"{place}@{dtype}"
     folder = cache.find(place)
@@ -262,13 +264,6 @@ def convert(
     )
 
 
-def _check_dtype(dtype: str) -> None:
-    """Before anything is fetched. Imported late, as in `convert`."""
-    from structgen.models.conversion.convert import check_dtype
-
-    check_dtype(dtype)
-
-
 def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cpu") -> Path:
     """The folder of a model whose weights are stored otherwise, converted first if need be.
 
@@ -284,7 +279,9 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
         OptionError: ``source`` is neither: a folder that was converted holds no weights to convert.
         ModelNotFound, DownloadError, ConversionError: as `path`.
     """
-    _check_dtype(dtype)
+    from structgen.models.conversion.convert import check_dtype  # late, as in `convert`
+
+    check_dtype(dtype)
     place = Path(source).expanduser()
     entry = None if place.exists() else catalogue.ENTRIES.get(os.fspath(source))
     if entry is not None and entry.gguf is not None:

@@ -24,7 +24,7 @@ from structgen.insight import Closed, Event, Opened, Path
 from structgen.types import FUNCTIONS, OutputType, looked_at_by
 
 from .document import NEVER, Document, Node
-from .shapes import WRAPPERS, Place, Shapes, choices_of
+from .shapes import Place, Shapes
 
 _NOT_PARTS = frozenset(
     ("metadata", "serialization", "expected", "default", "config", "function", "computed_fields")
@@ -60,7 +60,7 @@ def plan_of(shapes: Shapes, place: Place) -> Plan:
     if place.core is None or not _has_code(shapes, place.core):
         return _PLAIN
     taints = _forgives(shapes, place) or any(
-        core["type"] in _CHANGES and looked_at_by(core) for core in _wrappers(shapes, place.core)
+        core["type"] in _CHANGES and looked_at_by(core) for core in shapes.wrappers(place.core)
     )
     parts = [] if taints else shapes.inside(place)
     inside = {id(part.core) for part in parts if _is_alone(shapes, part)}
@@ -74,38 +74,15 @@ def plan_of(shapes: Shapes, place: Place) -> Plan:
 
 
 def _is_alone(shapes: Shapes, place: Place) -> bool:
-    if place.core is None:
-        return True
-    return not _forgives(shapes, place) and shapes.parser(place) is not None
+    return place.core is None or not (_forgives(shapes, place) or shapes.parser(place) is None)
 
 
 def _forgives(shapes: Shapes, place: Place) -> bool:
     """Whether something else stands in for a value that its type refuses."""
     return any(
         core["type"] == "default" and core.get("on_error") in _FORGIVES
-        for core in _wrappers(shapes, place.core)
+        for core in shapes.wrappers(place.core)
     )
-
-
-def _wrappers(shapes: Shapes, core: Any) -> Iterator[Any]:
-    """What is around what a value is, in a core schema; in unions around each that it may be."""
-    waiting, seen = [core], set()
-    while waiting:
-        core = waiting.pop()
-        kind = core["type"]
-        if kind == "definition-ref":
-            name = core["schema_ref"]
-            if name not in seen and name in shapes.refs:
-                seen.add(name)
-                waiting.append(shapes.refs[name])
-            continue
-        yield core
-        if kind in ("union", "tagged-union"):
-            waiting += choices_of(core)
-        elif kind == "chain":
-            waiting += core["steps"]
-        elif kind in WRAPPERS:
-            waiting.append(core[WRAPPERS[kind]])
 
 
 def _has_code(shapes: Shapes, core: Any, without: Collection[int] = ()) -> bool:

@@ -242,7 +242,10 @@ class Partial(Generic[T_co]):
         if self._kind == "array" and self._parts is not None:
             return len(self._whole or self._parts)
         if self._kind == "array" and self._document is not None and self._node is not None:
-            return _n_there(self._document, self._node, self._at)
+            n = _n_there(self._document, self._node, self._at)
+            while self._is_told(n):
+                n += 1
+            return n
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
@@ -257,7 +260,7 @@ class Partial(Generic[T_co]):
             yield from self._whole or self._parts
         elif self._document is not None and self._node is not None and self._kind == "object":
             for name, child, places in _fields(self._document, self._node, self._at):
-                if _is_there(self._document, child, self._at, places):
+                if _is_there(self._document, child, self._at, places) or self._is_told(name):
                     yield name
 
     def __str__(self) -> str:
@@ -309,6 +312,13 @@ class Partial(Generic[T_co]):
             f"There is no field {name!r}.{did_you_mean(name, listed)} The fields are: "
             f"{', '.join(listed) or 'none'}."
         )
+
+    def _is_told(self, step: str | int) -> bool:
+        """Whether this is the whole, and has a field or item; what checks refuse is there."""
+        try:
+            return self.complete and self._get(step) is not MISSING
+        except ParseError:
+            return True
 
     def _get(self, step: str | int) -> Any:
         if self._parts is not None:

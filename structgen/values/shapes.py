@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from structgen.types import FUNCTIONS, NAMES, ValueSchema
 
-WRAPPERS = {
+_WRAPPERS = {
     "nullable": "schema",
     "default": "schema",
     "custom-error": "schema",
@@ -160,8 +160,8 @@ class Shapes:
     def parser(self, place: Place) -> Callable[[str], Any] | None:
         """What makes the value there of its JSON.
 
-        None where a validator asks for the other fields of its object, which it gets when that is
-        whole. What is returned raises `ParseError`.
+        None where only the whole around it tells: a validator asks for the other fields, or what is
+        refused is left out. What is returned raises `ParseError`.
         """
         if place.core is None or self._values is None:
             return json.loads
@@ -174,9 +174,30 @@ class Shapes:
         found: _T = self._kept[key]
         return found
 
+    def wrappers(self, core: Any) -> Iterator[Any]:
+        """What is around a value in a core schema; in unions, around each that it may be."""
+        waiting, seen = [core], set()
+        while waiting:
+            core = waiting.pop()
+            kind = core["type"]
+            if kind == "definition-ref":
+                name = core["schema_ref"]
+                if name not in seen and name in self.refs:
+                    seen.add(name)
+                    waiting.append(self.refs[name])
+                continue
+            yield core
+            if kind in ("union", "tagged-union"):
+                waiting += _choices_of(core)
+            elif kind == "chain":
+                waiting += core["steps"]
+            elif kind in _WRAPPERS:
+                waiting.append(core[_WRAPPERS[kind]])
+
     def _parser(self, place: Place) -> Callable[[str], Any] | None:
         assert self._values is not None
-        if _asks_for_others(place.core):
+        omits = any(core.get("on_error") == "omit" for core in self.wrappers(place.core))
+        if omits or _asks_for_others(place.core):
             return None
         return self._values.parser(place.core, place.config)
 
@@ -269,8 +290,8 @@ class Shapes:
         return None
 
     def _grows(self, place: Place) -> bool:
-        if place.core is None:
-            return True
+        if place.core is None or self.parser(place) is None:
+            return place.core is None
         found = False
         for part in self._parts(place):
             kind = part.core["type"]
@@ -317,7 +338,7 @@ class Shapes:
                     waiting.insert(0, _Part(self.refs[reference], config, is_changed, names, owner))
                 continue
             if kind in ("union", "tagged-union"):
-                choices = choices_of(core)
+                choices = _choices_of(core)
                 waiting[:0] = [_Part(one, config, is_changed, names, owner) for one in choices]
                 continue
             if kind == "chain":
@@ -330,7 +351,7 @@ class Shapes:
                 names = getattr(function, NAMES, names)
                 module = getattr(function, "__module__", None) or ""
                 is_changed = is_changed or not module.startswith(_OWN)
-            inner = WRAPPERS.get(kind)
+            inner = _WRAPPERS.get(kind)
             if inner is None:
                 yield _Part(core, config, is_changed, names, owner)
             else:
@@ -344,7 +365,7 @@ _NO_STRINGS = (
 """Core schemas of what the mask never writes as a string."""
 
 
-def choices_of(core: Any) -> list[Any]:
+def _choices_of(core: Any) -> list[Any]:
     """The core schemas of the members of a union, tagged or not."""
     if core["type"] == "tagged-union":
         return [one for one in core["choices"].values() if isinstance(one, dict)]

@@ -19,9 +19,11 @@ from engine.walks import TINY, examples, seeds, walk
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     Field,
+    OnErrorOmit,
     RootModel,
     ValidationInfo,
     field_validator,
@@ -321,6 +323,35 @@ def test_validators_run_and_refuse_where_they_are():
     assert repr(refused) == "Partial(name=(refused), …)"
     with pytest.raises(ParseError, match="not this one"):
         _ = refused.name
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_only_the_whole_tells_is_in_the_last_partial(kind: Any) -> None:
+    def even(number: int, _: ValidationInfo) -> int:
+        if number % 2:
+            raise ValueError("odd")
+        return number
+
+    def grown(item: Any, *items: str) -> list[Partial]:
+        is_list = kind is list
+        pieces = [one if is_list else f'"{i}":{one}' for i, one in enumerate(items)]
+        pieces = ["[" if is_list else "{", *(piece + "," for piece in pieces[:-1]), pieces[-1]]
+        of = list[item] if is_list else dict[str, item]
+        return [*filter(None, grow(of, *pieces, "]" if is_list else "}"))]
+
+    asks = Annotated[int, AfterValidator(even)]  # for the other fields, if there are any
+    text = OnErrorOmit[str]
+    for item, items, told in (
+        (asks, ("2", "4"), {"0": 2, "1": 4}),
+        (OnErrorOmit[asks], ("2", "3", "4"), {"0": 2, "2": 4}),
+        (text, ('"a"', '"b"'), {"0": "a", "1": "b"}),
+    ):
+        *before, end = grown(item, *items)
+        assert all(len(partial) == 0 and not partial.so_far for partial in before)
+        assert [*end] == [*(told.values() if kind is list else told)]
+        assert [end[name] for name in (range(len(end)) if kind is list else end)] == [
+            *told.values()
+        ]
 
 
 def test_a_class_that_changes_its_fields_does_so_in_the_value():

@@ -306,11 +306,6 @@ def end_token_ids(file: GgufFile) -> list[int]:
     return list(dict.fromkeys(ids))
 
 
-def start_token_id(file: GgufFile) -> int | None:
-    """Id of the token that starts a text, if the file names one."""
-    return _token_id(file, "bos")
-
-
 def padding_token_id(file: GgufFile) -> int:
     """Id of the token that fills batches: the file's own choice, else the end of text."""
     token = _token_id(file, "padding")
@@ -341,7 +336,7 @@ def tokenizer_json(file: GgufFile) -> Json:
             f"{file.path} has a tokenizer of kind {kind!r}; structgen converts 'gpt2' (byte-level "
             "BPE) and 'llama' (SentencePiece BPE)."
         )
-    tokens, start = _tokens(file), start_token_id(file)
+    tokens, start = _tokens(file), _token_id(file, "bos")
     # Phi-3's markers of turns take the white space that comes after them. No key says so.
     takes_spaces = kind == "llama" and file.get("general.architecture") == "phi3"
     added = [
@@ -385,7 +380,7 @@ def tokenizer_json(file: GgufFile) -> Json:
 
 def tokenizer_config(file: GgufFile, context_length: int) -> Json:
     """The contents of ``tokenizer_config.json``, with the chat template if the file has one."""
-    tokens, start = _tokens(file), start_token_id(file)
+    tokens, start = _tokens(file), _token_id(file, "bos")
     is_byte_level = file.get("tokenizer.ggml.model") == "gpt2"
     config: Json = {
         "tokenizer_class": "GPT2Tokenizer" if is_byte_level else "LlamaTokenizer",
@@ -564,7 +559,7 @@ class GgufCheckpoint(Checkpoint):
         """As `Checkpoint.special_tokens`."""
         return SpecialTokens(
             end_token_ids(self._file),
-            start_token_id(self._file),
+            _token_id(self._file, "bos"),
             padding_token_id(self._file),
         )
 
