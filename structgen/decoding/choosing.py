@@ -32,8 +32,9 @@ from .checks import Trial
 from .options import SearchOptions
 from .progress import Progress
 
-_AT_ONCE = 0.02
-"""Seconds after which others may have a pass: thousands of tokens may be forced."""
+AT_ONCE = 0.02
+"""Seconds after which others may have a pass: thousands of tokens may be forced, and a
+mask may take a second."""
 
 
 @final
@@ -261,7 +262,7 @@ class Chooser:
 
         Yields now and then. May be left there.
         """
-        self._pause = time.perf_counter() + _AT_ONCE
+        self._pause = time.perf_counter() + AT_ONCE
         progress, mask, trial = self._progress, self._mask, self._progress.trial
         cursor = progress.cursor
         if mask is None or cursor is None:
@@ -307,7 +308,7 @@ class Chooser:
         for index, token in enumerate(tokens):
             if time.perf_counter() > self._pause:
                 yield
-                self._pause = time.perf_counter() + _AT_ONCE
+                self._pause = time.perf_counter() + AT_ONCE
             if index and trial is not None and token in trial.excluded():
                 self._leave(by_text=True)
                 return False

@@ -45,6 +45,7 @@ from structgen.models.base import (
 )
 from structgen.sampling import Logits, TokenIds
 
+from .choosing import AT_ONCE
 from .generation import Generation
 from .results import Chunk, Usage
 from .sections import Run
@@ -163,8 +164,11 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> Generator[list[
     each of them and after all; return how many came. Yields now and then."""
     first = run.part.tokens.length
     after = np.array(guessed, np.int32)
-    at = 0
+    at, pause = 0, time.perf_counter() + AT_ONCE
     while True:
+        if time.perf_counter() > pause:
+            yield run.take_chunks()
+            pause = time.perf_counter() + AT_ONCE
         run.part.choose(logits[at : at + 1])
         if run.finish_reason is not None or at == len(guessed):
             return at
@@ -401,9 +405,13 @@ class Rows:
             while live:
                 chosen = None if allowed is None else batch.likeliest(allowed)
                 logits = batch.logits() if chosen is None else None
+                pause = time.perf_counter() + AT_ONCE
                 for row, index in enumerate(rows):
                     if index not in live:
                         continue
+                    if time.perf_counter() > pause:  # a mask may take a second, and there are rows
+                        yield
+                        pause = time.perf_counter() + AT_ONCE
                     if logits is not None:
                         yield from self._attempt(index, self._read, index, logits[[row]])
                     elif chosen is not None:

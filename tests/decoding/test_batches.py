@@ -13,7 +13,7 @@ from rounding import TIE, cold, gap, near
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
-from structgen.decoding import loop, progress
+from structgen.decoding import Generation, SearchOptions, loop, progress
 from structgen.decoding.tasks import _what_failed
 from structgen.errors import ModelError
 from structgen.models.base import ON_CPU
@@ -44,6 +44,39 @@ def test_a_batch_gives_what_each_prompt_gives_alone(output_type, forced, works, 
         assert all(len(rows.rows) <= 8 for rows in model.batches)
     if batch_size == 1:
         assert not model.batches
+
+
+def choices_and_turns(monkeypatch, steps):
+    """Choices of tokens and turns of others, where each choice takes long."""
+    events = []
+    monkeypatch.setattr(loop, "AT_ONCE", -1.0)
+    choose = Generation.choose
+    monkeypatch.setattr(Generation, "choose", lambda *of: (events.append("choice"), choose(*of))[1])
+    for _ in steps:
+        events.append("turn")
+    return "".join(event[0] for event in events)
+
+
+def test_others_have_turns_between_the_rows_of_a_batch(monkeypatch):
+    model = FakeModel()
+    constraint = structgen.compile(Regex("[a-z]{20}"), model.vocabulary)
+    options = SearchOptions(max_new_tokens=30)
+    prompts = [np.array(encode(prompt), np.int32) for prompt in "xyz"]
+    runs = [Generation(model, constraint, None, prompt, options) for prompt in prompts]
+    told = choices_and_turns(monkeypatch, loop.Rows(model, dict(enumerate(runs)), {}).together())
+    assert told.count("c") >= 30
+    assert "cc" not in told
+
+
+def test_others_have_turns_between_the_tokens_of_a_guess(monkeypatch):
+    text = "the quick brown fox jumps over the lazy dog"
+    model = FakeModel(text)
+    constraint = structgen.compile(Regex("[a-z ]+"), model.vocabulary)
+    prompt = np.array(encode(f"{text}; {text}; the "), np.int32)
+    run = Generation(model, constraint, None, prompt, SearchOptions(max_new_tokens=60))
+    told = choices_and_turns(monkeypatch, loop.made(model, run))
+    assert run.result.usage.accepted_tokens > 5
+    assert "cc" not in told
 
 
 def test_rows_that_are_done_are_left_out_when_they_have_cost_enough():
