@@ -54,6 +54,9 @@ from .alternatives import (
 )
 from .json_places import ByteReader, Closed, JsonReader, scalars
 
+_MOST_ASKED = 200_000
+"""Most alternatives of all values that one call asks about: to send a million takes 4 s."""
+
 _MAX_PASSES = 2000
 """Most passes of the model for one tree. Some labels take 5 to 50."""
 
@@ -408,10 +411,9 @@ def below(
 
     Raises:
         OptionError: no value at a path was a choice among few; or, with one number for all, this
-            cannot be decided for some values.
+            cannot be decided for some values; or they have too many alternatives in all.
     """
-    if isinstance(confidence, Confidence):
-        yield from confidence.listing()
+    places = (yield from confidence.listing()) if isinstance(confidence, Confidence) else {}
     paths: Sequence[str] = list(confidence)
     if not isinstance(threshold, Mapping):
         if isinstance(confidence, Confidence) and confidence.too_long:
@@ -434,6 +436,13 @@ def below(
                 f"alternatives. Such values: {listed}. One number stands for all of them.",
                 option="abstain_below",
             )
+    n_texts = sum(len(places[path].texts) for path in least if path in places)
+    if n_texts > _MOST_ASKED:
+        raise OptionError(
+            f"abstain_below asks about values of {n_texts:,} alternatives in all, and "
+            f"{_MOST_ASKED:,} is the most. Name fewer values: abstain_below={{'$.label': 0.8}}.",
+            option="abstain_below",
+        )
     found = []
     for path in filter(least.__contains__, paths):
         if isinstance(confidence, Confidence):

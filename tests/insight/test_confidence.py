@@ -220,6 +220,17 @@ def test_where_the_context_ends_what_does_not_fit_is_an_error():
             generator.probabilities("x" * length)
 
 
+def test_the_values_that_a_call_asks_about_have_so_many_alternatives_in_all(monkeypatch):
+    monkeypatch.setattr(confidence, "_MOST_ASKED", 5)
+    three = Annotated[list[Literal["x", "y"]], Field(min_length=3, max_length=3)]
+    result = Generator(FakeModel(), three, whitespace="compact").result("x")
+    paths = list(result.confidence)
+    assert len(paths) == 3
+    with pytest.raises(structgen.OptionError, match="of 6 alternatives in all, and 5 is the most"):
+        run_passes(confidence.below(result.confidence, 0.01))
+    run_passes(confidence.below(result.confidence, {paths[0]: 0.01}))
+
+
 def test_abstaining_does_not_pass_over_texts_that_are_too_long(monkeypatch):
     monkeypatch.setattr(alternatives, "_MAX_STEPS", 40)
     schema = {"properties": {"a": {"enum": ["x" * 30, "y" * 30]}, "b": {"type": "boolean"}}}
