@@ -44,7 +44,8 @@ class TraceStep:
         index: which step it was, from 0.
         start: offset of its first byte in the output.
         path: JSON path of the value it begins in, ``$`` for the whole or for no JSON; between the
-            values of an object or array, and in a key, that of the object or array.
+            values of an object or array, and in a key, that of the object or array. A long one is
+            cut, and ends in ``…``.
         is_end: whether it is the end of the sequence, which is no part of the output.
         n_allowed: tokens the mask allowed; all of them for free text, 1 where it was forced.
         logprob: its log probabilities, and the likeliest tokens.
@@ -86,6 +87,9 @@ class TraceStep:
 
 _CONTEXT = 24
 """Bytes of the text before a place that are shown."""
+
+_LONGEST_PATH = 500
+"""Characters of a step's path: thousands of steps have one, and names may have thousands each."""
 
 _SHOWN = 10_000
 """Bytes of what is missing to the end that are shown."""
@@ -649,6 +653,8 @@ class StepRecorder:
         if self._places is not None:
             first = logprob.token[:1]
             path = self._places.path_of(first[0]) if first else self._places.path
+        if len(path) > _LONGEST_PATH:
+            path = f"{path[:_LONGEST_PATH]}…"
         is_end = token_id in self._vocabulary.eos_token_ids
         index = len(self._steps)
         self._news.add(index)

@@ -67,6 +67,17 @@ def test_each_step_knows_its_path(boxed):
     assert {step.path for step in text.trace} == {"$"}
 
 
+def test_the_paths_of_steps_are_cut():
+    schema: dict[str, object] = {"enum": [1, 2]}
+    for name in ("a" * 300, "b" * 300):
+        schema = {"properties": {name: schema}, "required": [name], "type": "object"}
+        schema["additionalProperties"] = False
+    generator = Generator(FakeModel(context_length=1024), JsonSchema(schema))
+    paths = {step.path for step in generator.result("x", trace=True).trace}
+    assert max(map(len, paths)) == 501
+    assert f"$.{'b' * 300}.{'a' * 197}…" in paths
+
+
 def test_a_favourite_that_was_masked_is_named():
     trace = Generator(FakeModel("I am"), Choice(["good", "bad"])).result("x", trace=True).trace
     favourite = trace[0].masked_favourite
