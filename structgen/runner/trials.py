@@ -183,10 +183,9 @@ class Trials:
         """`problems_of`, out there; a form that takes too much is a problem, too."""
         text = _asks("problems", grammar_type=grammar_type, grammar=grammar)
         try:
-            found: list[dict[str, Any]] = _answer_in(await self._asked(text))
+            return list(_answer_in(await self._asked(text)))
         except RequestError as error:
             return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
-        return found
 
     async def picture(self, pattern: str) -> dict[str, Any]:
         """`picture_of`, out there.
@@ -194,9 +193,7 @@ class Trials:
         Raises:
             RequestError: as there, or it takes too much.
         """
-        text = _asks("picture", regex=pattern)
-        found: dict[str, Any] = _answer_in(await self._asked(text))
-        return found
+        return dict(_answer_in(await self._asked(_asks("picture", regex=pattern))))
 
     async def _asked(self, text: bytes) -> dict[str, Any]:
         """What a process answers: an ``answer``, or an ``error`` and its ``param``.

@@ -90,7 +90,7 @@ async def written(request: Request, answer: Mapping[str, Any]) -> Response:
     return sent(request, text)
 
 
-def sent(request: Request, text: str) -> Response:
+def sent(request: Request, text: str, kind: str = "application/json") -> Response:
     """A whole answer, which is held until the client has read it. Batches read theirs at once.
 
     Raises:
@@ -99,7 +99,7 @@ def sent(request: Request, text: str) -> Response:
     body = text.encode()
     if OWNER not in request.scope:
         request.state.taken(len(body))
-    return Response(body, media_type="application/json")
+    return Response(body, media_type=kind)
 
 
 DONE = b"data: [DONE]\n\n"

@@ -139,9 +139,9 @@ async def tokenize(request: Request) -> Response:
                 said = "Pictures and sounds are not counted here. Ask about text."
                 raise refused(said, "messages")
         body = read(TokenizeBody, {**given, "messages": messages})
-        if body.messages is None:
-            return body, body.prompt if body.text is None else body.text
-        return body, [message.for_template() for message in body.messages]
+        if body.messages is not None:
+            return body, [message.for_template() for message in body.messages]
+        return body, body.prompt if body.text is None else body.text
 
     body, text = await aside(request, asks)
     runner = runner_of(request)

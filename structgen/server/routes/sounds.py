@@ -136,9 +136,7 @@ async def _whole(request: Request, asked: TranscriptionRequest, form: str) -> Re
     if form == "json":
         return sent(request, json.dumps(_short(transcript), ensure_ascii=False))
     forms = {"text": lambda: transcript.text + "\n", "srt": transcript.srt, "vtt": transcript.vtt}
-    body = forms[form]().encode()
-    request.state.taken(len(body))
-    return Response(body, media_type="text/plain")
+    return sent(request, forms[form](), "text/plain")
 
 
 def _short(transcript: Transcript) -> dict[str, Any]:
