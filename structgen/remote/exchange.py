@@ -237,7 +237,8 @@ def _not_understood(found: Any) -> NoReturn:
 
 
 _SHOWN = 500
-_SLICE = 1 << 10  # characters that are checked at once: each takes 1 us, or 10 us
+_SLICE = 1 << 8  # characters that are checked at once: each takes 1 us, or 15 ms
+_SLOW_SECONDS = 0.02
 _LEAST = 64  # characters that each piece, call and score counts as, which may all be empty; half
 # of that each alternative of a score
 _MOST_CHARACTERS = 64 << 20  # of the replies to a call; a server may pass over max_tokens
@@ -334,6 +335,7 @@ class Exchange:
         self._messages: list[dict[str, Any]] = list(question.arguments["messages"])
         self._reply = _Reply()
         self._answer = self._new_answer()
+        self._step = 64  # characters that are checked next
         self._attempts: list[Attempt] = []
         self._counts = [0, 0, 0, 0]  # prompt, output, cached, reasoning
         self._retried_tokens = 0
@@ -419,11 +421,10 @@ class Exchange:
         if reasoning:
             yield Chunk(reasoning, "reasoning")
         if self._gives_text:
-            for begin in range(0, len(content), _SLICE):
-                try:
-                    yield Chunk(self._answer.feed(content[begin : begin + _SLICE]))
-                except NotOfType as error:
-                    raise self._failed(self._raw, str(error)) from None
+            try:
+                yield from map(Chunk, self._fed(content))
+            except NotOfType as error:
+                raise self._failed(self._raw, str(error)) from None
 
     def check(self) -> Iterator[None]:
         """Check a whole answer, in steps between which an event loop can do other things.
@@ -435,14 +436,22 @@ class Exchange:
         text = "" if self._gives_text or reply.finish_reason is None else self._raw
         if text.count(",") > _MOST_COMMAS:
             raise RemoteError(f"The server's answer has more than {_MOST_COMMAS:,} values.")
-        for begin in range(reply.n_checked, len(text), _SLICE):
-            yield
-            reply.n_checked += _SLICE
-            try:
-                self._answer.feed(text[begin : begin + _SLICE])
-            except NotOfType as error:
-                reply.wrong, reply.n_checked = error, len(text)
-                return
+        ahead, reply.n_checked = text[reply.n_checked :], len(text)
+        try:
+            for _ in self._fed(ahead):
+                yield
+        except NotOfType as error:
+            reply.wrong = error
+
+    def _fed(self, text: str) -> Iterator[str]:
+        """Check a text, in steps that are shorter where they are slow; what of it is certain."""
+        begin = 0
+        while begin < len(text):
+            began, end = time.perf_counter(), begin + self._step
+            certain, begin = self._answer.feed(text[begin:end]), end
+            is_slow = time.perf_counter() - began > _SLOW_SECONDS
+            self._step = max(self._step // 8, 1) if is_slow else min(2 * self._step, _SLICE)
+            yield certain
 
     def conclude(self) -> list[Chunk] | None:
         """A reply has ended, or was interrupted; returns None where it is to be asked for again.

@@ -553,6 +553,18 @@ def test_long_answers_do_not_hold_up_an_event_loop(
     assert 0 < most <= 4_096
 
 
+def test_what_is_slow_to_check_is_checked_in_short_steps(
+    remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A character of many values that must differ takes 15 ms: 9 kB held up a loop for 14 s."""
+    read: list[str] = []
+    monkeypatch.setattr(Answer, "feed", lambda self, piece: read.append(piece) or piece)
+    monkeypatch.setattr(exchange, "_SLOW_SECONDS", -1)
+    pieces = list(Generator(remote(Reply(["x" * 200]))).stream("?"))
+    assert "".join(pieces) == "".join(read) == "x" * 200
+    assert list(map(len, read)) == [64, 8, *[1] * 128]
+
+
 def test_what_is_wrong_late_in_a_long_answer(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asks = Generator(remote(Reply([json.dumps({"name": "x" * 100_000}), "}"])), Person)
     with pytest.raises(structgen.ParseError, match="It is of no such type after 100,0"):
