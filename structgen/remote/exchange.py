@@ -316,6 +316,8 @@ class Exchange:
 
     Attributes:
         is_in_pieces: whether its latest request asks for a stream.
+        is_timed: whether it may end before it is whole, so that it has to come in pieces.
+        has_scores: whether log probabilities are asked for.
     """
 
     def __init__(
@@ -331,10 +333,10 @@ class Exchange:
         self._question = question
         self._replies = replies or Replies()
         self._is_stream = is_stream
-        self.is_in_pieces = False
+        self.is_in_pieces, self.has_scores = False, bool(question.search.logprobs)
+        self.is_timed = (question.search.timeout, question.search.cancel) != (None, None)
         self._messages: list[dict[str, Any]] = list(question.arguments["messages"])
-        self._reply = _Reply()
-        self._answer = self._new_answer()
+        self._start()
         self._step = 64  # characters that are checked next
         self._attempts: list[Attempt] = []
         self._counts = [0, 0, 0, 0]  # prompt, output, cached, reasoning
@@ -346,12 +348,6 @@ class Exchange:
         self._result: GenerationResult[Any] | None = None
 
     # -- what the driver asks ---------------------------------------------------------------
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the output may end before it is whole, so that it has to come in pieces."""
-        search = self._question.search
-        return search.timeout is not None or search.cancel is not None
 
     @property
     def is_interrupted(self) -> bool:
@@ -367,15 +363,10 @@ class Exchange:
         timeout = self._question.search.timeout
         return None if timeout is None else self._began + timeout - time.perf_counter()
 
-    @property
-    def has_scores(self) -> bool:
-        """Whether log probabilities are asked for."""
-        return bool(self._question.search.logprobs)
-
     def request(self, *, in_pieces: bool) -> dict[str, Any]:
         """The arguments of the next request, for ``client.chat.completions.create``."""
         question, self.is_in_pieces = self._question, in_pieces
-        self._reply, self._answer = _Reply(), self._new_answer()
+        self._start()
         arguments = {**question.arguments, **question.sent.arguments, "messages": self._messages}
         body = arguments.get("extra_body") or {}  # in which the client would put it before options
         body = {name: one for name, one in body.items() if name not in arguments}
@@ -424,7 +415,7 @@ class Exchange:
             try:
                 yield from map(Chunk, self._fed(content))
             except NotOfType as error:
-                raise self._failed(self._raw, str(error)) from None
+                raise self._failed(error) from None
 
     def check(self) -> Iterator[None]:
         """Check a whole answer, in steps between which an event loop can do other things.
@@ -498,10 +489,8 @@ class Exchange:
             return []
         try:
             rest = self._validate()
-        except NotOfType as error:
-            failure = self._failed(self._raw, str(error))
-        except ParseError as error:
-            failure = self._failed(self._raw, str(error), error)
+        except (NotOfType, ParseError) as error:
+            failure = self._failed(error)
         else:
             self._end("stop", whole=True)
             return rest
@@ -530,9 +519,9 @@ class Exchange:
 
     # -- inside -----------------------------------------------------------------------------
 
-    def _new_answer(self) -> Answer:
-        question = self._question
-        return Answer(question.constraint, question.sent.form, question.sent.has_nulls)
+    def _start(self) -> None:
+        sent, self._reply = self._question.sent, _Reply()
+        self._answer = Answer(self._question.constraint, sent.form, sent.has_nulls)
 
     @property
     def _gives_text(self) -> bool:
@@ -608,16 +597,16 @@ class Exchange:
         constraint = self._question.constraint
         return Parsed(str if constraint is None else constraint.output.parse, text)
 
-    def _failed(self, text: str, why: str, error: ParseError | None = None) -> StructgenError:
+    def _failed(self, error: NotOfType | ParseError) -> StructgenError:
         """The error of an attempt, which is noted."""
-        self._attempts.append(Attempt("$", text, why))
-        name = self._name
+        name, text = self._name, self._raw
+        self._attempts.append(Attempt("$", text, str(error)))
         if len(self._attempts) == 1:
-            if error is not None:
+            if isinstance(error, ParseError):
                 return error
             return ParseError(
-                f"The answer is not {name}: {why} The server did not enforce the type, or was not "
-                f"asked to: see result.enforcement. Answer: {_excerpt(text)}",
+                f"The answer is not {name}: {error} The server did not enforce the type, or was "
+                f"not asked to: see result.enforcement. Answer: {_excerpt(text)}",
                 text=text,
             )
         told = "\n".join(f"  {i}. {one.message}" for i, one in enumerate(self._attempts, 1))
@@ -626,7 +615,7 @@ class Exchange:
             text=text,
             attempts=tuple(self._attempts),
         )
-        refused.__cause__ = error
+        refused.__cause__ = error if isinstance(error, ParseError) else None
         return refused
 
     @property

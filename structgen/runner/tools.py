@@ -271,10 +271,8 @@ class Tool:
             if isinstance(self.source, (JsonSchema, Mapping)):
                 return functools.partial(self._callback, **call.arguments)
             return Call(self._callback, call.arguments).call
-        if isinstance(self.source, type) and self.is_runnable:
-            instance: Callable[[], Any] = call.call()
-            return instance
-        return call.call
+        made: Callable[[], Any] = call.call() if isinstance(self.source, type) else call.call
+        return made
 
     async def _in_thread(self, function: Callable[[], ResultT], limit: float | None) -> ResultT:
         """What a function returns, in a thread."""
