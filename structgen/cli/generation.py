@@ -7,7 +7,6 @@ Knows what those options mean, ``--type module:Class`` among them, and the libra
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -22,7 +21,7 @@ from typing import Any
 import click
 
 import structgen
-from structgen.errors import OptionError, OutputTypeError
+from structgen.errors import OptionError, OutputTypeError, did_you_mean
 from structgen.options import OPTIONS
 
 from .terminal import FILE, harmless, having, json_in, load, model_option
@@ -51,8 +50,7 @@ def named_type(text: str, option: str = "--type") -> Any:
     for part in name.split("."):
         if not hasattr(found, part):
             names = [known for known in vars(found) if not known.startswith("_")]
-            near = difflib.get_close_matches(part, names, 3)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(part, names, 3)
             raise OptionError(f"{given}: {module_name} has no {part!r}.{hint}")
         found = getattr(found, part)
     return found

@@ -7,7 +7,6 @@ belong to the model, tokens to its tokenizer.
 
 from __future__ import annotations
 
-import difflib
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from structgen import media
-from structgen.errors import PromptError
+from structgen.errors import PromptError, did_you_mean
 from structgen.media import Audio, Image
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -203,9 +202,8 @@ def _message(index: int, item: Any) -> dict[str, Any]:
         values[name] = value
     role = values["role"]
     if role not in ROLES:
-        close = difflib.get_close_matches(role, ROLES, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"Roles are: {', '.join(ROLES)}."
-        raise PromptError(f"{where} has the unknown role {role!r}. {hint}")
+        hint = did_you_mean(role, ROLES) or f" Roles are: {', '.join(ROLES)}."
+        raise PromptError(f"{where} has the unknown role {role!r}.{hint}")
     for name, value in values.items():
         if isinstance(value, str) or not _is_plain(value):
             _check_deep(value, where if name == "content" else f"{where}: {name!r}")

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import bisect
 import copy
-import difflib
 import functools
 import itertools
 import re
@@ -37,7 +36,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from structgen.errors import PromptError, VocabularyError
+from structgen.errors import PromptError, VocabularyError, did_you_mean
 from structgen.models.base import Model, per_model
 from structgen.sampling import TokenIds
 from structgen.vocabulary import Vocabulary, unfinished
@@ -258,11 +257,9 @@ def _check_keys(model: Model, messages: _Messages, tools: _Messages | None, text
             for one in messages
         ]
         if number >= _MOST_OTHER_KEYS or _rendered(model, changed, tools) == text:
-            close = difflib.get_close_matches(str(key), _KEYS, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else "Leave it out."
             raise PromptError(
                 f"Message {index} has the key {key!r}, which the chat template of {model.name} "
-                f"does not read. {hint}"
+                f"does not read.{did_you_mean(key, _KEYS) or ' Leave it out.'}"
             )
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from structgen.automaton.json import CompileOptions, JsonOptions
-from structgen.errors import OptionError
+from structgen.errors import OptionError, did_you_mean
 from structgen.options import OPTIONS, CallOptions
 from structgen.sampling import LogitsProcessor
 
@@ -219,7 +219,5 @@ def unknown(name: str) -> str:
         return f"Option {name!r} is not supported. {_UNSUPPORTED[name]}"
     if name in _ALIASES:
         return f"Unknown option {name!r}. It is called {_ALIASES[name]!r} here."
-    close = difflib.get_close_matches(name, OPTIONS, n=3, cutoff=0.6)
-    if close:
-        return f"Unknown option {name!r}. Did you mean {' or '.join(map(repr, close))}?"
-    return f"Unknown option {name!r}. Options are: {', '.join(OPTIONS)}."
+    hint = did_you_mean(name, OPTIONS, 3) or f" Options are: {', '.join(OPTIONS)}."
+    return f"Unknown option {name!r}.{hint}"

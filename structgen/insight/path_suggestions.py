@@ -6,13 +6,13 @@ keyword that it does not look at could only rule out more. Knows no automata and
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from structgen.constraint import Constraint
+from structgen.errors import did_you_mean
 from structgen.grammar import ir
 from structgen.grammar.json_schema import child_path
 from structgen.storage import IdentityMap
@@ -54,10 +54,8 @@ def suggestion(constraint: Constraint, paths: Iterable[str]) -> tuple[str, str] 
         if steps is None or _Judge(grammar.schema, looks).may_be(grammar.schema, steps):
             continue
         known = sorted(set(_paths(grammar.schema)))
-        close = difflib.get_close_matches(path, known, n=2, cutoff=0.6)
-        if close:
-            return path, f"Did you mean {' or '.join(map(repr, close))}?"
-        return path, f"Paths it has are: {', '.join(known[:8]) or 'none'}."
+        near = did_you_mean(path, known, 2).lstrip()
+        return path, near or f"Paths it has are: {', '.join(known[:8]) or 'none'}."
     return None
 
 

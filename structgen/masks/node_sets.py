@@ -70,7 +70,6 @@ class NodeSets:
         charge: told the bytes that each thing it remembers takes, about.
 
     Attributes:
-        trie: the trie.
         n_nodes: nodes of it; sets have larger numbers.
         known_texts: what `read` has been asked, by the text's number plus the node.
     """

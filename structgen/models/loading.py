@@ -6,7 +6,6 @@ use here. Knows no models, and imports a runtime only to ask what is available.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -187,8 +186,7 @@ def _check_session_options(options: Mapping[str, Any] | None) -> None:
         if name in _SESSION_OPTIONS:
             continue
         if not isinstance(name, str) or "." not in name:
-            close = difflib.get_close_matches(str(name), _SESSION_OPTIONS, n=1)
-            meant = f" Did you mean {close[0]!r}?" if close else ""
+            meant = did_you_mean(name, _SESSION_OPTIONS)
             raise ModelError(
                 f"Unknown session option {name!r}.{meant} Known are {', '.join(_SESSION_OPTIONS)}, "
                 "and ONNX Runtime's configuration entries, whose names have a dot: "

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -227,7 +227,8 @@ _PATH = re.compile(r"[^\s{}\[\]\"]+\.[A-Za-z0-9]+|[^\s{}\[\]\"]*[/\\][^\s{}\[\]\
 def _read(text: str) -> Any:
     """The value of JSON ``text``, as RFC 8259 has it."""
     try:
-        value = _value(text)
+        # Editors of Windows begin files in UTF-8 with a mark.
+        value = _DECODER.decode(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         fix = "Pass a dict, or the schema as JSON text."
         if _PATH.fullmatch(text):
@@ -241,17 +242,6 @@ def _read(text: str) -> Any:
     if text.count("{") + text.count("[") > _PLAIN_DEPTH and not _is_shallow(value):
         return _copy(value)  # it may be nested too deeply
     return value
-
-
-def _value(text: str) -> Any:
-    if text[:1] == "{":  # as nearly always: no blanks to look for
-        try:
-            value, end = _scan(text, 0)
-        except StopIteration:
-            end = -1  # what is wrong is told below
-        if end == len(text):
-            return value
-    return _DECODER.decode(text.removeprefix("\ufeff"))  # as Windows' editors begin files in UTF-8
 
 
 def _is_shallow(value: Any) -> bool:
@@ -281,7 +271,6 @@ def _no_number(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
-_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
 
 
 def _instead(value: Any) -> str:

@@ -32,11 +32,8 @@ Single: TypeAlias = "tuple[Leaf, int] | None"
 class ExcludingLeaf(Leaf):
     """The texts of a leaf except those of some others, which `open` gets.
 
-    Args:
-        base: the leaf; it has one outcome.
-
     Attributes:
-        base: as given.
+        base: the leaf; it has one outcome.
     """
 
     is_shared = False

@@ -34,7 +34,7 @@ from structgen.automaton.texts import Text, joined, put
 from structgen.automaton.work import WORK
 from structgen.grammar import ir
 
-from .whitespace import CLOSE, ITEM, Whitespace, before_key, kept
+from .whitespace import CLOSE, ITEM, Indentation, Whitespace, before_key, kept, whitespace
 
 _LAST = chr(sys.maxunicode)
 """No character comes after it, and hardly any name has it."""
@@ -703,7 +703,9 @@ class KeyLeaf(Leaf):
         self.symbols: KeySymbols = symbols
         self.encoding = json_string(symbols.alphabet, escapes, missing)
         self._steps: dict[int, int] = {}
-        self._before_key, self._after_key = before_key(space), _after_key(space.at_colon)
+        # Around colons whitespace is the same at all depths.
+        at_colon = whitespace("spaced") if isinstance(space, Indentation) else space
+        self._before_key, self._after_key = before_key(space), _after_key(at_colon)
 
     @property
     def weight(self) -> int:

@@ -99,7 +99,6 @@ class Emptiness:
         shapes: gives the leaves and the object and array plans a value may take, possible or not.
 
     Attributes:
-        typed: as given.
         levels: per requirement that `nesting` has made, the levels that it leaves.
         any_will_do: whether `shortest` may return any text, because only its existence matters.
     """

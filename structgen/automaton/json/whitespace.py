@@ -74,11 +74,6 @@ class Whitespace:
         leaves = [one for one in self.made.values() if isinstance(one, Leaf)]
         return 1000 + 500 * len(self.edges) + sum([leaf.weight for leaf in leaves])
 
-    @property
-    def at_colon(self) -> Whitespace:
-        """That around colons, as the leaf behind keys takes it."""
-        return self
-
     def _explore(self, automaton: RegexAutomaton) -> None:
         """Number the states and copy their edges."""
         self._number = {automaton.start: 0}
@@ -180,11 +175,6 @@ class Indentation(Whitespace):
         self.first = b"\n" + b" " * (indent * depth)
         self.last = b"\n" + b" " * (indent * (depth - 1))
         self.comma = b"," + self.first
-
-    @property
-    def at_colon(self) -> Whitespace:
-        """See `Whitespace`: the same at all depths."""
-        return whitespace("spaced")
 
 
 indentation = lru_cache(maxsize=256)(Indentation)

@@ -47,11 +47,8 @@ _Counted = tuple[tuple[int, ...], int, int]
 class Expressions:
     """The nodes of one pattern.
 
-    Args:
-        alphabet: the minterms of its sets.
-
     Attributes:
-        alphabet: as given.
+        alphabet: the minterms of its sets.
         nodes: per node its kind and its parts: nodes, a mask of minterms, or bounds (-1: none).
             ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and bounds,
             ``QUOTE`` the number of a document and an interval of it.

@@ -26,11 +26,8 @@ _MOST_HOPS = 12
 class Conjunctions:
     """The conjunctions of one schema's nodes.
 
-    Args:
-        nodes: the nodes, which may become more.
-
     Attributes:
-        nodes: the same.
+        nodes: the nodes, which may become more.
     """
 
     def __init__(self, nodes: list[Node]) -> None:

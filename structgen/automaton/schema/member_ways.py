@@ -10,7 +10,7 @@ the parts of a disjunction are followed side by side. `members` knows which keys
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from structgen.automaton.bits import bits
@@ -32,7 +32,6 @@ class Requirements:
         base: the conjunction that the value owes in any case.
 
     Attributes:
-        base: as given.
         requirements: the added ones.
     """
 
@@ -81,13 +80,13 @@ class Requirements:
             return node.listed
         return self._language.listings.words(number) if not self.types & ~STRING else None
 
-    def are_deep(self, numbers: Iterable[int], most: int) -> bool:
-        """Whether more than ``most`` of these nodes may concern the inside of the value."""
+    def are_deep(self, numbers: Iterable[int]) -> bool:
+        """Whether more than `MAX_DEEP` of these nodes may concern the inside of the value."""
         inside = self.types & (OBJECT | ARRAY)
         if not inside:
             return False
         nodes = [self._language.nodes[number] for number in numbers]
-        return sum(n.enum is None and n.types & inside != 0 for n in nodes) > most
+        return sum(n.enum is None and n.types & inside != 0 for n in nodes) > MAX_DEEP
 
     @property
     def types(self) -> int:
@@ -100,19 +99,14 @@ class Requirements:
                 self._types &= STRING
         return self._types
 
-    def with_values(
-        self, keys: frozenset[Any], requirements: Iterable[int], order: Collection[Any] = ()
-    ) -> Requirements:
-        """One of the values ``keys``, as the further ``requirements`` have it.
-
-        ``order`` has all of ``keys``, in the order of the schema if that is known.
-        """
+    def with_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
+        """One of the values ``keys``, as the further ``requirements`` have it."""
         other = self._copy()
         other._is_guess = True
         other._among = keys if self._among is None else keys & self._among
         if self._is_exact and not self.requirements:
             # That says it all: who builds it need not multiply out where it comes from.
-            values = tuple(key for key in order or sorted(keys) if key in other._among)
+            values = tuple(key for key in sorted(keys) if key in other._among)
             alone = self._language.add(Node(self._path, types=STRING, enum=values))
             other.base, other._is_guess = alone, False
         else:
@@ -499,7 +493,7 @@ class MemberWays:
             lambda: self._ways_of_parts(self._by_discriminator(rule, label), label, owed.base),
             lambda: self._ways_of_parts(self._alternatives(rule, touched), label, owed.base),
         ]
-        if owed.are_deep(asked, MAX_DEEP):
+        if owed.are_deep(asked):
             tries = tries[::-1] if rule.kind == "any" else [tries[1], tries[0], tries[2]]
         elif sum(owed.listed_by(number) is None for number in asked) > MAX_UNLISTED:
             tries = [tries[1], tries[0], tries[2]]
@@ -600,7 +594,7 @@ class MemberWays:
                 continue
             base = table.conjunctions[at]
             owed, there = self._begun(rule, at, base)
-            if owed.are_deep(asked[name], MAX_DEEP):
+            if owed.are_deep(asked[name]):
                 continue  # it has to be told apart itself
             cases = self._told_apart(there, at, owed, len(asked[name]) + 1)
             if cases is None or len(cases) < 2:

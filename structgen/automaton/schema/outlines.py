@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from structgen.automaton.work import WORK
 from structgen.grammar import ir
@@ -28,6 +28,8 @@ from structgen.grammar.json_schema import (
     TRUE,
     Node,
 )
+
+from .strings import listed_words
 
 _MOST_HOPS = 12
 """So many references and applicators deep is looked."""
@@ -129,43 +131,11 @@ _OF_MORE_THAN_TYPES = OF_VALUES | {"excluded"}
 _LISTING = frozenset(("_place", "_listed", "types", "enum", "refs", "all_of", "any_of", "one_of"))
 
 
-_Word: TypeAlias = "tuple[ir.CharSet, ...]"
-
-
-def _listed(regex: ir.Regex, most: int) -> list[_Word] | None:
-    """The words that ``regex`` lists, if it does, up to ``most``: each character may be any of a
-    set."""
-    if isinstance(regex, ir.CharSet):
-        return [(regex,)] if most > 0 else None
-    if isinstance(regex, ir.Alternate):
-        out: list[_Word] = []
-        for part in regex.parts:
-            found = _listed(part, most - len(out))
-            if found is None:
-                return None
-            out += found
-        return out
-    if isinstance(regex, ir.Concat):
-        out = [()]
-        for part in regex.parts:
-            found = _listed(part, most // max(len(out), 1))
-            if found is None:
-                return None
-            out = [(*word, *more) for word in out for more in found]
-        return out
-    if isinstance(regex, ir.Repeat) and regex.max is not None and regex.max <= 1:
-        found = _listed(regex.body, most)
-        return found if found is None or regex.min else [*found, ()]
-    return None
-
-
 def _texts(regex: ir.Regex) -> frozenset[str] | None:
     """The texts of ``regex`` if they are few and finitely many; else None."""
-    listed = _listed(regex, _MOST_WORDS)
-    if listed is None:
-        return None
+    listed = listed_words(regex)
     sizes = [[sum(high - low + 1 for low, high in c.ranges) for c in word] for word in listed]
-    if sum(map(prod, sizes)) > _MOST_WORDS:
+    if not listed or sum(map(prod, sizes)) > _MOST_WORDS:
         return None
     return frozenset(
         "".join(map(chr, codes))

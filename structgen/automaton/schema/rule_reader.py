@@ -31,9 +31,6 @@ MAX_CONDITIONAL_PATTERNS = 8
 class RuleReader:
     """Reads requirements over one growing list of nodes.
 
-    Attributes:
-        book: where rules are interned.
-
     Args:
         nodes: the schema's nodes.
         book: where rules are interned.

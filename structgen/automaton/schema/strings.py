@@ -269,7 +269,7 @@ def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> list[_Word]:
         regex: the expression, which was looked at.
         sets: its sets of characters, as masks, perhaps with others.
     """
-    words = _listed(regex, _MOST_LETTERS)
+    words = listed_words(regex)
     WORK.spend(sum(map(len, words)))
     masks = [sets[letter] for letter in set(chain.from_iterable(words))]
     is_apart = sum(masks).bit_count() == sum(map(int.bit_count, masks))
@@ -292,14 +292,14 @@ def _going_on(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
     return more
 
 
-def _listed(regex: ir.Regex, most: int) -> list[_Word]:
+def listed_words(regex: ir.Regex, most: int = _MOST_LETTERS) -> list[_Word]:
     """The words of an expression that has up to ``most`` letters in all of them; else none."""
     if isinstance(regex, ir.CharSet):
         return [(regex,)]
     if isinstance(regex, ir.Alternate):
         found: list[_Word] = []
         for part in regex.parts:
-            words = _listed(part, most)
+            words = listed_words(part, most)
             most -= sum(map(len, words)) + 1
             if not words or most < 0:
                 return []
@@ -317,7 +317,7 @@ def _listed(regex: ir.Regex, most: int) -> list[_Word]:
         WORK.spend(1)
         if n >= least:
             shorter += found
-        words = [(part,)] if isinstance(part, ir.CharSet) else _listed(part, most)
+        words = [(part,)] if isinstance(part, ir.CharSet) else listed_words(part, most)
         letters = len(found) * sum(map(len, words)) + len(words) * sum(map(len, found))
         if not words or sum(map(len, shorter)) + letters + len(found) * len(words) > most:
             return []

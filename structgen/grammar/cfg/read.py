@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
-from structgen.errors import GrammarError, OutputTypeError
+from structgen.errors import GrammarError, OutputTypeError, did_you_mean
 from structgen.grammar import ir, reading
 
 from . import embedded, foreign, notation
@@ -58,8 +57,7 @@ def parse(
     text = text.removeprefix(BYTE_ORDER_MARK)
     for name in given:
         if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
-            near = difflib.get_close_matches(name, set(re.findall(r"[A-Za-z_][\w-]*", text)), 3)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(name, set(re.findall(r"[A-Za-z_][\w-]*", text)), 3)
             raise GrammarError(f"terminals= has {name!r}, which the grammar does not use.{hint}")
     chosen = dialect or dialect_of(text, path)
     try:

@@ -510,7 +510,6 @@ class CharacterRun:
         places: nodes, ascending, none of which is below another.
 
     Attributes:
-        places: as given.
         left: int32, ascending; the first node outside the set on each way down: another character,
             a quote, or no text.
 

@@ -101,9 +101,6 @@ class Calibration:
         shape: hyperparameters of the model.
         embedding: float32 ``(vocab_size, hidden_size)``.
         sequences: token ids; each at least two tokens.
-
-    Attributes:
-        shape: as given.
     """
 
     def __init__(
