@@ -358,7 +358,15 @@ class _Builder:
         impossible: OutputTypeError | None = None
         for number, inner in _embedded(grammar).items():
             if isinstance(inner, ir.SpecialToken):
-                embedded[number] = self._named_token(inner)
+                token = self.named_tokens.setdefault(inner, len(self.named_tokens))
+                if token >= MAX_NAMED:
+                    raise CompileLimitExceeded(
+                        "the grammar names too many special tokens",
+                        limit=MAX_NAMED,
+                        actual=token + 1,
+                    )
+                leaf = NamedTokenLeaf(token)
+                embedded[number] = (Alternative(leaf, leaf.start),)
                 continue
             try:
                 embedded[number] = within_limits(self.alternatives(inner.grammar), inner)
@@ -377,15 +385,6 @@ class _Builder:
             raise impossible or error from None
         self.languages.append(frame)
         return frame.open()
-
-    def _named_token(self, token: ir.SpecialToken) -> tuple[Alternative, ...]:
-        number = self.named_tokens.setdefault(token, len(self.named_tokens))
-        if number >= MAX_NAMED:
-            raise CompileLimitExceeded(
-                "the grammar names too many special tokens", limit=MAX_NAMED, actual=number + 1
-            )
-        leaf = NamedTokenLeaf(number)
-        return (Alternative(leaf, leaf.start),)
 
     def _pattern(self, grammar: ir.Pattern) -> tuple[Alternative, ...]:
         symbols = RegexAutomaton(restrict(grammar.regex, self._chars))

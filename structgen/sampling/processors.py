@@ -14,11 +14,12 @@ it stays with the runtime; `structgen.decoding.options` limits it so that scores
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from structgen.constraint import Cursor
 from structgen.errors import OptionError
 
 Logits: TypeAlias = npt.NDArray[np.float32]
@@ -51,21 +52,6 @@ _ADDEND = np.where(
 )
 
 
-class MaskCursor(Protocol):
-    """The part of `structgen.constraint.constraint.Cursor` that masking needs."""
-
-    @property
-    def is_accepting(self) -> bool:
-        """Whether the text may end here."""
-
-    @property
-    def without_budget(self) -> npt.NDArray[np.uint32] | None:
-        """That mask without the token budget, where it is another."""
-
-    def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
-        """Write the mask of the next token."""
-
-
 class TokenMask:
     """Rules out every token that a cursor does not allow. One for each sequence.
 
@@ -77,7 +63,7 @@ class TokenMask:
         is_shortening: whether it allows fewer because of the token budget.
     """
 
-    def __init__(self, cursor: MaskCursor, size: int, n_eos: int) -> None:
+    def __init__(self, cursor: Cursor, size: int, n_eos: int) -> None:
         self._cursor = cursor
         self._size = size
         self._n_eos = n_eos

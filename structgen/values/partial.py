@@ -52,9 +52,6 @@ class GrowingParts:
     Attributes:
         names: of all parts; None: they are items.
         seen: by name or index, those that are there; a new dict whenever one has changed.
-
-    Args:
-        reader: what divides the text.
     """
 
     def __init__(self, reader: PartReader) -> None:

@@ -625,8 +625,14 @@ class CfgFrame(Frame):
         self.graph = PlaceGraph(goals)
         self._lookahead = terminals.lookahead
         self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
-        if self.embedded:
-            self._check_embedded()
+        reason = self._neighbours.unsettled() if self.embedded else None
+        if reason is not None:
+            before, terminal = (grammar.terminals[t].name for t in reason)
+            raise UnsupportedFeature(
+                f"What terminal {before} demands of the text after it is not settled by the first "
+                f"character of {terminal}.",
+                fix="Put a literal between the two, or let the terminal look less far ahead.",
+            )
         if is_free is None:
             is_free = self._neighbours.is_free() or self._neighbours.is_safe()
         self.is_free = is_free
@@ -679,16 +685,6 @@ class CfgFrame(Frame):
                 "character long, and optional in the rules."
             )
         return inner
-
-    def _check_embedded(self) -> None:
-        reason = self._neighbours.unsettled()
-        if reason is not None:
-            before, terminal = (self.grammar.terminals[t].name for t in reason)
-            raise UnsupportedFeature(
-                f"What terminal {before} demands of the text after it is not settled by the first "
-                f"character of {terminal}.",
-                fix="Put a literal between the two, or let the terminal look less far ahead.",
-            )
 
     def release(self) -> None:
         """Let go of all that refers back to the frame, see `machine.Machine.languages`."""

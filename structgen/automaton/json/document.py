@@ -49,11 +49,7 @@ _READ: tuple[str] = ("read",)
 
 
 class OpeningLeaf(Leaf):
-    """``{``, of an object that may have members or not, and need not have any or has to.
-
-    Args:
-        space: whitespace allowed around punctuation.
-    """
+    """``{``, of an object that may have members or not, and need not have any or has to."""
 
     def __init__(self, space: Whitespace) -> None:
         super().__init__()

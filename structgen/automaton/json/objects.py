@@ -165,13 +165,11 @@ class OpenMembers(Closing):
         """Whether there are members that complete the object after ``state``."""
         found = self._closable.get(state)
         if found is None:
-            owed = self._owed.get(state, False)
-            if owed is False:
-                owed = self.some_members(state)
+            owed = self.some_members(state)
             found = owed is not None
             if not self._language.values.is_solving:
                 self._closable[state] = found
-                if isinstance(owed, tuple) and owed:
+                if owed:
                     names = 0
                     for label, *_ in owed:
                         names |= 1 << label

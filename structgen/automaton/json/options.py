@@ -246,11 +246,6 @@ _DEFAULT = JsonOptions()
 def part_options(part: ir.Json, given: Mapping[str, Any], chosen: JsonOptions) -> JsonOptions:
     """The options of one JSON part of a type: its own, those ``given``, and what its schema's
     ``x-guidance`` says beside them.
-
-    Args:
-        part: the part.
-        given: the options by name.
-        chosen: the same, checked.
     """
     own = dict(part.options)
     for name, value in guidance(part.schema).items():

@@ -421,13 +421,7 @@ def _shortest_indented(values: Emptiness, indent: int, depth: int) -> Callable[[
 
 
 class JsonLanguage(Language):
-    """All values of one schema, by conjunction.
-
-    Args:
-        graph: the schema.
-        options: how JSON is written.
-        missing: bytes from 0x7F on that cannot be written.
-    """
+    """See `Language`."""
 
     values: Emptiness
 
@@ -474,7 +468,6 @@ class JsonLanguage(Language):
             self.root = self.conjunctions.of([graph.root, bound])
         self._frames_apart: dict[ObjectPlan | ArrayPlan, Apart] = {}
         self._deeper = []
-        self._limited: dict[int, int] = {}
 
     # -- values as they stand in an indented text -------------------------------------------
 
@@ -553,14 +546,9 @@ class JsonLanguage(Language):
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
         """See `Language`."""
         if limited:
-            known = self._limited.get(conjunction)
-            if known is None:
-                assert self.max_depth is not None
-                bound = self._nesting.at_most(self.max_depth - self._watch_from)
-                known = self._limited[conjunction] = self.conjunctions.extended(
-                    conjunction, [bound]
-                )
-            conjunction = known
+            assert self.max_depth is not None
+            bound = self._nesting.at_most(self.max_depth - self._watch_from)
+            conjunction = self.conjunctions.extended(conjunction, [bound])
         found = self._alternatives.get(conjunction)
         if found is None:
             leaves, plans = self.shapes(conjunction)

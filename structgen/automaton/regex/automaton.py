@@ -672,7 +672,6 @@ class StructuralHash:
     def __init__(self, automaton: RegexAutomaton) -> None:
         self._automaton = automaton
         self._known: dict[int, bytes] = {}
-        self._sets: dict[int, bytes] = {}
 
     def of(self, state: int) -> bytes | None:
         """The content of the rest of the text in ``state``; None if anchors or lookarounds matter.
@@ -711,19 +710,16 @@ class StructuralHash:
 
     def _set(self, mask: int) -> bytes:
         """The code points of some minterms."""
-        found = self._sets.get(mask)
-        if found is None:
-            spans = sorted(span for minterm in bits(mask) for span in self._spans[minterm])
-            WORK.spend(len(spans) >> 4)
-            bounds: list[int] = []
-            for start, beyond in spans:
-                if bounds[-1:] == [start]:
-                    bounds.pop()
-                else:
-                    bounds.append(start)
-                bounds.append(beyond)
-            found = self._sets[mask] = repr(bounds).encode()
-        return found
+        spans = sorted(span for minterm in bits(mask) for span in self._spans[minterm])
+        WORK.spend(len(spans) >> 4)
+        bounds: list[int] = []
+        for start, beyond in spans:
+            if bounds[-1:] == [start]:
+                bounds.pop()
+            else:
+                bounds.append(start)
+            bounds.append(beyond)
+        return repr(bounds).encode()
 
     @cached_property
     def _spans(self) -> list[list[tuple[int, int]]]:

@@ -61,6 +61,7 @@ class Expressions:
         quotes: the documents that are quoted.
         any_char: the node of any one character.
         everything: the node of all texts.
+        room: how many times the usual limits it may grow to.
     """
 
     def __init__(self, alphabet: Alphabet) -> None:
@@ -69,7 +70,7 @@ class Expressions:
         self._ids: dict[tuple[int, ...], int] = {(NONE,): NONE, (EPSILON,): EPSILON}
         self.flags = bytearray((0, 0b111))
         self.size = 0
-        self._room = 1
+        self.room = 1
         self.quotes: list[Passages] = []
         self.least = array("q", (0, 0))
         self.grows = bytearray((0, 0))
@@ -77,11 +78,6 @@ class Expressions:
         self._counted: dict[int, tuple[tuple[_Counted, int, int], ...]] = {}
         self.any_char = self.set_of(self.alphabet.everything)
         self.everything = self.repeat(self.any_char, 0, -1)
-
-    def give_room(self) -> None:
-        """Let it grow to `ROOM` times the usual limits: where one text leads to few states of many,
-        so that no limit is met in use."""
-        self._room = ROOM
 
     # -- what a node is ---------------------------------------------------------------------
 
@@ -101,20 +97,20 @@ class Expressions:
         found = self._ids.get(key)
         if found is None:
             found = len(self.nodes)
-            if found > MAX_NODES * self._room:
+            if found > MAX_NODES * self.room:
                 raise CompileLimitExceeded(
                     "a pattern needs too many automaton states; simplify its counted repeats",
-                    limit=MAX_NODES * self._room,
+                    limit=MAX_NODES * self.room,
                     actual=found,
                 )
             WORK.left -= 1 + (len(key) >> 3)
             if WORK.left < 0:
                 raise WORK.too_much()
             self.size += len(key)
-            if self.size > MAX_SIZE * self._room:
+            if self.size > MAX_SIZE * self.room:
                 raise CompileLimitExceeded(
                     "a pattern needs too many alternatives at once; simplify its counted repeats",
-                    limit=MAX_SIZE * self._room,
+                    limit=MAX_SIZE * self.room,
                     actual=self.size,
                 )
             self.nodes.append(key)

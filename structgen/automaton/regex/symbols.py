@@ -22,6 +22,7 @@ from structgen.errors import CompileLimitExceeded, check_limit
 
 from .automaton import SymbolAutomaton
 from .encoding import GROUND, Utf8
+from .expressions import ROOM
 
 MAX_SEARCH = 2_000_000
 """Most states a search for the shortest completion of one leaf may visit."""
@@ -221,7 +222,7 @@ def probe(symbols: SymbolAutomaton, encoding: Utf8, least: int = 0) -> bool:
         at = min(at + 2 * n_levels, len(path) - _FEWEST_LEVELS)
         n_levels = _probe(symbols, path[at][0], most_bytes) or _FEWEST_LEVELS
     # What one text leads to is a small part of them; a long life may meet many.
-    expression[0].expressions.give_room()
+    expression[0].expressions.room = ROOM
     return False
 
 

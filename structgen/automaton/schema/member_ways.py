@@ -375,7 +375,6 @@ class MemberWays:
         self._table = table
         self._n_names = len(table.names)
         self._flat: dict[int, bool] = {}
-        self._refined: dict[Rule, Rule] = {}
         self._ways: dict[tuple[Rule, int, int], list[tuple[int, Rule]]] = {}
         # By conjunction, what the values that owe it anyway may be.
         self._starts: dict[int, Requirements] = {}
@@ -631,16 +630,11 @@ class MemberWays:
 
     def _refine(self, rule: Rule) -> Rule:
         """``rule`` with facts settled that what has to hold of the same member decides."""
-        found = self._refined.get(rule)
-        if found is None:
-            found = rule
-            while True:
-                true, false = self._implied(found)
-                if not true | false:
-                    break
-                found = self._book.settle(found, true, false)
-            self._refined[rule] = found
-        return found
+        while True:
+            true, false = self._implied(rule)
+            if not true | false:
+                return rule
+            rule = self._book.settle(rule, true, false)
 
     def _implied(self, rule: Rule) -> tuple[int, int]:
         """Bit masks of the facts that the single facts in ``rule`` bring about and rule out."""

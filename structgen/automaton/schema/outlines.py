@@ -51,11 +51,7 @@ class Listing(NamedTuple):
 
 
 class Listings:
-    """The values that the nodes of a growing list list, cached.
-
-    Args:
-        nodes: the schema's nodes.
-    """
+    """The values that the nodes of a growing list list, cached."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes

@@ -47,11 +47,7 @@ def string_regex(nodes: Sequence[Node], with_barred: bool = False) -> ir.Regex |
 
 
 class StringReader:
-    """Reads requirements over one growing list of nodes.
-
-    Args:
-        nodes: the schema's nodes.
-    """
+    """Reads requirements over one growing list of nodes."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes

@@ -321,16 +321,14 @@ class NonterminalWalks:
     # -- goal states ------------------------------------------------------------------------------
 
     def _own_of(self, state: int) -> tuple[_Targets, list[tuple[int, int]], int]:
-        found = self._own.get(state)
-        if found is None:
-            symbols = self._goals.symbols(state)
-            WORK.spend(1 + len(symbols))
-            WORK.hold(300 + 100 * len(symbols))
-            terminals, begins = self._targets([s for s in symbols if s >= 0])
-            calls = [(self._start_of(~s)[1], ~s) for s in symbols if s < 0]
-            for first, _ in calls:
-                begins |= first
-            found = self._own[state] = (terminals, calls, begins)
+        symbols = self._goals.symbols(state)
+        WORK.spend(1 + len(symbols))
+        WORK.hold(300 + 100 * len(symbols))
+        terminals, begins = self._targets([s for s in symbols if s >= 0])
+        calls = [(self._start_of(~s)[1], ~s) for s in symbols if s < 0]
+        for first, _ in calls:
+            begins |= first
+        found = self._own[state] = (terminals, calls, begins)
         return found
 
     def _start_of(self, goal: int) -> tuple[_Targets, int]:

@@ -44,10 +44,6 @@ _MOST_SETS = 8
 class AlphabetPoints:
     """The characters of a vocabulary by the minterms of an alphabet.
 
-    Args:
-        characters: the vocabulary.
-        alphabet: the alphabet.
-
     Attributes:
         weights: per minterm, how many of the vocabulary's characters are in it.
         cut: the minterms that a character cut by a token's end may become, and more.

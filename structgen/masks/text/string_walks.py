@@ -224,11 +224,7 @@ class LeafTexts:
 
 
 class AfterQuotes:
-    """The walks after closing quotes in one vocabulary.
-
-    Args:
-        leaf_walk: walks a leaf.
-    """
+    """The walks after closing quotes in one vocabulary."""
 
     def __init__(self, store: WalkStore, leaf_walk: LeafWalker) -> None:
         self._store = store

@@ -133,9 +133,6 @@ class _Stored(NamedTuple):
 class GgufFile(Tensors[_Stored]):
     """An opened GGUF file. Its metadata are read at once, tensors on first use.
 
-    Args:
-        path: the file.
-
     Raises:
         ConversionError: no GGUF file, a damaged or truncated one, another family's, or one split in
             several parts.

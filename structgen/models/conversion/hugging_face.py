@@ -64,9 +64,6 @@ class _Place(NamedTuple):
 class SafetensorsFolder(Tensors[_Place]):
     """The tensors of a folder: of ``model.safetensors``, or of all files that its index names.
 
-    Args:
-        folder: the folder.
-
     Raises:
         ConversionError: there are none, or one is damaged or truncated.
     """
