@@ -37,7 +37,6 @@ from .json_places import (
     Kind,
     Opened,
     Path,
-    Unescaper,
     check_values,
 )
 from .path_suggestions import suggestion
@@ -72,7 +71,6 @@ __all__ = [
     "TokenTree",
     "Trace",
     "TraceStep",
-    "Unescaper",
     "ValueConfidence",
     "WrittenTexts",
     "below",

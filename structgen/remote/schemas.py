@@ -504,7 +504,7 @@ class _Writer:
     def _strict(self, schema: Any, path: str) -> dict[str, Any]:
         if not isinstance(schema, Mapping):
             raise self._any(path)
-        schema = self._merged(schema, path)
+        schema = self._merged(schema)
         out = {key: value for key, value in schema.items() if key in _STRICT_KEPT}
         if schema.get("format") in _STRICT_FORMATS:
             out["format"] = schema["format"]
@@ -555,7 +555,7 @@ class _Writer:
                 out.setdefault(key, {})[name] = made
                 wanted |= set(_references(made))
 
-    def _merged(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    def _merged(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """``allOf`` of one part that says nothing else is that part."""
         parts = schema.get("allOf")
         if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Mapping):

@@ -304,7 +304,7 @@ class Agent:
                 yield self._whole(response)
                 return
             events: asyncio.Queue[AgenticToolCall] = asyncio.Queue()
-            results = asyncio.ensure_future(self._run(calls, response, number, events.put_nowait))
+            results = asyncio.ensure_future(self._run(calls, number, events.put_nowait))
             try:
                 async for event in until(results, events):
                     yield beside(response, agentic_tool_call=event)
@@ -365,7 +365,6 @@ class Agent:
     async def _run(
         self,
         calls: Sequence[ToolCall],
-        response: ChatResponse,
         number: int,
         tell: Callable[[AgenticToolCall], None],
     ) -> list[Message]:

@@ -56,7 +56,7 @@ def _body(
         schema, place = found.get("schema"), [*where, "schema"]
     else:
         content = found.get("content") or {}
-        media = _media(content, media_type, where, reader)
+        media = _media(content, media_type, where)
         schema, place = content[media].get("schema"), [*where, "content", media, "schema"]
     if schema is None:
         raise SchemaError(f"The {part} of {operation} has no schema, at {_shown(place)}.")
@@ -303,9 +303,7 @@ def _response(
     )
 
 
-def _media(
-    content: Mapping[str, Any], wanted: str | None, place: list[str], reader: _Reader
-) -> str:
+def _media(content: Mapping[str, Any], wanted: str | None, place: list[str]) -> str:
     """The media type that is JSON, or the one that is wanted."""
     if wanted is not None:
         if wanted in content:

@@ -711,7 +711,7 @@ class CfgFrame(Frame):
         q = self.entry(place, condition)
         if q >= 0:
             ways.append(Alternative(self.lexer, q, ((self, 2 * place),)))
-        for terminal, after in self.embedded_at(place, condition):
+        for terminal, after in self.embedded_at(place):
             below = (self, 2 * after + 1)
             ways += [
                 Alternative(way.leaf, way.q, (*way.frames, below))
@@ -802,7 +802,7 @@ class CfgFrame(Frame):
         """The place that any of ``places`` may be."""
         return places[0] if len(places) == 1 else self.graph.union((), places)
 
-    def embedded_at(self, place: int, condition: int) -> list[tuple[int, int]]:
+    def embedded_at(self, place: int) -> list[tuple[int, int]]:
         """The embedded terminals that may begin at a place, each with the place after it."""
         out: list[tuple[int, int]] = []
         if self.embedded:

@@ -12,12 +12,11 @@ from __future__ import annotations
 from .alphabet import NO_ATOM, Alphabet
 from .automaton import Names, Quoting, RegexAutomaton, StructuralHash, SymbolAutomaton, TokenHorizon
 from .encoding import ASCII_ONLY, GROUND, Escapes, JsonString, Utf8, may_escape
-from .quotes import MAX_CHARACTERS, passages_of, unquotable
+from .quotes import passages_of
 
 __all__ = [
     "ASCII_ONLY",
     "GROUND",
-    "MAX_CHARACTERS",
     "NO_ATOM",
     "Alphabet",
     "Escapes",
@@ -31,5 +30,4 @@ __all__ = [
     "Utf8",
     "may_escape",
     "passages_of",
-    "unquotable",
 ]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from . import evaluate
 from .conjunctions import types_of
-from .nesting import UNLIMITED
 from .strings import StringReader
 
-__all__ = ["UNLIMITED", "StringReader", "evaluate", "types_of"]
+__all__ = ["StringReader", "evaluate", "types_of"]

@@ -19,7 +19,6 @@ from .dialects import (
     is_keyword,
     is_latest,
     rewritten,
-    subschemas,
 )
 from .documents import Place
 from .graph import (
@@ -95,7 +94,6 @@ __all__ = [
     "lower",
     "rewritten",
     "show",
-    "subschemas",
     "to_decimal",
     "type_hint",
 ]
