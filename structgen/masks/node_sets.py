@@ -252,7 +252,8 @@ class NodeSets:
             else:
                 flags = np.zeros(256, np.bool_)
                 flags[self.trie.byte[self.below(node.members)]] = True
-                found = as_mask(flags)
+                packed = np.packbits(flags, bitorder="little")
+                found = int.from_bytes(packed.tobytes(), "little")
             self._bytes[node] = found
             self._charge(100)
         return found
@@ -326,8 +327,3 @@ def levels(
         states = list(places)
         is_end = trie.token_start[nodes] != trie.token_start[nodes + 1]
         yield nodes[is_end], at[is_end], states
-
-
-def as_mask(flags: npt.NDArray[np.bool_]) -> int:
-    """Flags as the bits of a number, the first of them lowest."""
-    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")

@@ -103,15 +103,12 @@ def simplified(parsed: ir.Regex) -> ir.Regex:
     return parsed
 
 
-def at_edges(tree: ir.Regex, search: bool) -> ir.Regex:
+def at_edges(tree: ir.Regex, search: bool, left: bool = True, right: bool = True) -> ir.Regex:
     """``tree`` as the whole pattern: anchors at its edges dropped, any text around if ``search``.
 
     Exact for every tree; what it does not simplify keeps its anchors, which the automaton reads.
+    With ``left`` and ``right`` a part of the whole says which edges are its own.
     """
-    return _edges(tree, True, True, search)
-
-
-def _edges(tree: ir.Regex, left: bool, right: bool, search: bool) -> ir.Regex:
     if not (left or right):
         return tree
     if isinstance(tree, ir.Alternate):
@@ -120,16 +117,16 @@ def _edges(tree: ir.Regex, left: bool, right: bool, search: bool) -> ir.Regex:
         others: list[ir.Regex] = []
         for part in tree.parts:
             (plain if search and not has_anchor(part) else others).append(part)
-        branches = [_edges(part, left, right, search) for part in others]
+        branches = [at_edges(part, search, left, right) for part in others]
         if plain:
             branches.insert(0, _surround(ir.Alternate(tuple(plain)), left, right))
         return ir.Alternate(tuple(branches))
     if isinstance(tree, ir.Concat) and tree.parts:
         if len(tree.parts) == 1:
-            return _edges(tree.parts[0], left, right, search)
+            return at_edges(tree.parts[0], search, left, right)
         first, *middle, last = tree.parts
         return ir.Concat(
-            (_edges(first, left, False, search), *middle, _edges(last, False, right, search))
+            (at_edges(first, search, left, False), *middle, at_edges(last, search, False, right))
         )
     start = isinstance(tree, ir.StartAnchor) or (not search and tree == LINE_START)
     end = isinstance(tree, ir.EndAnchor) or (not search and tree in (LINE_END, TEXT_END_OR_NEWLINE))
