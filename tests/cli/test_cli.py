@@ -93,7 +93,7 @@ def test_no_summary_of_a_command_is_cut(quick, group):
         (["generate", "x", "--type", "shop"], 1, "--type shop: write MODULE:NAME"),
         (["generate", "x", "--type", "no.such:T"], 1, "there is no module no.such"),
         (["generate", "x", "--type", "no/such.py:T"], 1, "there is no file no/such.py"),
-        (["generate", "x", "--type", "decimal:Decimla"], 1, "Did you mean Decimal"),
+        (["generate", "x", "--type", "decimal:Decimla"], 1, "Did you mean 'Decimal'"),
         (["generate", "x", "--type", "datetime:date", "--choice", "a"], 2, "--grammar and --type"),
         (["generate", "x", "--top-p", "2"], 1, "Error: top_p=2 is out of range"),
         (["generate", "x", "--min-p", "2"], 1, "Error: min_p=2 is out of range"),
