@@ -276,7 +276,7 @@ def test_where_much_is_free_they_part_at_near_ties_only(model):
 )
 def test_others_have_passes_while_a_long_text_is_forced(n_rows, asks, monkeypatch):
     """Each token may cost milliseconds, and 8,000 may be forced at once."""
-    monkeypatch.setattr(choosing, "_AT_ONCE", -1.0)
+    monkeypatch.setattr(choosing, "AT_ONCE", -1.0)
     taken = longest = 0
     accept = Cursor.accept
 
@@ -305,7 +305,7 @@ def test_others_have_passes_while_a_long_text_is_forced(n_rows, asks, monkeypatc
 
 
 def test_an_output_ends_within_a_long_text_when_it_is_cancelled(monkeypatch):
-    monkeypatch.setattr(choosing, "_AT_ONCE", -1.0)
+    monkeypatch.setattr(choosing, "AT_ONCE", -1.0)
     model = FakeModel(context_length=2000)
     constraint = structgen.compile(Regex("(xy){300}[ab]"), model.vocabulary)
     run = Generation(model, constraint, None, encode("p"), SearchOptions())
