@@ -657,20 +657,12 @@ def cache_info() -> CacheInfo:
 
 _walkers: weakref.WeakKeyDictionary[Vocabulary, Walker] = weakref.WeakKeyDictionary()
 _walkers_lock = fork_safe(threading.Lock())
-_latest: tuple[Callable[[], Vocabulary | None], Callable[[], Walker | None]]
-_latest = (lambda: None), (lambda: None)
-"""The one asked for last: most processes have one vocabulary, and ask for each constraint."""
 
 
 def walker_of(vocabulary: Vocabulary) -> Walker:
     """The shared caches of ``vocabulary``."""
-    global _latest
-    known, walker = _latest
-    found = walker() if known() is vocabulary else None
-    if found is None:
-        with _walkers_lock:
-            found = _walkers.get(vocabulary)
-            if found is None:
-                found = _walkers[vocabulary] = Walker(vocabulary)
-        _latest = weakref.ref(vocabulary), weakref.ref(found)
-    return found
+    with _walkers_lock:
+        found = _walkers.get(vocabulary)
+        if found is None:
+            found = _walkers[vocabulary] = Walker(vocabulary)
+        return found

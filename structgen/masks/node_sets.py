@@ -231,11 +231,8 @@ class NodeSets:
 
     def below(self, nodes: Nodes) -> Nodes:
         """All children of ``nodes``, in their order."""
-        count = self.trie.n_children[nodes]
-        ends = np.cumsum(count)
-        starts = self.trie.first_child[nodes] - (ends - count)
-        total = int(ends[-1]) if len(ends) else 0
-        return np.repeat(starts, count) + np.arange(total, dtype=np.int32)
+        first = self.trie.first_child[nodes]
+        return ranges(first, first + self.trie.n_children[nodes]).astype(np.int32)
 
     def bytes_after(self, node: Node) -> int:
         """The bytes with which tokens continue from ``node``, as a mask."""
@@ -309,8 +306,8 @@ def levels(
     states = [state]
     while len(nodes):
         n_children = trie.n_children[nodes]
-        begins = trie.first_child[nodes] - np.cumsum(n_children) + n_children
-        nodes = np.repeat(begins, n_children) + np.arange(n_children.sum(), dtype=np.int32)
+        first = trie.first_child[nodes]
+        nodes = ranges(first, first + n_children).astype(np.int32)
         steps = np.repeat(at, n_children) << 8 | trie.byte[nodes]
         if is_wanted is not None:
             nodes, steps = nodes[is_wanted[nodes]], steps[is_wanted[nodes]]

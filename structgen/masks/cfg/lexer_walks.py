@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from structgen.automaton.cfg import Lexer, as_flags
 from structgen.automaton.work import WORK
-from structgen.masks.grouping import BIT, StateRows, bits_of
+from structgen.masks.grouping import BIT, StateRows, bits_of, ranges
 from structgen.masks.leaf_walks import TrieWalk, walker_of
 from structgen.masks.node_sets import NODE_BITS, Node, NodeSet, NodeSets
 from structgen.masks.text.character_arrays import pre_order
@@ -383,8 +383,8 @@ class Order:
             for a, b, d in zip(first.tolist(), last.tolist(), depth.tolist(), strict=True):
                 parts.append(self.token_ids[a:b][runs.token_last[a:b] <= d])
             return parts[0] if len(parts) == 1 else np.concatenate(parts)
-        at, which = spread(first, last)
-        chosen: Int32 = self.token_ids[at[runs.token_last[at] <= depth[which]]]
+        at = ranges(first, last)
+        chosen: Int32 = self.token_ids[at[runs.token_last[at] <= depth.repeat(last - first)]]
         return chosen
 
     def edges_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
@@ -402,23 +402,22 @@ class Order:
                 a, b = int(first[0]), int(last[0])
                 found = runs.edges[a:b][runs.edge_up[a:b] <= depth[0]]
                 return found
-            at, which = spread(first, last)
-            found = runs.edges[at[runs.edge_up[at] <= depth[which]]]
+            at = ranges(first, last)
+            found = runs.edges[at[runs.edge_up[at] <= depth.repeat(last - first)]]
             return found
-        at, which = spread(rank, beyond)
-        below = self.node[at]
+        below = self.node[ranges(rank, beyond)]
         up = runs.last[self._trie.parent[below]]
         there = runs.last[below] == self._trie.depth[below]
-        there &= up <= depth[which]
+        there &= up <= depth.repeat(beyond - rank)
         there &= self._symbol[below] != _MALFORMED
         found = below[there]
         return found
 
     def nodes_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
         """The nodes below ``nodes``, and inside the class, between two characters."""
-        at, which = spread(self.rank[nodes] + 1, self.beyond[nodes])
-        below = self.node[at]
-        there = runs.last[below] <= self._trie.depth[nodes][which]
+        rank, beyond = self.rank[nodes] + 1, self.beyond[nodes]
+        below = self.node[ranges(rank, beyond)]
+        there = runs.last[below] <= self._trie.depth[nodes].repeat(beyond - rank)
         there &= ~self.is_inside[below]
         found: Int32 = below[there]
         return found
@@ -450,16 +449,6 @@ class Order:
                 found.add(bytes(out[::-1]))
             self._tails = sorted(found)
         return self._tails
-
-
-def spread(
-    first: npt.NDArray[Any], last: npt.NDArray[Any]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """All of ``first[i] .. last[i] - 1``, one after another, and the ``i`` of each."""
-    lengths = last - first
-    ends = np.cumsum(lengths)
-    which = np.repeat(np.arange(len(first)), lengths)
-    return np.arange(len(which)) + np.repeat(first - (ends - lengths), lengths), which
 
 
 def _order(trie: Trie) -> array_cache.Arrays:
