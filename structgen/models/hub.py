@@ -372,11 +372,7 @@ def _fetch_files(
     total = sum(listing.files[file].size or 0 for file in targets)
     cache.need_space(total - bytes_under(folder))
     stage = f"Downloading {name} ({megabytes(total)})"
-    with (
-        _explained(repo_id),
-        _quiet(),
-        watching(lambda: bytes_under(folder), stage, total, progress),
-    ):
+    with _explained(repo_id), watching(lambda: bytes_under(folder), stage, total, progress):
         headers = _headers()
         for file in sorted(targets, key=lambda file: listing.files[file].size or 0):
             url = _url(repo_id, file, listing.commit)
