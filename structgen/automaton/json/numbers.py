@@ -80,6 +80,19 @@ def compare(so_far: int, digit: int, text: str, index: int) -> int:
     return LESS if digit < other else GREATER if digit > other else EQUAL
 
 
+Compared = tuple[tuple[Mark, int], ...]
+"""Marks, and how the digits so far compare with each."""
+
+
+def open_(pairs: Iterable[tuple[Mark, int]]) -> Compared:
+    """Those that more digits may break: of what a number must not equal, those that it equals."""
+    return tuple([pair for pair in pairs if pair[1] == EQUAL or pair[0].role != UNEQUAL])
+
+
+def _any_equal(compared: Compared) -> bool:
+    return any(c == EQUAL for _, c in compared)
+
+
 class Step(NamedTuple):
     """The decimal ``modulus / 10 ** places``, with as few places as will do."""
 
@@ -268,8 +281,8 @@ class State(NamedTuple):
     phase: int
     negative: bool = False
     digits: int = 0  # of the part being written
-    compared: tuple[int, ...] = ()  # with each mark, as plain notation
-    scientific: tuple[int, ...] = ()  # … with the first digits that are not 0 aligned
+    compared: Compared = ()  # as plain notation
+    scientific: Compared = ()  # … with the first digits that are not 0 aligned
     lead: int | None = None  # power of ten of the first such digit, known from the point on
     remainders: tuple[int, ...] = ()  # of the digits, up to the last that is not 0, by each step
     zeros: int = 0  # how many have come after that
@@ -442,21 +455,14 @@ class NumberLeaf(Leaf):
             side = self.sides[s.negative]
             # A zero among digits before the point is one like the others.
             pivots = set() if s.phase == WHOLE and not self._counts_zeros else {0}
-            if s.phase == FRACTION or s.phase == DOT:
-                texts = [m.fraction for m in side.marks]
-            else:
-                texts = [m.whole for m in side.marks]
+            compared, so_far, at = s.compared, s.scientific, index + 1
             if s.phase in (BEGIN, SIGN):
-                compared: tuple[int, ...] = (EQUAL,) * len(texts)
-            else:
-                compared = s.compared
-            looked_at = [(text, c, index) for text, c in zip(texts, compared, strict=True)]
-            if s.phase != WHOLE:
-                is_first = s.phase in (BEGIN, SIGN)
-                so_far = (EQUAL,) * len(side.scientific) if is_first else s.scientific
-                at = 0 if is_first else index + 1  # the first digit stands before the point
-                for mark, c in zip(side.scientific, so_far, strict=False):
-                    looked_at.append((mark.significant, c, at))
+                compared = tuple([(mark, EQUAL) for mark in side.marks])
+                so_far, at = tuple([(mark, EQUAL) for mark in side.scientific]), 0
+            is_fraction = s.phase in (DOT, FRACTION)
+            looked_at = [(m.fraction if is_fraction else m.whole, c, index) for m, c in compared]
+            if s.phase != WHOLE:  # the first digit stands before the point
+                looked_at += [(mark.significant, c, at) for mark, c in so_far]
             for text, c, at in looked_at:
                 if c == EQUAL and at < len(text):
                     pivots.add(int(text[at]))
@@ -471,26 +477,28 @@ class NumberLeaf(Leaf):
             yield _ZERO + digit, read(s, digit)
 
     def _first(self, s: State, digit: int) -> State:
-        negative = s.negative
-        side = self.sides[negative]
+        side = self.sides[s.negative]
+        compared = open_((m, compare(EQUAL, digit, m.whole, 0)) for m in side.marks)
+        if digit:
+            scientific = open_(
+                (m, compare(EQUAL, digit, m.significant, 0)) for m in side.scientific
+            )
+        else:
+            scientific = tuple([(m, EQUAL) for m in side.scientific if self.has_exponents])
         return State(
             WHOLE if digit else LONE_ZERO,
-            negative,
+            s.negative,
             1,
-            tuple(compare(EQUAL, digit, m.whole, 0) for m in side.marks),
-            tuple(compare(EQUAL, digit, m.significant, 0) if digit else EQUAL
-                  for m in side.scientific if digit or self.has_exponents),
+            compared,
+            scientific,
             remainders=tuple(digit % step.modulus for step in self.steps),
-        )  # fmt: skip
+        )
 
     def _whole_digit(self, s: State, digit: int) -> State:
-        side = self.sides[s.negative]
         index = s.digits
-        compared = tuple(
-            [
-                compare(c, digit, m.whole, index) if index < len(m.whole) else GREATER
-                for m, c in zip(side.marks, s.compared, strict=True)
-            ]
+        compared = open_(
+            (m, compare(c, digit, m.whole, index) if index < len(m.whole) else GREATER)
+            for m, c in s.compared
         )
         if self.is_plain and not self._counts_zeros:
             return State(WHOLE, s.negative, index + 1, compared, remainders=s.remainders)
@@ -501,17 +509,15 @@ class NumberLeaf(Leaf):
             **self._with_digit(s, digit),
         )
 
-    def _compared_at_point(self, s: State) -> tuple[int, ...]:
+    @staticmethod
+    def _compared_at_point(s: State) -> Compared:
         """What is known of the comparisons once there are no more digits before the point."""
-        return tuple(
-            [
-                c if s.digits == len(m.whole) else LESS if s.digits < len(m.whole) else GREATER
-                for m, c in zip(self.sides[s.negative].marks, s.compared, strict=True)
-            ]
+        return open_(
+            (m, c if s.digits == len(m.whole) else LESS if s.digits < len(m.whole) else GREATER)
+            for m, c in s.compared
         )
 
     def _fraction_digit(self, s: State, digit: int) -> State:
-        marks = self.sides[s.negative].marks
         index = s.digits
         lead = s.lead
         if lead is None and digit:
@@ -524,23 +530,15 @@ class NumberLeaf(Leaf):
         return s._replace(
             phase=FRACTION,
             digits=index + 1,
-            compared=tuple(
-                compare(c, digit, m.fraction, index)
-                for m, c in zip(marks, s.compared, strict=True)
-            ),
+            compared=open_((m, compare(c, digit, m.fraction, index)) for m, c in s.compared),
             scientific=scientific,
             lead=lead,
             **self._with_digit(s, digit),
-        )  # fmt: skip
+        )
 
-    def _significant(self, s: State, digit: int, index: int) -> tuple[int, ...]:
-        if not s.scientific:
-            return ()
-        marks = self.sides[s.negative].scientific
-        return tuple(
-            compare(c, digit, m.significant, index)
-            for m, c in zip(marks, s.scientific, strict=True)
-        )  # fmt: skip
+    @staticmethod
+    def _significant(s: State, digit: int, index: int) -> Compared:
+        return open_((m, compare(c, digit, m.significant, index)) for m, c in s.scientific)
 
     def _with_digit(self, s: State, digit: int) -> dict[str, Any]:
         """What one more digit makes of remainders and zeros."""
@@ -586,7 +584,7 @@ class NumberLeaf(Leaf):
         compared = s.compared
         if s.phase in (LONE_ZERO, WHOLE):
             compared = self._compared_at_point(s)
-        for mark, c in zip(self.sides[s.negative].marks, compared, strict=True):
+        for mark, c in compared:
             if not mark.holds(LESS if c == EQUAL and len(mark.fraction) > places else c):
                 return False
         for i, (r, step) in enumerate(zip(s.remainders, self.steps, strict=True)):
@@ -608,7 +606,7 @@ class NumberLeaf(Leaf):
         assert lead is not None
         least, most = -(10**9), 10**9
         holes: set[int] = set()
-        for mark, c in zip(self.sides[s.negative].scientific, s.scientific, strict=True):
+        for mark, c in s.scientific:
             if not mark.significant:  # zero: the number is greater
                 if not mark.holds(GREATER):
                     most = least - 1
@@ -664,7 +662,7 @@ class NumberLeaf(Leaf):
         if s.phase == WHOLE:
             digits = 1 + max([len(m.whole) for m in self.sides[s.negative].marks], default=0)
             room = self.most_digits
-        elif s.phase == FRACTION and EQUAL not in s.compared + s.scientific and not self.steps:
+        elif s.phase == FRACTION and not self.steps and not _any_equal(s.compared + s.scientific):
             digits, room = 1, self.most_fraction
             if s.scientific:
                 room = min(room, MOST_DECIMALS)
@@ -752,7 +750,7 @@ class NumberLeaf(Leaf):
                     rest = self._exponent(State(E, exponents=self.allowed(at)))
                     if rest is not None and (found is None or n + 1 + len(rest) < len(found)):
                         found = text + b"e" + rest
-                if at.phase != DOT and EQUAL not in at.scientific and not self.steps:
+                if at.phase != DOT and not self.steps and not _any_equal(at.scientific):
                     continue  # more digits allow no other exponent
                 for byte, to in self.following(at):
                     if to.scientific and (is_free or self._is_alive(to)):
@@ -828,7 +826,7 @@ class NumberLeaf(Leaf):
         window = Window(n)
         before_point = s.phase in (LONE_ZERO, WHOLE)
         length = s.digits + whole
-        for mark, c in zip(self.sides[s.negative].marks, s.compared, strict=True):
+        for mark, c in s.compared:
             if not before_point:
                 window.bound(mark, c, mark.fraction[s.digits :])
             elif length != len(mark.whole):
@@ -913,7 +911,7 @@ class NumberLeaf(Leaf):
         else:
             lead = s.digits - 1 if s.phase == WHOLE else s.lead or 0
             known = lead + 1 + self.places(s)
-        for mark, c in zip(self.sides[s.negative].scientific, s.scientific, strict=True):
+        for mark, c in s.scientific:
             if not mark.significant:
                 c = GREATER
             elif power != mark.exponent:
