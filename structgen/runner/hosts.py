@@ -225,7 +225,7 @@ _BARE_BYTES = 2 << 30
 T = TypeVar("T")
 
 _SOUNDS_AT_ONCE = 4
-"""Most sounds that are transcribed at once: each takes up to 58 MB."""
+"""Most sounds that are heard at once, and as many more of newcomers: each takes up to 58 MB."""
 
 _EMBEDDINGS_AT_ONCE = 2
 """Most calls that an embedder works on side by side: each uses several cores by itself, and takes
@@ -258,7 +258,7 @@ class TextHost:
             FORM_BYTES, lambda made: sum(one.weight for one in made)
         )
         self._aside = Aside(_THREADS, _MOST_WAITING, "structgen-forms")
-        self._sounds = Places(_SOUNDS_AT_ONCE, _MOST_WAITING)
+        self._sounds = Places(_SOUNDS_AT_ONCE, _MOST_WAITING, beyond=True)
         self._turn = 0
         self._busy = [0] * len(models)
         self._scores: Counter[str] = Counter()

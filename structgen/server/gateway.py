@@ -166,7 +166,9 @@ def span_of(
     from opentelemetry import propagate, trace
 
     attributes = {"http.request.method": method, "structgen.request_id": id_}
-    context = propagate.extract(dict(headers.items()))
+    context = propagate.extract(
+        {k: v for k, v in headers.items() if k != "baggage"}
+    )  # said in logs
     kind = trace.SpanKind.SERVER
     with tracer.start_as_current_span(method, context, kind, attributes) as span:
         yield said

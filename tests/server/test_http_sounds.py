@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,7 +21,9 @@ from one_server import Served, serving
 from structgen import Runner
 from structgen.errors import ModelNotFound, RequestError
 from structgen.media import Audio
+from structgen.runner import ModelConfig, hosts
 from structgen.server import Settings
+from structgen.workers import STRANGER, Stranger, owner
 
 TONE = sounds.wav(sounds.tone())
 
@@ -171,3 +175,33 @@ def test_models_that_hear_nothing(served: Served) -> None:
         served.runner.transcribe(TONE, model="other")
     with pytest.raises(RequestError, match="file: Audio takes a path, bytes"):
         served.runner.transcribe(file=5)
+
+
+def test_a_newcomer_is_heard_beside_two_whose_long_sounds_have_all_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+
+    async def hear(*_: Any, **__: Any) -> AsyncIterator[str]:
+        begun.append(owner())
+        if owner() != "c":
+            await asyncio.Event().wait()
+        yield "a window"
+
+    async def asks(host: hosts.TextHost, who: str) -> None:
+        STRANGER.set(Stranger(who, 1, 1))
+        assert [window async for window in host.hear(Audio(TONE), "", 0.0)] == ["a window"]
+
+    async def main() -> None:
+        model: Any = SimpleNamespace(pid=0)
+        host = hosts.TextHost([model], ModelConfig(source="whisper-tiny.en"), is_own=False)
+        long = [asyncio.ensure_future(asks(host, who)) for who in "aaaabbbb"]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(asyncio.ensure_future(asks(host, "c")), 10)
+        assert sorted(begun) == ["a", "a", "a", "b", "c"]
+        for one in long:
+            one.cancel()
+        await asyncio.gather(*long, return_exceptions=True)
+
+    monkeypatch.setattr(hosts, "hear", hear)
+    asyncio.run(main())

@@ -6,6 +6,7 @@ import time
 
 import httpx
 from one_server import MODEL, serving
+from opentelemetry import baggage
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -13,6 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from structgen import Runner
 from structgen.server import Settings
+from structgen.server.gateway import span_of
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -61,3 +63,8 @@ def test_spans_go_on_from_the_clients() -> None:
         assert (one.name, one.parent) == ("GET /v1/models/{model:path}", None)
         assert other.name == "GET"
         assert one.status.status_code is StatusCode.UNSET  # the client's fault is none of ours
+
+
+def test_the_baggage_of_strangers_is_not_read() -> None:
+    with span_of(TracerProvider().get_tracer("x"), "GET", {"baggage": "a=b"}, "mine"):
+        assert not baggage.get_all()
