@@ -224,7 +224,6 @@ class CodeSession:
 
     Attributes:
         files: that it made, in order.
-        tool: what the model calls.
     """
 
     def __init__(self, owner: CodeExecution) -> None:
@@ -237,6 +236,10 @@ class CodeSession:
         self._going: set[_Run] = set()
         self._lock = threading.Lock()  # looks at one folder slow each other
         self._begun, self._bytes = 0.0, 0.0
+
+    @property
+    def tool(self) -> Tool:
+        """What the model calls. It has the session: if that had it too, files would stay."""
         code = {"type": "string", "minLength": 1, "maxLength": _MOST_CODE}
         definition = {
             "name": NAME,
@@ -244,11 +247,8 @@ class CodeSession:
             "the current folder stay.",
             "parameters": {"type": "object", "properties": {"code": code}, "required": ["code"]},
         }
-        self.tool = Tool(
-            {"type": "function", "function": definition},
-            self._called,
-            timeout=config.timeout_secs + 10,  # it keeps the time itself
-        )
+        # It keeps the time itself.
+        return Tool(definition, self._called, timeout=self._owner.config.timeout_secs + 10)
 
     async def _called(self, code: str) -> str:
         if _HIDES.search(code):  # who approved it in a terminal may have seen other code

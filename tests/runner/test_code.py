@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -778,6 +780,30 @@ def test_a_chat_runs_code_with_leave() -> None:
 
     response = asyncio.run(again())
     assert (response.agentic_tool_calls[0].status, response.files) == ("refused", [])
+
+
+@pytest.mark.filterwarnings("ignore::structgen.errors.UnenforcedWarning")
+def test_files_of_an_answer_that_nobody_has_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chat that had ended held its files, 256 MB, until a full garbage collection."""
+    given = conversations(permission="auto")
+    made: list[weakref.ref[Any]] = []
+    monkeypatch.setattr(CodeExecution, "keep", lambda _, file: made.append(weakref.ref(file)))
+    request = ChatRequest(messages="Write.", enable_code_execution=True)
+    model = Scripted([("execute_python", {"code": "open('a', 'w').write('hi')"})], "Done.")
+
+    async def run() -> None:
+        async for _ in given.answer(request, model.ask, "it", None):
+            pass
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+        end = time.monotonic() + 10
+        while made[0]() is not None and time.monotonic() < end:  # its thread is ending
+            time.sleep(0.01)
+        assert [file() for file in made] == [None]
+    finally:
+        gc.enable()
 
 
 def test_it_is_off_unless_asked_for() -> None:
