@@ -7,14 +7,13 @@ with a choice and writes the mask there. `progress` takes the chosen token. Runs
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from structgen.errors import ModelError
-from structgen.models.base import Allowed, Model, Passes
+from structgen.models.base import Allowed, Model, Passes, is_due
 from structgen.sampling import (
     Logits,
     LogitsProcessor,
@@ -31,10 +30,6 @@ from .chat_tokens import Speller
 from .checks import Trial
 from .options import SearchOptions
 from .progress import Progress
-
-AT_ONCE = 0.02
-"""Seconds after which others may have a pass: thousands of tokens may be forced, and a
-mask may take a second."""
 
 
 @final
@@ -113,7 +108,6 @@ class Chooser:
         self._everything: Allowed | None = None  # made when used
         self._has_refused = False  # the cursor, what the model has chosen here
         self._size = vocabulary.size
-        self._pause = 0.0  # when others are to have a pass
         self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
         self._allowed_total = 0
 
@@ -262,7 +256,6 @@ class Chooser:
 
         Yields now and then. May be left there.
         """
-        self._pause = time.perf_counter() + AT_ONCE
         progress, mask, trial = self._progress, self._mask, self._progress.trial
         cursor = progress.cursor
         if mask is None or cursor is None:
@@ -306,9 +299,8 @@ class Chooser:
         """Take tokens that are the only way on; False if the output did not come to their end."""
         progress, trial = self._progress, self._progress.trial
         for index, token in enumerate(tokens):
-            if time.perf_counter() > self._pause:
+            if is_due():
                 yield
-                self._pause = time.perf_counter() + AT_ONCE
             if index and trial is not None and token in trial.excluded():
                 self._leave(by_text=True)
                 return False

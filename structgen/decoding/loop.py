@@ -38,6 +38,8 @@ from structgen.models.base import (
     Pace,
     Passes,
     TokenSequence,
+    begin_slice,
+    is_due,
     joined,
     n_shared,
     passes,
@@ -45,7 +47,6 @@ from structgen.models.base import (
 )
 from structgen.sampling import Logits, TokenIds
 
-from .choosing import AT_ONCE
 from .generation import Generation
 from .results import Chunk, Usage
 from .sections import Run
@@ -133,6 +134,7 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
             if token is None:
                 sequence.append(piece)
             _score_forced(part, sequence)
+        begin_slice()
         if token is not None and part.take(token):
             continue
         if goes_on and part.is_interrupted:
@@ -164,11 +166,10 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> Generator[list[
     each of them and after all; return how many came. Yields now and then."""
     first = run.part.tokens.length
     after = np.array(guessed, np.int32)
-    at, pause = 0, time.perf_counter() + AT_ONCE
+    at = 0
     while True:
-        if time.perf_counter() > pause:
+        if is_due():
             yield run.take_chunks()
-            pause = time.perf_counter() + AT_ONCE
         run.part.choose(logits[at : at + 1])
         if run.finish_reason is not None or at == len(guessed):
             return at
@@ -405,13 +406,12 @@ class Rows:
             while live:
                 chosen = None if allowed is None else batch.likeliest(allowed)
                 logits = batch.logits() if chosen is None else None
-                pause = time.perf_counter() + AT_ONCE
+                begin_slice()
                 for row, index in enumerate(rows):
                     if index not in live:
                         continue
-                    if time.perf_counter() > pause:  # a mask may take a second, and there are rows
+                    if is_due():
                         yield
-                        pause = time.perf_counter() + AT_ONCE
                     if logits is not None:
                         yield from self._attempt(index, self._read, index, logits[[row]])
                     elif chosen is not None:

@@ -45,7 +45,7 @@ from structgen.insight import (
     is_json,
     readable_prompt,
 )
-from structgen.models.base import Model, Passes
+from structgen.models.base import Model, Passes, is_due
 from structgen.options import CancelEvent
 from structgen.sampling import Logits, TokenIds, TokenLogprob, TokenMask
 from structgen.vocabulary import Vocabulary
@@ -740,7 +740,7 @@ class Progress:
     ) -> Passes[bool]:
         """Write tokens that were chosen as a whole, in slices; whether all of them fit."""
         for i, token in enumerate(token_ids):
-            if i % 16 == 15:
+            if is_due():
                 yield
             if were_forced is None and not self._fits(token):
                 return False

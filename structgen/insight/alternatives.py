@@ -23,7 +23,7 @@ from structgen.constraint import Constraint
 from structgen.errors import ParseError
 from structgen.grammar import ir
 from structgen.grammar.json_schema import child_path, json_key
-from structgen.models.base import Passes, run_passes
+from structgen.models.base import Passes, is_due, run_passes
 
 from .json_places import ByteReader, Closed, JsonReader, scalars
 
@@ -182,9 +182,6 @@ _MOST_BYTES, _MOST_BYTES_OF_ALL, _MOST_HELD = 200_000, 8 << 20, 64 << 20
 """Bytes of the texts of one place together; of all places of an output, with 100 for each text; and
 of what is begun and found before it is known whether there are few."""
 
-_STEPS_AT_ONCE = 2_000
-"""Bytes after which others may have a pass of the model: some 40 ms."""
-
 _NARROWING: tuple[frozenset[str], ...] = tuple(
     frozenset(words.split())
     for words in (
@@ -280,9 +277,9 @@ def sites(
 def go_on(walk: ByteReader, output: bytes | bytearray, end: int) -> Passes[None]:
     """Read an output up to an offset, and yield now and then."""
     while walk.length < end:
-        walk.go_on(bytes(output[walk.length : min(walk.length + _STEPS_AT_ONCE, end)]))
-        if walk.length < end:
+        if is_due():
             yield
+        walk.go_on(bytes(output[walk.length : min(walk.length + 64, end)]))
 
 
 def is_json(constraint: Constraint) -> bool:
@@ -397,7 +394,7 @@ def _texts(
     begun = [_Begun(b"", walk.state, 0, b"")]
     nodes = _Nodes()
     n_bytes = 0  # of what is found
-    steps, pause, most = 0, _STEPS_AT_ONCE, most or _MAX_STEPS
+    steps, most = 0, most or _MAX_STEPS
     while begun:
         longer: list[_Begun] = []
         n_open = 0
@@ -416,8 +413,7 @@ def _texts(
                 return None
             if steps > most or n_bytes + n_open * len(text) > _MOST_HELD:
                 raise _TooLong
-            if steps > pause:
-                pause = steps + _STEPS_AT_ONCE
+            if is_due():
                 yield
             if is_json and not text and not following.isdisjoint(_OPEN):
                 return None

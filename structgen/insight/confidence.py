@@ -37,7 +37,7 @@ from structgen import notebook
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, PromptError
 from structgen.grammar.json_schema import json_key
-from structgen.models.base import Passes, TokenSequence, run_passes
+from structgen.models.base import ON_CPU, Passes, TokenSequence, is_due, passes, run_passes
 
 from .alternatives import (
     Site,
@@ -129,9 +129,11 @@ class TokenTree:
             is_enough: asked once the error is within ``tolerance``, with the error: whether that is
                 small enough, too.
         """
-        open_places: list[tuple[float, tuple[int, ...], bytes]] = [(-1.0, (), b"")]
+        paths: list[tuple[int, ...]] = []  # to the places looked at, 2,000 tokens each at most
+        open_places = [(-1.0, -1, -1)]  # less the worth, the place before, and the token after it
+        left_out = 0.0
         while open_places:
-            left = -sum(place[0] for place in open_places)
+            left = left_out - sum(place[0] for place in open_places)
             error = self._error(left)
             if self.passes == _MAX_PASSES:
                 return error
@@ -141,16 +143,18 @@ class TokenTree:
                 masses = np.sort(np.bincount(groups, self.masses))
                 if masses[-1] - masses[-2] > left + self.cut:  # nothing else can be likelier
                     return error
-            mass, path, text = heapq.heappop(open_places)
+            mass, before, token_id = heapq.heappop(open_places)
+            path = (*paths[before], token_id) if paths else ()
             if self.room is not None and len(path) > self.room:
                 self.cut -= mass
                 continue
-            yield
-            for token_id, probability in self._ways_on(path):
+            paths.append(path)
+            text = b"".join(self._tokens[token_id] for token_id in path)
+            for token_id, probability in (yield from self._ways_on(path)):
                 more = text + self._tokens[token_id]
                 worth = -mass * probability
                 if self._texts.is_open(more) and token_id not in self._vocabulary.eos_token_ids:
-                    heapq.heappush(open_places, (-worth, (*path, token_id), more))
+                    heapq.heappush(open_places, (-worth, len(paths) - 1, token_id))
                 else:
                     ended = self._texts.ended(text, more)
                     if ended is not None:
@@ -158,7 +162,11 @@ class TokenTree:
                         if worth > self._best_ways[ended]:
                             self._best_ways[ended] = worth
                             self.paths[ended] = (*path, token_id)
-        return self._error(0.0)
+            if len(open_places) > 2 * _MAX_PASSES:  # there are no passes for more
+                open_places.sort()
+                left_out -= sum(place[0] for place in open_places[_MAX_PASSES:])
+                del open_places[_MAX_PASSES:]
+        return self._error(left_out)
 
     def likeliest(self, groups: Sequence[int]) -> int | None:
         """The text of the likeliest group that has the likeliest way to write it.
@@ -178,13 +186,15 @@ class TokenTree:
         total = left + float(self.masses.sum())
         return left / total if total else 1.0
 
-    def _ways_on(self, path: tuple[int, ...]) -> list[tuple[int, float]]:
+    def _ways_on(self, path: tuple[int, ...]) -> Passes[list[tuple[int, float]]]:
         """The tokens the output type allows after ``path``, and the model's probability of each."""
         kept = 0
         while kept < min(len(path), len(self._at)) and path[kept] == self._at[kept]:
             kept += 1
         self._cursor.rollback(len(self._at) - kept)
         for token_id in path[kept:]:
+            if is_due():
+                yield
             self._cursor.accept(token_id)
         if path:
             # Two tokens at least: a pass over one rounds differently, and scores would depend on
@@ -192,7 +202,9 @@ class TokenTree:
             spelt = (self._last, *path)
             first = min(kept + 1, len(spelt) - 2)
             self._sequence.rewind(self._root - 1 + first)
-            self._sequence.append(spelt[first:])
+            for piece in passes(np.array(spelt[first:], np.int32), ON_CPU.longest_pass):
+                yield
+                self._sequence.append(piece)
             self.run_tokens += len(spelt) - first
         self._at = path
         self.passes += 1

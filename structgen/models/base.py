@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import threading
+import time
 import weakref
 from collections.abc import (
     Callable,
@@ -304,6 +306,27 @@ class MediaPrompt:
 Passes: TypeAlias = Generator[None, None, T]
 """Work that yields before each pass of the model, so that whoever runs it may stop or let others
 have a pass; what it returns is its result."""
+
+
+AT_ONCE = 0.02
+"""Seconds of work between passes after which others may have one: thousands of tokens may be forced,
+and a mask may take a second."""
+
+
+_SLICE = threading.local()
+
+
+def begin_slice() -> None:
+    """This thread's work counts from now: it has its turn, or a pass of the model has ended."""
+    _SLICE.end = time.perf_counter() + AT_ONCE
+
+
+def is_due() -> bool:
+    """Whether this thread has worked for so long that it is to yield; then that counts anew."""
+    if time.perf_counter() <= getattr(_SLICE, "end", 0.0):
+        return False
+    begin_slice()
+    return True
 
 
 class GivenUp(Exception):

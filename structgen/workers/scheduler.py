@@ -46,7 +46,7 @@ from typing import Any, final
 from structgen.automaton.core import GROW
 from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, made, shares_much
 from structgen.errors import IncompleteOutput
-from structgen.models.base import Model, Passes, sharing
+from structgen.models.base import Model, Passes, begin_slice, sharing
 
 OPEN_AT_REST = 4
 """Most outputs or batches open while nobody has waited long: as many as a model keeps sequences."""
@@ -487,6 +487,7 @@ class Scheduler:
             self._held_up.clear()
             began = self._clock()
             try:
+                begin_slice()
                 with sharing(unit.owner):
                     next(unit.steps)
             except StopIteration:

@@ -16,6 +16,7 @@ from structgen import Generator, JsonSchema, Regex
 from structgen.decoding import Generation, SearchOptions, loop, progress
 from structgen.decoding.tasks import _what_failed
 from structgen.errors import ModelError
+from structgen.models import base
 from structgen.models.base import ON_CPU
 from structgen.models.genai.sequences import pads_exactly
 
@@ -49,7 +50,7 @@ def test_a_batch_gives_what_each_prompt_gives_alone(output_type, forced, works, 
 def choices_and_turns(monkeypatch, steps):
     """Choices of tokens and turns of others, where each choice takes long."""
     events = []
-    monkeypatch.setattr(loop, "AT_ONCE", -1.0)
+    monkeypatch.setattr(base, "AT_ONCE", -1.0)
     choose = Generation.choose
     monkeypatch.setattr(Generation, "choose", lambda *of: (events.append("choice"), choose(*of))[1])
     for _ in steps:

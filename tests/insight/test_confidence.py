@@ -27,7 +27,8 @@ from structgen.insight import alternatives, confidence
 from structgen.insight.alternatives import MAX_ALTERNATIVES, sites, whole_texts
 from structgen.insight.confidence import Confidence
 from structgen.insight.json_places import ByteReader
-from structgen.models.base import run_passes
+from structgen.models import base
+from structgen.models.base import ON_CPU, run_passes
 
 
 @dataclass
@@ -209,6 +210,34 @@ def test_nothing_found_is_no_confidence(monkeypatch):
     assert confidence.TokenTree._error(tree, 0.0) == 1
 
 
+def test_long_texts_are_weighed_in_short_passes(monkeypatch):
+    """To go from one branch to another took one pass over all of its thousands of tokens."""
+    read, append = [], FakeSequence.append
+    monkeypatch.setattr(
+        FakeSequence, "append", lambda self, ids: (read.append(len(ids)), append(self, ids))[1]
+    )
+    generator = Generator(FakeModel(context_length=900), Literal["ay" * 150, "by" * 150])
+    assert generator("x", best=True)
+    assert sum(read) > 600
+    assert max(read) <= ON_CPU.longest_pass + 1
+
+
+def test_places_for_which_no_pass_is_left_count_as_error_and_are_not_held(monkeypatch):
+    """Each place has some after it, a thousand at most, and a call makes 2,000 passes."""
+    generator = Generator(FakeModel(), structgen.Choice([c * 2 for c in "abcdefghi"]))
+    exact = generator.probabilities("hi", tolerance=0)
+    held, heappop = [], confidence.heapq.heappop
+    monkeypatch.setattr(
+        confidence.heapq, "heappop", lambda places: (held.append(len(places)), heappop(places))[1]
+    )
+    monkeypatch.setattr(confidence, "_MAX_PASSES", 4)
+    value = generator.result("hi", abstain_below=1e-9).confidence["$"]
+    assert held == [1, 4, 3, 2]
+    assert 0 < value.error < 1
+    found = value.probabilities
+    assert all(abs(found[text] - exact[text]) <= value.error for text in found)
+
+
 def test_where_the_context_ends_what_does_not_fit_is_an_error():
     labels = Literal["positive", "neutral"]
     roomy = Generator(FakeModel("positive", context_length=50), labels).probabilities("x" * 10)
@@ -309,7 +338,7 @@ CODES = {"type": "string", "pattern": "^[0-9]{2}x{30}$"}  # few, of which each i
     ids=["values", "a text", "after a long one"],
 )
 def test_others_have_passes_while_texts_are_listed(asks, output_type, monkeypatch):
-    monkeypatch.setattr(alternatives, "_STEPS_AT_ONCE", 100)
+    monkeypatch.setattr(base, "AT_ONCE", -1.0)
     monkeypatch.setattr(alternatives, "_QUICK_STEPS", 200)
     monkeypatch.setattr(confidence, "_MAX_PASSES", 20)
     steps = longest = 0
@@ -333,7 +362,7 @@ def test_others_have_passes_while_texts_are_listed(asks, output_type, monkeypatc
     with contextlib.suppress(structgen.Abstained):
         for _ in run.result.checking_sure():
             longest, steps = max(longest, steps), 0
-    assert 100 <= max(longest, steps) < 250
+    assert 0 < max(longest, steps) < 250
 
 
 @pytest.mark.parametrize("asks", [{"abstain_below": 0.1}, {"best": True}])
