@@ -309,7 +309,7 @@ have a pass; what it returns is its result."""
 
 
 AT_ONCE = 0.02
-"""Seconds of work between passes after which others may have one: thousands of tokens may be forced,
+"""Seconds of work after which others may have a pass: thousands of tokens may be forced at once,
 and a mask may take a second."""
 
 
