@@ -430,7 +430,7 @@ def _texts(
                     longer.append(_Begun(more, to, *there))
                     n_open += not there[1]
                 else:
-                    after = nodes.plain(node, byte)
+                    after = nodes.go(node, bytes([byte]))
                     if after is None:
                         continue
                     longer.append(_Begun(more, to, after, b""))
@@ -464,22 +464,19 @@ class _Nodes:
         self._to: dict[tuple[int, int], int] = {}
         self._escapes: set[tuple[int, bytes]] = set()
 
-    def plain(self, node: int, byte: int) -> int | None:
-        """The node after a byte; None: it was come to before."""
-        return self._go(node, bytes([byte]))
-
     def spelt(self, node: int, escape: bytes) -> tuple[int, bytes] | None:
-        """The node after an escape, and what of the escape is not whole yet; None: as above."""
+        """The node after an escape, and what of the escape is not whole yet; None: as below."""
         whole, rest = canonical(escape)
         if not whole:
             if (node, rest) in self._escapes:
                 return None
             self._escapes.add((node, rest))
             return node, rest
-        there = self._go(node, whole)
+        there = self.go(node, whole)
         return None if there is None else (there, rest)
 
-    def _go(self, node: int, data: bytes) -> int | None:
+    def go(self, node: int, data: bytes) -> int | None:
+        """The node after some bytes; None: it was come to before."""
         is_new = False
         for byte in data:
             is_new = (node, byte) not in self._to

@@ -106,7 +106,7 @@ class Unescaper:
 
     def plain(self, data: bytes) -> str:
         """Bytes that are neither a backslash nor part of an escape."""
-        return self._alone() + self._decode(data)
+        return self.end() + self._decode(data)
 
     @property
     def in_escape(self) -> bool:
@@ -121,7 +121,7 @@ class Unescaper:
         self._escape.append(byte)
         if self._escape[0] != 0x75:  # u
             self._escape = None
-            return self._alone() + _SIMPLE.get(byte, chr(byte))
+            return self.end() + _SIMPLE.get(byte, chr(byte))
         if len(self._escape) < 5:
             return ""
         unit = int(self._escape[1:], 16)
@@ -130,18 +130,14 @@ class Unescaper:
             pair = 0x10000 + ((ord(self._high) - 0xD800) << 10) + (unit - 0xDC00)
             self._high = ""
             return chr(pair)
-        text = self._alone()
+        text = self.end()
         if 0xD800 <= unit < 0xDC00:
             self._high = chr(unit)
             return text
         return text + chr(unit)
 
     def end(self) -> str:
-        """The closing quote has come."""
-        return self._alone()
-
-    def _alone(self) -> str:
-        """A first half whose other half did not come."""
+        """The closing quote has come: a first half whose other half did not come."""
         high, self._high = self._high, ""
         return high
 

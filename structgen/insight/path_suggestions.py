@@ -61,15 +61,9 @@ def suggestion(constraint: Constraint, paths: Iterable[str]) -> tuple[str, str] 
 
 def _steps(path: str) -> list[str | int] | None:
     """Keys and indices of a path; None when it is written in a way that is not read here."""
-    steps: list[str | int] = []
-    at = 1
-    while at < len(path):
-        step = _STEP.match(path, at)
-        if step is None:
-            return None
-        steps.append(int(step[2]) if step[1] is None else step[1])
-        at = step.end()
-    return steps
+    if not re.fullmatch(f"(?:{_STEP.pattern})*", path[1:]):
+        return None
+    return [int(index) if index else key for key, index in _STEP.findall(path, 1)]
 
 
 class _Judge:

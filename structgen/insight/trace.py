@@ -29,6 +29,7 @@ from structgen.automaton.core import DEAD
 from structgen.automaton.texts import head
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, TokenNotAllowed
+from structgen.grammar import ir
 from structgen.sampling import Logits, Scorer, TokenLogprob, TopToken
 from structgen.vocabulary import Vocabulary
 
@@ -263,9 +264,8 @@ def _token_of(constraint: Constraint, data: bytes) -> int | None:
 
 def _listed(values: Iterable[int]) -> str:
     """Bytes in words: runs of ASCII characters, and anything beyond as a whole."""
-    ascii_only = sorted(value for value in values if value < 0x80)
     words = []
-    for first, last in _runs(ascii_only):
+    for first, last in ir.char_set([(one, one) for one in values if one < 0x80]).ranges:
         if last - first < 2:
             words += [_character(value) for value in range(first, last + 1)]
         else:
@@ -273,14 +273,6 @@ def _listed(values: Iterable[int]) -> str:
     if any(value >= 0x80 for value in values):
         words.append("characters beyond ASCII")
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
-
-
-def _runs(values: Sequence[int]) -> Iterator[tuple[int, int]]:
-    start = 0
-    for i in range(1, len(values) + 1):
-        if i == len(values) or values[i] != values[i - 1] + 1:
-            yield values[start], values[i - 1]
-            start = i
 
 
 def _character(byte: int) -> str:

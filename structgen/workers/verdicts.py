@@ -87,17 +87,13 @@ class AskedChecks:
         self.is_json = is_json
         self.asks_always = tells_all
         self.latest: AskedReading | None = None
-        self._ask = ask
-        self._id = call_id
+        self.ask = ask
+        self.id = call_id
 
     def reading(self, data: bytes = b"") -> AskedReading:
         """Begin, or go on with an output of which ``data`` has been accepted."""
         self.latest = AskedReading(self, data)
         return self.latest
-
-    def ask(self, keep: int, pieces: Sequence[bytes], is_end: bool) -> None:
-        """Send a question."""
-        self._ask(Question(self._id, keep, pieces, is_end))
 
     def hear(self, verdict: Verdict) -> None:
         """Take an answer, in any thread."""
@@ -138,7 +134,8 @@ class AskedReading:
 
     def _ask(self, *, is_end: bool) -> Any:
         self.answer = None
-        self._checks.ask(self._keep, tuple(self._pieces), is_end)
+        pieces = tuple(self._pieces)
+        self._checks.ask(Question(self._checks.id, self._keep, pieces, is_end))
         self._keep += sum(map(len, self._pieces))
         self._pieces.clear()
         return WAITING
