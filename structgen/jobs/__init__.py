@@ -10,7 +10,7 @@ from __future__ import annotations
 from .columns import Columns
 from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, results, shown
 from .parts import Parts
-from .rows import OF_DAMAGE, BadRow, Prompts, Row, Source, Unread, pyarrow, rows_at_once
+from .rows import OF_DAMAGE, BadRow, Prompts, Row, Source, Unread, as_json, pyarrow, rows_at_once
 
 __all__ = [
     "OF_DAMAGE",
@@ -24,6 +24,7 @@ __all__ = [
     "Row",
     "Source",
     "Unread",
+    "as_json",
     "asker",
     "batch",
     "default_model",

@@ -65,23 +65,32 @@ class BadRow:
 
 
 class Unread(bytes):
-    """A value of a row as the JSON that it came as: Python's objects take far more memory."""
+    """A value of a row as the JSON that it came as: other threads wait where it is read."""
 
 
 def as_json(value: Any) -> bytes:
     """A value as JSON in UTF-8: NaN and infinities are null, other unknown values texts."""
+    unread: list[Unread] = []
+
+    def plain(one: Any) -> str:
+        if isinstance(one, Unread):
+            unread.append(one)
+        return _UNREAD if isinstance(one, Unread) else _plain(one)
+
     try:
-        text = _ENCODER.encode(value)
+        made = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
     except ValueError:
-        given = json.dumps(value, default=_plain)
-        text = _ENCODER.encode(json.loads(given, parse_constant=lambda name: None))
-    return text.encode(errors="backslashreplace")
+        unread.clear()
+        given = json.loads(json.dumps(value, default=plain), parse_constant=lambda name: None)
+        made = json.dumps(given, ensure_ascii=False)
+    text = made.encode(errors="backslashreplace")
+    for one in unread:
+        text = text.replace(b'"%b"' % _UNREAD.encode(), one, 1)
+    return text
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> str:
     """What JSON has for a value that it does not know."""
-    if isinstance(value, Unread):
-        return json.loads(value)
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
@@ -89,7 +98,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain)
+_UNREAD = os.urandom(16).hex()  # stands where that goes, and nobody can have written it
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 

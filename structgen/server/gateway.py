@@ -153,7 +153,7 @@ def span_of(
     Args:
         tracer: None: there are no spans.
         method: of the request.
-        headers: its headers, ``traceparent`` maybe among them.
+        headers: its headers, ``traceparent`` maybe among them; ``baggage`` would be logged.
         id_: of the request.
 
     Yields:
@@ -166,9 +166,7 @@ def span_of(
     from opentelemetry import propagate, trace
 
     attributes = {"http.request.method": method, "structgen.request_id": id_}
-    context = propagate.extract(
-        {k: v for k, v in headers.items() if k != "baggage"}
-    )  # said in logs
+    context = propagate.extract({k: v for k, v in headers.items() if k != "baggage"})
     kind = trace.SpanKind.SERVER
     with tracer.start_as_current_span(method, context, kind, attributes) as span:
         yield said

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from structgen.errors import OptionError, PromptError
-from structgen.jobs import BadRow, Prompts, Source, rows
+from structgen.jobs import BadRow, Prompts, Source, Unread, as_json, rows
 
 TABLE = [{"id": 1, "text": "a,b"}, {"id": 2, "text": 'c"\nd'}, {"id": 3, "text": "é"}]
 
@@ -357,3 +357,11 @@ def test_damaged_pages_are_told(head, tmp_path):
     path.write_bytes(data[:4] + (head * 2_000)[:2_000] + data[2_004:])
     with pytest.raises(OptionError, match="cannot be read as Parquet"):
         list(Source.of(path).read())
+
+
+def test_what_came_as_json_is_written_as_it_came() -> None:
+    body = Unread(b'{"a":[1.50,2e0],"b":"\\u00e9"}')
+    row = {"x": "\ud800", "body": body, "more": [body], "y": b"z"}
+    whole = b'{"x": "\\ud800", "body": %b, "more": [%b], "y": "z"}' % (body, body)
+    assert as_json(row) == whole
+    assert as_json({**row, "x": float("nan")}) == whole.replace(b'"\\ud800"', b"null")

@@ -419,6 +419,21 @@ def test_odd_lines_are_lines_with_an_error(tmp_path: Path) -> None:
     run(tmp_path, work, max_body_values=1_000, max_body_bytes=100_000)
 
 
+def test_answers_are_told_from_errors_without_parsing_them(tmp_path: Path) -> None:
+    app, id_ = App('"response": {"status_code": 400, '), '"response": {"status_code": 200, '
+
+    async def work(server: Server) -> None:
+        other = line(id_).replace(CHAT.encode(), b"/v1/embeddings")
+        batch = await server.ended("a", await server.create("a", other, line("good")))
+        good = server.files.content("a", batch["output_file_id"]).read_bytes()
+        assert app.answer in good
+        assert good.count(b"\n") == 1
+        (bad,) = server.rows("a", batch["error_file_id"])
+        assert bad["custom_id"] == id_
+
+    run(tmp_path, work, app)
+
+
 def test_cancelling_ends_what_is_under_way_and_is_remembered(tmp_path: Path) -> None:
     app = App()
 
