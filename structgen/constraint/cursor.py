@@ -307,16 +307,8 @@ class Cursor:
         """
         if self._engine.is_spent:
             self._renew((what, self._trail[-1], about))
-        engine, state = self._engine, self._trail[-1]
-        with GROW:
-            WORK.enter(engine.limits)
-            try:
-                return work(about)
-            except (CompileLimitExceeded, RecursionError, MemoryError) as error:
-                raise engine.refuse(error, (what, state, about), state) from None
-            finally:
-                engine.count()
-                WORK.leave()
+        call = what, self._trail[-1], about
+        return self._engine.within_limits(call, lambda: work(about))
 
     def _renew(self, call: Call) -> None:
         """Go on with an engine in which nothing has been cut short, and which is not outgrown."""
