@@ -32,10 +32,8 @@ from .questions import Label, Question
 _SENTENCES = ("This is {}.", "The text is {}.", "The text is about {}.")
 """What is said of a label, for its vector."""
 
-_SHARPNESS: Mapping[str, float] = {"all-minilm-l6-v2": 20.0}
-"""What cosines are multiplied by, for each embedder of the catalogue."""
-
-_USUAL_SHARPNESS = 20.0
+_SHARPNESS = 20.0
+"""What cosines are multiplied by."""
 
 
 @final
@@ -59,7 +57,6 @@ class Comparer:
                     f"{name}= is for text models, and {embedder.name} is an embedder.", option=name
                 )
         self.embedder = embedder
-        self._sharpness = _SHARPNESS.get(embedder.name, _USUAL_SHARPNESS)
         self._most = most_characters(embedder.max_length)
         self._kept: KeptByBytes[Floats] = KeptByBytes(KEPT_BYTES, lambda one: one.nbytes + 1024)
         self._lock = fork_safe(threading.Lock())
@@ -84,7 +81,7 @@ class Comparer:
             if is_told(question):
                 trace[name] += tuple(one for said in _said(question) for one in said)
                 cosines = (yield from self._labels(question)) @ vector
-            values = softmax(self._sharpness * cosines)
+            values = softmax(_SHARPNESS * cosines)
             found[name] = Distribution(values, values, values, 1.0)
         bound = {name: self.fingerprint(one) for name, one in questions.items() if is_bound}
         return Found(found, {}, usage, trace, bound, vector)
@@ -93,7 +90,7 @@ class Comparer:
         """A digest of all that changes a question's distribution, except the state."""
         told = [(label.text, label.description) for label in question.labels]
         given = [
-            *(self.embedder.name, self.embedder.dimensions, self._sharpness, _SENTENCES),
+            *(self.embedder.name, self.embedder.dimensions, _SHARPNESS, _SENTENCES),
             *(question.kind, question.instructions, told),
         ]
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
