@@ -17,6 +17,7 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -40,6 +41,7 @@ from structgen.models.base import (
     passes,
     per_model,
 )
+from structgen.options import Real, Word
 from structgen.sampling import TokenIds
 from structgen.storage import KeptByBytes, fork_safe
 from structgen.types import OutputType
@@ -250,28 +252,14 @@ class Settings:
         """
         if self.template is not None and not isinstance(self.template, PromptTemplate):
             raise OptionError(f"template={self.template!r} is not a PromptTemplate.")
-        if self.debias is not None and self.debias not in DEBIAS:
-            raise OptionError(
-                f"debias={self.debias!r}. It must be None or one of {', '.join(DEBIAS)}.",
-                option="debias",
-            )
-        check_share(self.tolerance, "tolerance", is_open=True)
+        if self.debias is not None:
+            Word(DEBIAS)("debias", self.debias)
+        below_one = Real(0, math.nextafter(1, 0))
+        object.__setattr__(self, "tolerance", below_one("tolerance", self.tolerance))
 
     def debias_of(self, question: Question) -> str:
         """How to correct the bias of a question."""
         return self.debias or DEBIAS_OF_KIND[question.kind]
-
-
-def check_share(value: Any, name: str, *, is_open: bool = False) -> None:
-    """Check that an option is a number from 0 to 1; with ``is_open``, below 1.
-
-    Raises:
-        OptionError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise OptionError(f"{name}={value!r} is not a number.", option=name)
-    if not 0 <= value <= 1 or (is_open and value == 1):
-        raise OptionError(f"{name}={value!r} is out of range. It must be from 0 to 1.", option=name)
 
 
 @dataclass(frozen=True, slots=True)

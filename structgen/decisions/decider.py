@@ -29,13 +29,13 @@ from structgen.decoding import options as search_options
 from structgen.errors import IncompleteOutput, ModelError, OptionError, UninformativeWarning
 from structgen.models.base import GivenUp, Model, Passes, run_passes
 from structgen.models.embedding import Embedder, Pause, in_thread
-from structgen.options import CancelEvent
+from structgen.options import CancelEvent, Real
 from structgen.sampling import TokenIds
 from structgen.storage import fork_safe
 from structgen.workers import AsyncModel, run_errands
 
 from .answers import LEAST_MASS, Answer, Answers, answer_of
-from .asking import LEAST_CHANGE, TOLERANCE, Asker, Found, Settings, check_share
+from .asking import LEAST_CHANGE, TOLERANCE, Asker, Found, Settings
 from .calibration import FEWEST, Calibration, Many, fitted, read, write
 from .comparing import Comparer, is_told
 from .questions import (
@@ -66,16 +66,8 @@ Thresholds: TypeAlias = float | Mapping[str, float] | None
 """``abstain_below``: for all questions, or by their names."""
 
 
-_OF_CALLS = {
-    "decide": ("abstain_below", "timeout", "cancel"),
-    "decide_batch": ("abstain_below", "timeout", "cancel"),
-    "calibrate": ("bias", "timeout", "cancel"),
-    "fit": ("timeout", "cancel"),
-}
-
-
-def check_call(name: str, misplaced: Mapping[str, Any]) -> None:
-    """Check that a call of a decider got no options that it does not take.
+def check_call(call: Any, misplaced: Mapping[str, Any]) -> None:
+    """Check that a method of a decider got no options that it does not take.
 
     Raises:
         OptionError: it did; the message says where they belong.
@@ -83,11 +75,11 @@ def check_call(name: str, misplaced: Mapping[str, Any]) -> None:
     for option in misplaced:
         if option in (*Settings.__slots__, "embedder", "calibrations", "warn"):
             raise OptionError(
-                f"{option}= belongs to the decider, not to {name}: make one with "
+                f"{option}= belongs to the decider, not to {call.__name__}: make one with "
                 f"Decider(model, {option}=…), or AsyncDecider of an asynchronous model."
             )
-        known = ", ".join(f"{one}=" for one in _OF_CALLS[name])
-        raise OptionError(f"{name} takes no {option}=. It takes {known}.")
+        known = ", ".join(f"{one}=" for one in call.__kwdefaults__)
+        raise OptionError(f"{call.__name__} takes no {option}=. It takes {known}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,17 +289,16 @@ def _thresholds(given: Any, questions: Mapping[str, Any]) -> dict[str, float]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        check_share(given, "abstain_below")
-        return dict.fromkeys(questions, float(given))
-    for name, threshold in given.items():
+        return dict.fromkeys(questions, Real(0, 1)("abstain_below", given))
+    for name in given:
         if name not in questions:
             raise OptionError(
                 f"abstain_below has {name!r}, which is not a question. Asked: "
                 f"{', '.join(questions)}.",
                 option="abstain_below",
             )
-        check_share(threshold, f"abstain_below[{name!r}]")
-    return dict(given)
+    share = Real(0, 1)
+    return {name: share(f"abstain_below[{name!r}]", one) for name, one in given.items()}
 
 
 def _index_of(question: Question, answer: Any, at: int) -> int:
@@ -387,7 +378,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         self.calibrations = tuple(calibrations)
         self._calibrations = _by_fingerprint(self.calibrations, self.model.name, self.embedder)
         self.debias = debias
-        self.tolerance = float(tolerance)
+        self.tolerance = self._settings.tolerance
         # The questions that it names may be asked later.
         _thresholds(abstain_below, abstain_below if isinstance(abstain_below, Mapping) else {})
         self.abstain_below = abstain_below
@@ -621,7 +612,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         further token of the likely labels: none where labels are single tokens. `Answers.usage`
         counts.
         """
-        check_call("decide", misplaced)
+        check_call(self.decide, misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
         texts = [state_text(state)]
         replies = self._ask(texts, request.questions, timeout, cancel)
@@ -644,7 +635,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
 
         Args and raises as for `decide`; a list of states, where that takes one.
         """
-        check_call("decide_batch", misplaced)
+        check_call(self.decide_batch, misplaced)
         texts = states_of(states)
         request = Request.of(questions, abstain_below, self.abstain_below)
         replies = self._ask(texts, request.questions, timeout, cancel)
@@ -678,7 +669,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
 
         Cost: that of `decide` for each example, and milliseconds.
         """
-        check_call("calibrate", misplaced)
+        check_call(self.calibrate, misplaced)
         texts, right = examples_of(question, examples)
         replies = self._ask(texts, {"question": question}, timeout, cancel, is_bound=True)
         return self._fitted(question, replies, right, bias=bias)
@@ -710,7 +701,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
 
         Cost: that of `decide` for each example, and a second for a hundred.
         """
-        check_call("fit", misplaced)
+        check_call(self.fit, misplaced)
         texts, right = self._lesson(question, examples)
         replies = self._ask(
             texts, {"question": question}, timeout, cancel, is_bound=True, learns=True
@@ -813,15 +804,8 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
 
     The model runs in its process, where other calls have passes between those of a decision; an
     embedder runs in a thread.
-    Immutable; safe to share by tasks, loops and threads. The numbers are those of a `Decider`.
-
-    Attributes:
-        model: the model.
-        embedder: see `Decider`.
-        debias: see `Decider`.
-        tolerance: see `Decider`.
-        calibrations: what is applied to the answers.
-        abstain_below: what the likeliest label has to reach, where a call does not say.
+    Immutable; safe to share by tasks, loops and threads. The numbers are those of a `Decider`, and
+    so are the attributes, but for ``template``.
 
     Example::
 
@@ -867,7 +851,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
         embedder's passes, as in `Embedder.aresult`. Also raises:
             WorkerDied: the model's process ended by itself.
         """
-        check_call("decide", misplaced)
+        check_call(self.decide, misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
         texts = [state_text(state)]
         replies = await self._ask(texts, request.questions, timeout, cancel, pause=pause)
@@ -888,7 +872,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
         Args and raises as for `decide`, ``timeout`` for each; a list of states, where that takes
         one.
         """
-        check_call("decide_batch", misplaced)
+        check_call(self.decide_batch, misplaced)
         texts = states_of(states)
         request = Request.of(questions, abstain_below, self.abstain_below)
         replies = await self._ask(texts, request.questions, timeout, cancel)
@@ -908,7 +892,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
 
         Args and raises as for `Decider.calibrate`, ``timeout`` for each example.
         """
-        check_call("calibrate", misplaced)
+        check_call(self.calibrate, misplaced)
         texts, right = examples_of(question, examples)
         replies = await self._ask(texts, {"question": question}, timeout, cancel, is_bound=True)
         return self._fitted(question, replies, right, bias=bias)
@@ -927,7 +911,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
         Args and raises as for `Decider.fit`, ``timeout`` of a text model for each example. The sums
         run in a thread.
         """
-        check_call("fit", misplaced)
+        check_call(self.fit, misplaced)
         texts, right = self._lesson(question, examples)
         replies = await self._ask(
             texts, {"question": question}, timeout, cancel, is_bound=True, learns=True

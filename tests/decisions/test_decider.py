@@ -427,7 +427,7 @@ def test_a_call_can_be_given_up():
         (lambda: PromptTemplate("{question}{options}"), "needs {state} and {question}"),
         (lambda: PromptTemplate("{state}{question}"), "needs {options}"),
         (lambda: PromptTemplate("{state}{question}{options}", system="x"), "is not a chat"),
-        (lambda: Decider(FakeModel(), debias="all"), "one of none, prior, contextual"),
+        (lambda: Decider(FakeModel(), debias="all"), "Pass 'none' or 'prior' or 'contextual'"),
         (lambda: undebiased(FakeModel(), tolerance=1), "out of range"),
         (lambda: undebiased(FakeModel(), adapter="x"), "adapter='x' is not loaded"),
         (lambda: undebiased(FakeModel(), template="x"), "not a PromptTemplate"),
