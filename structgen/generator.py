@@ -31,7 +31,7 @@ from structgen.decoding import (
 )
 from structgen.insight import TOLERANCE
 from structgen.models.base import Model
-from structgen.options import OPTIONS, CallOptions, CancelEvent
+from structgen.options import OPTIONS, CallOptions, CancelEvent, Flag
 from structgen.sampling import checked
 from structgen.types import (
     Call,
@@ -119,12 +119,8 @@ def hinted(is_wanted: Any, output_type: Any, constraint: Constraint[Any] | None)
     Raises:
         OptionError: the option is no bool, or the outputs are no JSON.
     """
-    if is_wanted is None or is_wanted is False:
+    if is_wanted is None or not Flag()("with_schema_hint", is_wanted):
         return ""
-    if is_wanted is not True:
-        raise OptionError(
-            f"with_schema_hint={is_wanted!r} is not a bool.", option="with_schema_hint"
-        )
     if constraint is None:
         raise OptionError(
             "with_schema_hint=True needs an output type: free text has no schema.",

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import ModelError, OptionError
-from structgen.options import Whole
+from structgen.errors import ModelError
+from structgen.options import Whole, Word
 
 FloatArray = npt.NDArray[np.float32]
 Pooling = Literal["mean", "cls", "last"]
@@ -31,11 +31,7 @@ def check_pooling(pooling: str) -> Pooling:
     Raises:
         OptionError: there is no such pooling.
     """
-    if pooling not in POOLINGS:
-        raise OptionError(
-            f"pooling={pooling!r} is unknown. It is one of {', '.join(map(repr, POOLINGS))}."
-        )
-    return pooling
+    return cast("Pooling", Word(POOLINGS)("pooling", pooling))
 
 
 def check_width(vectors: npt.NDArray[np.floating]) -> None:
