@@ -32,6 +32,7 @@ import hashlib
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, final
@@ -346,19 +347,6 @@ class Vocabulary:
         uid: SHA-256, in hex, of tokens, EOS ids and size.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_fewest",
-        "_missing_bytes",
-        "eos_token_ids",
-        "named_tokens",
-        "size",
-        "special_token_ids",
-        "tokens",
-        "trie",
-        "uid",
-    )
-
     size: int
     tokens: tuple[bytes, ...]
     eos_token_ids: tuple[int, ...]
@@ -367,7 +355,6 @@ class Vocabulary:
     trie: Trie
     uid: str
     _fewest: FewestTokens
-    _missing_bytes: frozenset[int]
 
     def __init__(
         self,
@@ -414,21 +401,23 @@ class Vocabulary:
                 "the model's logits, or leave size out."
             )
         del table[width:]
-        self._set("size", width)
-        self._set("tokens", tuple(table))
-        self._set("eos_token_ids", eos)
-        self._set("special_token_ids", frozenset(i for i in special if i < width))
         names = {name: operator.index(i) for name, i in (named_tokens or {}).items()}
         names = {name: i for name, i in names.items() if i < width and "\0" not in name}
-        self._set("named_tokens", MappingProxyType(names))
-        self._set("trie", Trie(table))
-        self._set("_fewest", FewestTokens(self.trie))
         # Lengths delimit the tokens; counts delimit the sections.
         digest = hashlib.sha256(b"structgen vocabulary 1\0")
         digest.update(np.array([len(table), len(eos), *eos], "<i8").tobytes())
         digest.update(np.fromiter(map(len, table), "<i4", len(table)).tobytes())
         digest.update(b"".join(table))
-        self._set("uid", digest.hexdigest())
+        vars(self).update(
+            size=width,
+            tokens=tuple(table),
+            eos_token_ids=eos,
+            special_token_ids=frozenset(i for i in special if i < width),
+            named_tokens=MappingProxyType(names),
+            trie=(trie := Trie(table)),
+            uid=digest.hexdigest(),
+            _fewest=FewestTokens(trie),
+        )
 
     @classmethod
     def from_tokens(
@@ -574,21 +563,16 @@ class Vocabulary:
         key = f"{name} {version} of {self.uid}"
         return array_cache.get_or_build(f"vocabulary-{self.uid}", name, key, build)
 
-    @property
+    @cached_property
     def missing_bytes(self) -> frozenset[int]:
         """The bytes of UTF-8 text that are no token of their own.
 
         Byte-level vocabularies can lack some: SmolLM2's has neither six of the control characters
         nor the lead bytes of planes 4 to 11. Costs 243 look-ups, once.
         """
-        try:
-            return self._missing_bytes
-        except AttributeError:
-            child, start = self.trie.child, self.trie.token_start
-            nodes = ((byte, child.get(byte, 0)) for byte in _UTF8_BYTES)
-            found = frozenset(byte for byte, node in nodes if start[node] == start[node + 1])
-            self._set("_missing_bytes", found)
-            return found
+        child, start = self.trie.child, self.trie.token_start
+        nodes = ((byte, child.get(byte, 0)) for byte in _UTF8_BYTES)
+        return frozenset(byte for byte, node in nodes if start[node] == start[node + 1])
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Return the fewest tokens whose bytes concatenate to exactly ``data``.
@@ -668,9 +652,6 @@ class Vocabulary:
     def __hash__(self) -> int:
         return hash(self.uid)
 
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"Vocabulary is immutable; cannot set {name!r}.")
 
@@ -695,19 +676,22 @@ class Vocabulary:
     def _from_arrays(cls, arrays: array_cache.Arrays) -> Vocabulary:
         text = arrays["text"].tobytes()
         bounds = [0, *np.cumsum(arrays["lengths"], dtype=np.int64).tolist()]
-        trie = {name[5:]: array for name, array in arrays.items() if name.startswith("trie.")}
-        vocabulary = cls.__new__(cls)
-        vocabulary._set("size", len(bounds) - 1)
-        vocabulary._set("tokens", tuple([text[start:end] for start, end in pairwise(bounds)]))
-        vocabulary._set("eos_token_ids", tuple(arrays["eos_token_ids"].tolist()))
-        vocabulary._set("special_token_ids", frozenset(arrays["special_token_ids"].tolist()))
+        trie = Trie.from_arrays(
+            {name[5:]: array for name, array in arrays.items() if name.startswith("trie.")}
+        )
         names = arrays["names"].tobytes().decode(errors="surrogatepass").split("\0")
         ids = arrays["named_token_ids"].tolist()
-        named = dict(zip(names, ids, strict=True)) if ids else {}
-        vocabulary._set("named_tokens", MappingProxyType(named))
-        vocabulary._set("trie", Trie.from_arrays(trie))
-        vocabulary._set("_fewest", FewestTokens(vocabulary.trie))
-        vocabulary._set("uid", arrays["uid"].tobytes().hex())
+        vocabulary = cls.__new__(cls)
+        vars(vocabulary).update(
+            size=len(bounds) - 1,
+            tokens=tuple([text[start:end] for start, end in pairwise(bounds)]),
+            eos_token_ids=tuple(arrays["eos_token_ids"].tolist()),
+            special_token_ids=frozenset(arrays["special_token_ids"].tolist()),
+            named_tokens=MappingProxyType(dict(zip(names, ids, strict=True)) if ids else {}),
+            trie=trie,
+            uid=arrays["uid"].tobytes().hex(),
+            _fewest=FewestTokens(trie),
+        )
         return vocabulary
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -64,19 +64,6 @@ class Trie:
             ``range(level_start[d], level_start[d + 1])``.
     """
 
-    __slots__ = (
-        "byte",
-        "child",
-        "depth",
-        "first_child",
-        "level_start",
-        "n_children",
-        "n_nodes",
-        "parent",
-        "token_ids",
-        "token_start",
-    )
-
     n_nodes: int
     first_child: Int32Array
     n_children: Int32Array
