@@ -119,20 +119,6 @@ class Entry:
         return {name: f"{SOURCES[name]}: {where}" for name, where in found.items() if where}
 
 
-__all__ = [
-    "DEFAULT",
-    "ENTRIES",
-    "SOURCES",
-    "SUITS",
-    "Entry",
-    "File",
-    "Wheel",
-    "cache_name",
-    "in_short",
-    "named",
-    "suggestions",
-]
-
 DEFAULT = "smollm2-135m-instruct"
 """The model that is meant where none is named."""
 

@@ -143,10 +143,8 @@ _EXTRAS: Mapping[str, tuple[str, ...]] = {
 """What each optional part of structgen imports."""
 
 _TRIAL = """
-import json
-import onnxruntime, onnxruntime_genai
-print(json.dumps([onnxruntime.__version__, onnxruntime_genai.__version__,
-                  onnxruntime.get_available_providers()]))
+import json, onnxruntime, onnxruntime_genai
+print(json.dumps(onnxruntime.get_available_providers()))
 """
 
 
@@ -218,8 +216,7 @@ def _try_runtimes() -> _Runtime:
     except (OSError, subprocess.TimeoutExpired) as error:
         return _Runtime((), str(error))
     if run.returncode == 0:
-        _, _, providers = json.loads(run.stdout.splitlines()[-1])
-        return _Runtime(tuple(providers), "")
+        return _Runtime(tuple(json.loads(run.stdout.splitlines()[-1])), "")
     if run.returncode < 0:
         return _Runtime((), f"killed by {signal.Signals(-run.returncode).name}")
     said = run.stderr.strip().splitlines()
