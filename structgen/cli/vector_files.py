@@ -5,6 +5,7 @@ Knows formats and their errors, and no model.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections.abc import Iterable, Sequence
@@ -125,13 +126,7 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
         raise OptionError(
             f"{shown}: {len(vectors):,} of {len(texts):,} lines have an embedding. Embed all again."
         )
-    try:
-        return Texts(texts, _array(vectors), None)
-    except (TypeError, ValueError, OverflowError):
-        raise OptionError(
-            f'{shown}: each "embedding" is a list of numbers, all finite, as many in each line. '
-            "Embed the texts again."
-        ) from None
+    return Texts(texts, _array(vectors, shown), None)
 
 
 def _parquet(data: bytes, shown: str) -> Texts:
@@ -154,13 +149,7 @@ def _parquet(data: bytes, shown: str) -> Texts:
         raise OptionError(f"{shown}: the column text must hold strings, in every row.")
     if "embedding" not in names or not texts:
         return Texts(texts, None, None)
-    try:
-        vectors = _array(read["embedding"])
-    except (TypeError, ValueError, OverflowError):
-        raise OptionError(
-            f"{shown}: the column embedding must hold lists of numbers, all finite, as many in "
-            "each row. Embed the texts again."
-        ) from None
+    vectors = _array(read["embedding"], shown)
     model = (schema.metadata or {}).get(_MODEL)
     return Texts(texts, vectors, None if model is None else model.decode(errors="replace"))
 
@@ -177,12 +166,16 @@ def _rows_of(batches: Iterable[Any], names: list[str], shown: str) -> dict[str, 
     return read
 
 
-def _array(rows: list[Any]) -> FloatArray:
-    with np.errstate(over="ignore"):  # what is too large for float32 is found below
-        vectors = np.array(rows, np.float32)
-    if vectors.ndim != 2 or not np.isfinite(vectors).all():
-        raise ValueError("no rows of finite numbers")
-    return vectors
+def _array(rows: list[Any], shown: str) -> FloatArray:
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        with np.errstate(over="ignore"):  # what is too large for float32 is found below
+            vectors = np.array(rows, np.float32)
+        if vectors.ndim == 2 and np.isfinite(vectors).all():
+            return vectors
+    raise OptionError(
+        f'{shown}: each "embedding" must be a list of numbers, all finite, as many in each row. '
+        "Embed the texts again."
+    )
 
 
 def _jobs() -> Any:

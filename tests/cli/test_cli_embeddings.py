@@ -155,7 +155,7 @@ def test_parquet_says_which_model_it_is_from(run, texts, tmp_path):
     pyarrow.parquet.write_table(table.rename_columns(["texts", "embedding"]), file)
     assert "has no column text: it has texts, embedding" in run("search", "a", file)[2]
     pyarrow.parquet.write_table(table.set_column(1, "embedding", [["a"] * 4]), file)
-    assert "must hold lists of numbers" in run("search", "a", file)[2]
+    assert "must be a list of numbers" in run("search", "a", file)[2]
     file.write_text("no parquet")
     assert "is not a Parquet file" in run("search", "a", file)[2]
 
@@ -201,8 +201,8 @@ def test_prompts_of_queries_and_documents_are_used(tmp_path, texts, capfdbinary)
         ("x.jsonl", "[" * 100_000, "line 1, is not JSON"),
         ("x.jsonl", '{"texts": "a"}', 'the member "text"'),
         ("x.jsonl", '{"text": "a"}\n{"text": "b", "embedding": [1]}', "1 of 2 lines have"),
-        ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "is a list of numbers"),
-        ("x.jsonl", '{"text": "a", "embedding": 3}', "is a list of numbers"),
+        ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "must be a list of numbers"),
+        ("x.jsonl", '{"text": "a", "embedding": 3}', "must be a list of numbers"),
         ("x.jsonl", '{"text": "a", "embedding": [NaN]}', "all finite"),
         ("x.jsonl", '{"text": "a", "embedding": [1e300]}', "all finite"),
         ("x.jsonl", f'{{"text": "a", "embedding": [1{"0" * 400}]}}', "all finite"),
