@@ -285,20 +285,10 @@ async def load_async(
 
     ``Generator(model, output_type)`` of it is an `AsyncTypedGenerator`. Use it with ``async with``,
     or call its ``aclose``, to end the process; it also ends when the model is dropped and when
-    this process ends.
+    this process ends. Other arguments are those of `load`.
 
     Args:
-        name: as in `load`.
-        providers: as in `load`.
-        session_options: as in `load`.
-        threads: as in `load`.
-        prefix_cache: as in `load`.
-        prefix_cache_n: as in `load`.
-        deterministic: as in `load`.
-        chat_template: as in `load`.
         draft_model: as in `load`, by its name; it runs in the same process.
-        draft_tokens: as in `load`.
-        warm_up: as in `load`.
         batch_size: most outputs of calls that are under way at once which share a batch; 1: none,
             so that each is to the bit what it is alone; None: as many as pay.
 
@@ -345,6 +335,8 @@ def load_embedder(
 ) -> Embedder:
     """Load a model that makes vectors of texts, or ranks them; fetch it first if need be.
 
+    Other arguments are those of `load`.
+
     Args:
         name: a folder with an ONNX file (``model.onnx``, there or in its folder ``onnx``) and
             ``tokenizer.json``, the ONNX file itself, a name from the catalogue, such as
@@ -354,9 +346,6 @@ def load_embedder(
             ``1_Pooling/config.json`` in the folder says, else the mean.
         max_length: most tokens of a text; None: as the folder says, 2,048 if it says nothing, at
             most 8,192 and no more than some 1.2 GB of memory are enough for: 3,188 in 12 heads.
-        providers: as in `load`.
-        session_options: as in `load`.
-        threads: as in `load`.
 
     Raises:
         ModelNotFound: there is no such folder, file or name.

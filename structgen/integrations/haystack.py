@@ -295,9 +295,7 @@ class StructgenChatGenerator(Loading):
             ``replies``: the answer, or ``n`` of them.
         """
         chosen = select_streaming_callback(
-            init_callback=self.streaming_callback,
-            runtime_callback=streaming_callback,
-            requires_async=False,
+            self.streaming_callback, streaming_callback, requires_async=False
         )
         fields = self._asked(messages, generation_kwargs, tools, streams=chosen is not None)
         runner = self._of()
@@ -321,9 +319,7 @@ class StructgenChatGenerator(Loading):
     ) -> dict[str, Any]:
         """`run`, for asynchronous code. Cancelling it ends the answer within one pass."""
         chosen = select_streaming_callback(
-            init_callback=self.streaming_callback,
-            runtime_callback=streaming_callback,
-            requires_async=True,
+            self.streaming_callback, streaming_callback, requires_async=True
         )
         fields = self._asked(messages, generation_kwargs, tools, streams=chosen is not None)
         runner = self._of()
@@ -372,14 +368,10 @@ class StructgenGenerator(Loading):
         streaming_callback: StreamingCallbackT | None = None,
         generation_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        """Make a generator; nothing is loaded.
+        """Make a generator; nothing is loaded. Other arguments: as for `StructgenChatGenerator`.
 
         Args:
-            model: as for `StructgenChatGenerator`.
-            runner: the same.
             system_prompt: what the system says first.
-            streaming_callback: as for `StructgenChatGenerator`.
-            generation_kwargs: the same.
         """
         self.model = model
         self.runner = runner
@@ -532,13 +524,9 @@ class StructgenDocumentEmbedder(_Embedder):
         meta_fields_to_embed: list[str] | None = None,
         embedding_separator: str = "\n",
     ) -> None:
-        """Make an embedder; nothing is loaded.
+        """Make an embedder; nothing is loaded. Other arguments: as for `StructgenTextEmbedder`.
 
         Args:
-            model: as for `StructgenChatGenerator`.
-            runner: the same.
-            dimensions: keep so many numbers of each vector.
-            truncate: whether texts that are too long are cut, rather than refused.
             meta_fields_to_embed: of each document's ``meta``, what stands before its content.
             embedding_separator: what stands between these.
         """

@@ -799,11 +799,10 @@ def serve_http(
 ) -> None:
     """Serve programs of this machine over streamable HTTP, until the process gets a signal to stop.
 
+    Other arguments are those of `serve_stdio`.
+
     Args:
-        runner: see `serve_stdio`.
-        models: see `serve_stdio`.
         port: to listen on; 0: one that is free.
-        lazy: see `serve_stdio`.
         on_start: called with the address.
 
     Raises:

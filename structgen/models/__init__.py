@@ -101,11 +101,7 @@ def path(
 def check(
     name: str | os.PathLike[str], *, task: Literal["generate", "embed"] | None = None
 ) -> None:
-    """Check that a name can be a model's, without fetching it.
-
-    Args:
-        name: as in `path`.
-        task: as in `path`.
+    """Check that a name can be a model's, without fetching it. The arguments are those of `path`.
 
     Raises:
         ModelNotFound: it is no model's folder, not in the catalogue, and no possible name of a
@@ -166,12 +162,7 @@ def pull(
 
     A model that is there already stays as it is: to fetch a newer one, `remove` it first.
 
-    Args:
-        name: as in `path`, but not a local folder.
-        progress: as in `path`.
-        task: as in `path`.
-        target: as in `path`.
-        dtype: as in `path`.
+    The arguments are those of `path`, but that ``name`` is no local folder.
 
     Returns:
         The model's folder in the cache.

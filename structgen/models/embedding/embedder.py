@@ -468,9 +468,7 @@ class Embedder:
             query: the question.
             documents: what may answer it.
             top_k: keep so many; None: all.
-            on_truncation: as in `embed`.
-            batch_tokens: as in `embed`.
-            progress: as in `embed`.
+            options: ``on_truncation``, ``batch_tokens`` and ``progress``, as in `embed`.
 
         Returns:
             The best first; of equal scores the earlier document.
