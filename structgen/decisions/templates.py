@@ -65,21 +65,15 @@ class PromptTemplate:
             OptionError: the state, the question or the options have none; or there is a system
                 message outside a chat.
         """
-        if "{state}" not in self.text or "{question}" not in self.text:
-            raise OptionError(
-                f"The template's text is {self.text!r}. It needs {{state}} and {{question}}."
-            )
+        for name, text in (("text", self.text), ("predicate", self.predicate)):
+            if text is not None and not ("{state}" in text and "{question}" in text):
+                raise OptionError(
+                    f"The template's {name} is {text!r}. It needs {{state}} and {{question}}."
+                )
         if "{options}" not in self.text:
             raise OptionError(
                 f"The template's text is {self.text!r}. It needs {{options}}: a model cannot "
                 "choose what it is not told of."
-            )
-        if self.predicate is not None and (
-            "{state}" not in self.predicate or "{question}" not in self.predicate
-        ):
-            raise OptionError(
-                f"The template's predicate is {self.predicate!r}. It needs {{state}} and "
-                "{question}."
             )
         if self.system and not self.is_chat:
             raise OptionError("The template has a system message, but is not a chat.")
