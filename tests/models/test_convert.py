@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -428,6 +429,19 @@ def test_tables_of_positions_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(decoder, "_LARGEST_TABLE", tiny_gguf.CONTEXT * tiny_gguf.HEAD - 1)
     file = tiny_gguf.write(tmp_path / "tiny.gguf")
     assert "128 positions, with RoPE over 32 dimensions" in refused(file, tmp_path)
+
+
+def test_tables_of_positions_are_never_whole_in_memory(tmp_path):
+    file = tiny_gguf.write(tmp_path / "m.gguf", metadata={"context_length": 1 << 19})
+    tracemalloc.start()
+    try:
+        convert(file, tmp_path / "out", silent)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    one_table = (1 << 19) * 16 * 4
+    assert (tmp_path / "out" / "model.onnx.data").stat().st_size > 2 * one_table
+    assert peak < one_table
 
 
 def test_tensors_that_share_bytes_are_not_more_than_the_file(tmp_path):

@@ -117,7 +117,10 @@ class Calibration:
         self._is_later[[part.start for part in self._parts]] = False
         self._positions = np.concatenate([np.arange(len(ids)) for ids in sequences])
         n_positions = int(self._positions.max()) + 1
-        self._tables = {rope: rope.tables(n_positions) for rope in shape.ropes}
+        self._tables = {
+            rope: [rope.table(of, 0, n_positions) for of in (np.cos, np.sin)]
+            for rope in shape.ropes
+        }
         self._n_layers = 0
 
     def advance(self, weights: LayerWeights) -> tuple[FloatArray, FloatArray]:

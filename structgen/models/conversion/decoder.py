@@ -45,15 +45,14 @@ class Rope:
     divisors: tuple[float, ...] = ()
     magnitude: float = 1.0
 
-    def tables(self, n_positions: int) -> tuple[FloatArray, FloatArray]:
-        """Cosine and sine of every position: two float32 ``(n_positions, size // 2)``."""
+    def table(self, of: np.ufunc, first: int, end: int) -> FloatArray:
+        """Cosine or sine of positions: float32 ``(end - first, size // 2)``."""
         exponents = np.arange(0, self.size, 2, dtype=np.float64) / self.size
         frequencies = self.base**-exponents / self.scale
         if self.divisors:
             frequencies = frequencies / np.array(self.divisors)
-        angles = np.outer(np.arange(n_positions, dtype=np.float64), frequencies)
-        cos, sin = np.cos(angles) * self.magnitude, np.sin(angles) * self.magnitude
-        return cos.astype(np.float32), sin.astype(np.float32)
+        angles = np.outer(np.arange(first, end, dtype=np.float64), frequencies)
+        return (of(angles) * self.magnitude).astype(np.float32)
 
 
 @dataclass(frozen=True)

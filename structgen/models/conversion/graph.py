@@ -32,7 +32,7 @@ tokenizers and no files to read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -45,7 +45,7 @@ from structgen.errors import ConversionError
 from structgen.models.base import MASK_INPUT
 from structgen.models.cache import masked, sha256
 
-from .decoder import Attention, DecoderShape, FloatArray, LayerWeights
+from .decoder import Attention, DecoderShape, FloatArray, LayerWeights, Rope
 
 _BLOCK = 32
 """Inputs that share one scale, but for wide matrices of 8 bits."""
@@ -57,6 +57,7 @@ _WIDE = 768
 
 _TOP = 15  # largest 4-bit integer
 _ROWS = 4096  # rounded at a time
+_PIECE = 1 << 20  # numbers of a table made at a time
 
 
 @dataclass(frozen=True)
@@ -383,12 +384,7 @@ class GraphBuilder:
             opset_imports={"": 21, _MICROSOFT: 1},
         )
         self._ropes = {
-            rope: [
-                self._constant(name if i == 0 else f"{name}_{i}", table)
-                for name, table in zip(
-                    ("cos_cache", "sin_cache"), rope.tables(shape.context_length), strict=True
-                )
-            ]
+            rope: [self._turns(rope, of, f"_{i}" if i else "") for of in (np.cos, np.sin)]
             for i, rope in enumerate(shape.ropes)
         }
         self._seqlens_k, self._total_length = self._read_mask(mask)
@@ -514,25 +510,38 @@ class GraphBuilder:
             array = array.astype(self._dtype.numpy())
         tensor: ir.TensorProtocol = ir.tensor(array, name=name)
         if array.nbytes >= _INLINE_BYTES:
-            tensor = self._append(name, tensor, array.shape)
+            tensor = self._append(name, tensor.dtype, array.shape, [array])
+        return self._register(name, tensor)
+
+    def _register(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
         value = ir.Value(name=name, const_value=tensor)
         self._graph.register_initializer(value)
         return value
 
+    def _turns(self, rope: Rope, of: np.ufunc, suffix: str) -> ir.Value:
+        """The cosines or sines of all positions, made piece by piece: they may have gigabytes."""
+        n, step, dtype = self._shape.context_length, _PIECE // rope.size, self._dtype.numpy()
+        places = ((at, min(at + step, n)) for at in range(0, n, step))
+        pieces = (rope.table(of, *place).astype(dtype) for place in places)
+        name = f"{of.__name__}_cache{suffix}"
+        return self._register(name, self._append(name, self._dtype, (n, rope.size // 2), pieces))
+
     def _append(
-        self, name: str, tensor: ir.TensorProtocol, shape: tuple[int, ...]
+        self,
+        name: str,
+        dtype: ir.DataType,
+        shape: tuple[int, ...],
+        pieces: Iterable[npt.NDArray[Any]],
     ) -> ir.ExternalTensor:
         """Write a tensor at the end of the data."""
         with (self._folder / _DATA).open("ab") as data:
             data.write(b"\0" * (-data.tell() % _PAGE))
             offset = data.tell()
-            data.write(tensor.tobytes())
+            for piece in pieces:
+                data.write(piece.tobytes())
             length = data.tell() - offset
         return ir.ExternalTensor(
-            _DATA,
-            offset,
-            length,
-            tensor.dtype,
+            *(_DATA, offset, length, dtype),
             shape=ir.Shape(shape),
             name=name,
             base_dir=self._folder,
