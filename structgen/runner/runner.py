@@ -27,7 +27,7 @@ from structgen.models import requantized
 from structgen.models.base import Model, Passes
 from structgen.models.listening import Segment, Transcript
 from structgen.options import Whole
-from structgen.workers import at_once, owner, run_errands
+from structgen.workers import apart, at_once, owner, run_errands
 
 from . import answers, vectors
 from .agent import Asked, Conversations, counted, plain
@@ -420,7 +420,7 @@ class Runner(
             StructgenError: as for `load`.
 
         Cost: fetching the weights of a name of the catalogue, and a minute for 500M parameters, in
-        a thread of this process.
+        a process of its own.
         """
         entry = self._registry.entry(model)
         config = entry.config
@@ -438,7 +438,7 @@ class Runner(
         entry.swaps = True
         try:
             convert = partial(requantized, weights, dtype, target=load_options(config).target)
-            folder = await asyncio.to_thread(convert)
+            folder = await asyncio.to_thread(apart, convert)
             await self._registry.swap(entry, folder)
             entry.weights = weights
         finally:

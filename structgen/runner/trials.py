@@ -31,7 +31,7 @@ from structgen.grammar import ir, reading
 from structgen.insight import picture
 from structgen.storage import KeptByBytes
 from structgen.types import Regex, lower
-from structgen.workers import STRANGER, owner
+from structgen.workers import STRANGER, owner, python
 
 from .constraints import dialect, refusal, wanted
 from .hosts import resident
@@ -249,15 +249,12 @@ class Trials:
                 self._idle.append(await self._process())
 
     async def _process(self) -> asyncio.subprocess.Process:
-        paths = [str(path) or os.getcwd() for path in sys.path]
         code = (
-            f"import os, sys; hasattr(os, 'nice') and os.nice({_NICE}); sys.path[:] = {paths!r}; "
+            f"import os; hasattr(os, 'nice') and os.nice({_NICE}); "
             f"from structgen.runner import trials; trials.work({self._memory})"
         )
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            code,
+            *python(code),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from .embedders import EmbedderProcess
 from .generator import WorkerGenerator
 from .model import AsyncModel, at_once, hear, prompt_tokens, run_errands
-from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, owner
+from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, apart, owner, python
 from .protocol import FORM_BYTES, form_weight
 from .scheduler import Job, Scheduler, WorkJob
 from .threads import give_back
@@ -30,11 +30,13 @@ __all__ = [
     "Stranger",
     "WorkJob",
     "WorkerGenerator",
+    "apart",
     "at_once",
     "form_weight",
     "give_back",
     "hear",
     "owner",
     "prompt_tokens",
+    "python",
     "run_errands",
 ]

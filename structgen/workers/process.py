@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import io
 import itertools
 import math
 import os
@@ -24,7 +25,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, cast, final
+from typing import Any, BinaryIO, TypeVar, cast, final
 
 from structgen.errors import ModelError, PromptError, ValidationFailed, WorkerDied
 from structgen.insight import TraceStep
@@ -55,6 +56,8 @@ from .protocol import (
 )
 from .threads import begin
 from .verdicts import Judge, Question
+
+T = TypeVar("T")
 
 
 @final
@@ -160,11 +163,8 @@ class WorkerProcess:
         if load.in_process:
             self._process = InThread()
         else:
-            # It finds structgen where this process does.
-            paths = [str(path) or os.getcwd() for path in sys.path]
-            code = f"import sys; sys.path[:] = {paths!r}; from structgen.workers.worker import main"
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"{code}; main()"],
+                python("from structgen.workers.worker import main; main()"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -658,6 +658,32 @@ def _send(process: WorkerProcess, call: Call) -> None:
         ) from error
     finally:
         call.lowered = lowered
+
+
+def python(code: str) -> list[str]:
+    """The command of a process that runs code, and finds structgen where this process does."""
+    paths = [str(path) or os.getcwd() for path in sys.path]
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {code}"]
+
+
+def apart(function: Callable[[], T]) -> T:
+    """Call a function in a process of its own, which nobody here waits for but the caller.
+
+    Raises:
+        StructgenError: as the function, or WorkerDied.
+    """
+    done = subprocess.run(
+        python("from structgen.workers.worker import call; call()"),
+        input=packed(function),
+        stdout=subprocess.PIPE,
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        check=False,
+    )
+    ended = Frames(io.BytesIO(done.stdout)).read()
+    if ended is None:
+        raise WorkerDied(f"The process ended by itself (exit code {done.returncode}).")
+    result: T = raised(ended)
+    return result
 
 
 def raised(ended: Ended) -> Any:

@@ -102,6 +102,18 @@ def main() -> None:
     serve(*_pipes())
 
 
+def call() -> None:
+    """Call the function that the parent sends."""
+    reader, writer = _pipes()
+    result, failed = None, None
+    try:
+        result = Frames(reader).read()()
+    except Exception as error:
+        failed = _portable(error, "The call failed")
+    writer.write(packed(Ended(0, result, failed)))
+    writer.close()
+
+
 def serve(reader: BinaryIO, writer: BinaryIO) -> None:
     """Serve whoever is at the other ends, until the first is closed."""
     _Worker(Frames(reader), writer).serve()
