@@ -105,13 +105,16 @@ def main() -> None:
 def call() -> None:
     """Call the function that the parent sends."""
     reader, writer = _pipes()
-    result, failed = None, None
+    with writer:
+        writer.write(packed(_called(0, Frames(reader).read(), "The call failed")))
+
+
+def _called(number: int, function: Callable[[], Any], what: str) -> Ended:
+    """Call a function; ``what``: to be said where it fails."""
     try:
-        result = Frames(reader).read()()
-    except Exception as error:
-        failed = _portable(error, "The call failed")
-    writer.write(packed(Ended(0, result, failed)))
-    writer.close()
+        return Ended(number, function(), None)
+    except BaseException as error:  # a panic is no Exception
+        return Ended(number, None, _portable(error, what))
 
 
 def serve(reader: BinaryIO, writer: BinaryIO) -> None:
@@ -592,13 +595,9 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object],
     seen: dict[int, Iterator[int]] = {}  # of each call that is under way: counts pings
 
     def run(call: EmbedderCall) -> None:
-        result, failed = None, None
-        try:
-            whose = graph if hasattr(graph, call.method) else tokenizer
-            result = getattr(whose, call.method)(*call.arguments, **call.named)
-        except BaseException as error:  # a panic is no Exception
-            failed = _portable(error, "The texts cannot be embedded")
-        tell(Ended(call.id, result, failed))
+        method = getattr(graph if hasattr(graph, call.method) else tokenizer, call.method)
+        asked = partial(method, *call.arguments, **call.named)
+        tell(_called(call.id, asked, "The texts cannot be embedded"))
         del seen[call.id]  # after it, which there may be no memory for: then the call hangs
 
     while (message := frames.read()) is not None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, make_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -23,6 +24,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 import structgen
 from structgen import AsyncModel, Generator, JsonSchema, Regex, Vocabulary
 from structgen.sampling import TokenIds
+from structgen.workers import apart
 from structgen.workers.protocol import Ping
 
 T = TypeVar("T")
@@ -804,3 +806,11 @@ def test_the_process_ends_with_its_parent(how: str, tmp_path: Path) -> None:
     wait_until(lambda: not is_running(int(line)))
     if how == "exit":
         assert (process.returncode, told) == (0, "")
+
+
+def test_a_function_is_called_in_a_process_of_its_own() -> None:
+    assert apart(os.getpid) != os.getpid()
+    with pytest.raises(structgen.errors.WorkerDied, match="exit code 3"):
+        apart(partial(os._exit, 3))
+    with pytest.raises(structgen.ModelError, match="ZeroDivisionError"):
+        apart(partial(divmod, 1, 0))
