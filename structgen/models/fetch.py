@@ -23,7 +23,7 @@ from pathlib import Path
 from structgen.errors import DownloadError, ModelError, OptionError
 
 from . import cache, hub
-from .catalogue import SOURCES, Entry, File, Wheel
+from .catalogue import SOURCES, Entry, Wheel
 from .progress import Progress, bytes_under, megabytes
 
 _POLL_SECONDS = 0.1
@@ -166,7 +166,13 @@ def _unpack_wheels(entry: Entry, work: Path, out: Path, progress: Progress) -> N
             for member, path in wheel.members:
                 _extract(file, member, out / path, digests[path])
         for content in entry.files:
-            _compare(digests[content.path].hexdigest(), content.sha256, _origin(entry, content))
+            origin = " and ".join(
+                f"{member} in {wheel.requirement}"
+                for wheel in entry.wheels
+                for member, path in wheel.members
+                if path == content.path
+            )
+            _compare(digests[content.path].hexdigest(), content.sha256, origin)
     except DownloadError:
         shutil.rmtree(out, ignore_errors=True)
         shutil.rmtree(kept, ignore_errors=True)
@@ -177,16 +183,6 @@ def _unpack_wheels(entry: Entry, work: Path, out: Path, progress: Progress) -> N
 def _is_whole(file: Path, sha256: str) -> bool:
     """Whether an earlier run left a file as it should be."""
     return file.is_file() and cache.sha256(file) == sha256
-
-
-def _origin(entry: Entry, file: File) -> str:
-    """Where a file of a model comes from, for messages."""
-    return " and ".join(
-        f"{member} in {wheel.requirement}"
-        for wheel in entry.wheels
-        for member, path in wheel.members
-        if path == file.path
-    )
 
 
 def pip_command() -> list[str]:

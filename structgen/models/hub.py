@@ -356,7 +356,14 @@ def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tu
     inside = _model_folder(name, subfolder, files)
     top = f"{inside}/" if inside else ""
     chosen = [file for file in files if file.startswith(top) and not file.endswith(_UNUSABLE)]
-    _check_whole(name, inside, chosen)
+    lacking = [] if any(file.endswith(".onnx") for file in chosen) else ["an ONNX file"]
+    if f"{top}tokenizer.json" not in chosen:
+        lacking.append("tokenizer.json")
+    if lacking:  # before gigabytes arrive
+        raise ModelNotFound(
+            f"{name} has {cache.CONFIG} but lacks {' and '.join(lacking)} beside it. Look for "
+            "another conversion, or fetch what there is, add what is missing, and name your folder."
+        )
     return chosen, inside
 
 
@@ -532,19 +539,6 @@ def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
 def _names(repo_id: str, paths: list[str]) -> str:
     """Lines that name the first of what is in a repository."""
     return "".join(f"\n  {printable(f'{repo_id}/{path}'.rstrip('/'))}" for path in paths[:50])
-
-
-def _check_whole(name: str, inside: str, files: list[str]) -> None:
-    """Raise where a repository's folder cannot be a language model, before gigabytes arrive."""
-    here = {file.removeprefix(f"{inside}/") for file in files}
-    lacking = [] if any(file.endswith(".onnx") for file in here) else ["an ONNX file"]
-    if "tokenizer.json" not in here:
-        lacking.append("tokenizer.json")
-    if lacking:
-        raise ModelNotFound(
-            f"{name} has {cache.CONFIG} but lacks {' and '.join(lacking)} beside it. Look for "
-            "another conversion, or fetch what there is, add what is missing, and name your folder."
-        )
 
 
 def _is_config(file: str) -> bool:

@@ -141,26 +141,20 @@ class _Bar:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if self._rich is None:
-            self._rich = _rich_progress()
+            from rich import console, progress
+
+            self._rich = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(),
+                progress.TaskProgressColumn(),
+                progress.TimeRemainingColumn(elapsed_when_finished=True),
+                console=console.Console(stderr=True),
+            )
             self._rich.start()
         if self._task is None or stage != self._stage:
             self._stage = stage
             self._task = self._rich.add_task(stage, total=total)
         self._rich.update(self._task, completed=done, total=total)
-
-
-def _rich_progress() -> RichProgress:
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
-
-    return RichProgress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        console=Console(stderr=True),
-    )
 
 
 class _Log:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, TypeVar, cast, final
+from typing import Any, BinaryIO, cast, final
 
 from structgen.errors import ModelError, PromptError, ValidationFailed, WorkerDied
 from structgen.insight import TraceStep
@@ -56,8 +56,6 @@ from .protocol import (
 )
 from .threads import begin
 from .verdicts import Judge, Question
-
-T = TypeVar("T")
 
 
 @final
@@ -666,7 +664,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {code}"]
 
 
-def apart(function: Callable[[], T]) -> T:
+def apart(function: Callable[[], Any]) -> Any:
     """Call a function in a process of its own, which nobody here waits for but the caller.
 
     Raises:
@@ -682,8 +680,7 @@ def apart(function: Callable[[], T]) -> T:
     ended = Frames(io.BytesIO(done.stdout)).read()
     if ended is None:
         raise WorkerDied(f"The process ended by itself (exit code {done.returncode}).")
-    result: T = raised(ended)
-    return result
+    return raised(ended)
 
 
 def raised(ended: Ended) -> Any:

@@ -389,13 +389,8 @@ def _stacked(weights: LayerWeights) -> FloatArray | None:
     return np.concatenate([np.zeros(n, np.float32) if b is None else b for b, n in parts])
 
 
-def _narrowest(weight: FloatArray) -> Matrix:
-    matrix = four_bit(weight)
-    return eight_bit(weight) if matrix is None else matrix
-
-
 _DTYPES: dict[str | None, tuple[Callable[[FloatArray], Matrix], ...]] = {
-    None: (eight_bit, _narrowest),
+    None: (eight_bit, lambda weight: four_bit(weight) or eight_bit(weight)),
     "int8": (eight_bit, eight_bit),
     "int4": (eight_bit, to_four_bits),
     "fp16": (half, half),
@@ -452,7 +447,15 @@ def _staged(target: Path) -> Iterator[Path]:
                 shutil.rmtree(left, ignore_errors=True)
         staging.mkdir()
         yield staging
-        _publish(staging, target)
+        with contextlib.suppress(OSError):
+            target.rmdir()  # an empty folder, which not every system lets a rename replace
+        try:
+            staging.rename(target)
+        except OSError:
+            # Another process was faster. Its folder is as good as ours: it, too, was whole when it
+            # got its name.
+            if not (target / "genai_config.json").is_file():
+                raise
     except OSError as error:
         reason = (
             f"no space is left on the disk ({shutil.disk_usage(target.parent).free // 10**6} MB)"
@@ -463,18 +466,6 @@ def _staged(target: Path) -> Iterator[Path]:
     finally:
         # Also when interrupted; after a rename there is nothing to remove.
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _publish(staging: Path, target: Path) -> None:
-    with contextlib.suppress(OSError):
-        target.rmdir()  # an empty folder, which not every system lets a rename replace
-    try:
-        staging.rename(target)
-    except OSError:
-        # Another process was faster. Its folder is as good as ours: it, too, was whole when it
-        # got its name.
-        if not (target / "genai_config.json").is_file():
-            raise
 
 
 def _is_running(pid: int) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,8 @@ class Rope:
         if self.divisors:
             frequencies = frequencies / np.array(self.divisors)
         angles = np.outer(np.arange(first, end, dtype=np.float64), frequencies)
-        return (of(angles) * self.magnitude).astype(np.float32)
+        found: FloatArray = (of(angles) * self.magnitude).astype(np.float32)
+        return found
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,16 @@ MODELS = (
     "SmolLM3"
 )
 """The families in words, for messages."""
+
+
+def check_family(path: Path, kind: str, name: str, known: Collection[str]) -> None:
+    """Raise ConversionError for a model of a family that is not converted."""
+    if name not in known:
+        raise ConversionError(
+            f"{path} holds a model of {kind} {name!r}; structgen converts "
+            f"{', '.join(map(repr, known))} ({MODELS}). For others use a folder made by "
+            "`python -m onnxruntime_genai.models.builder`."
+        )
 
 
 class _Stored(Protocol):

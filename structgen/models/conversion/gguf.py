@@ -28,7 +28,6 @@ from structgen.models import trial
 
 from .decoder import (
     FAMILIES,
-    MODELS,
     MOST_DIMENSIONS,
     NOT_UNDERSTOOD,
     Attention,
@@ -39,6 +38,7 @@ from .decoder import (
     Rope,
     SpecialTokens,
     Tensors,
+    check_family,
     numbers,
 )
 
@@ -172,7 +172,7 @@ class GgufFile(Tensors[_Stored]):
                 raise ValueError(f"it has {key!r} twice")
             self._values[key] = header.value(header.number("I"))
             if key == "general.architecture":
-                _check_family(self.path, str(self.get(key)))
+                check_family(self.path, "architecture", str(self.get(key)), FAMILIES)
         if int(self.get("split.count", 1)) > 1:
             raise ConversionError(
                 f"{self.path} is one part of a model split in {self.get('split.count')} files. "
@@ -234,16 +234,6 @@ class GgufFile(Tensors[_Stored]):
                 "gguf package cannot dequantise. Use a file quantised as Q4_0, Q4_K_M, Q8_0 or F16."
             ) from error
         return np.ascontiguousarray(values, dtype=np.float32).reshape(stored.shape)
-
-
-def _check_family(path: Path, architecture: str) -> None:
-    """Raise ConversionError for a model of a family that is not converted."""
-    if architecture not in FAMILIES:
-        raise ConversionError(
-            f"{path} holds a model of architecture {architecture!r}; structgen converts "
-            f"{', '.join(map(repr, FAMILIES))} ({MODELS}). For others use a folder made by "
-            "`python -m onnxruntime_genai.models.builder`."
-        )
 
 
 Json = dict[str, Any]

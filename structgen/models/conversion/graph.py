@@ -330,10 +330,7 @@ def _add_mask(graph: ir.Graph, size: int) -> None:
     graph.inputs.append(mask)
 
     def constant(name: str, array: npt.NDArray[Any]) -> ir.Value:
-        name = f"structgen.{name}"
-        value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
-        graph.register_initializer(value)
-        return value
+        return registered(graph, ir.tensor(array, name=f"structgen.{name}"))
 
     def one(op_type: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
         node = ir.node(op_type, inputs, attributes, name=f"/structgen/mask/{op_type}")
@@ -354,6 +351,13 @@ def _add_mask(graph: ir.Graph, size: int) -> None:
     masked = one("Add", scores, addend)
     masked.name, masked.type, masked.shape = OUTPUTS["logits"], ir.TensorType(dtype), shape
     graph.outputs[places[0]] = masked
+
+
+def registered(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
+    """A constant of a graph."""
+    value = ir.Value(name=tensor.name, const_value=tensor)
+    graph.register_initializer(value)
+    return value
 
 
 class GraphBuilder:
@@ -387,7 +391,16 @@ class GraphBuilder:
             rope: [self._turns(rope, of, f"_{i}" if i else "") for of in (np.cos, np.sin)]
             for i, rope in enumerate(shape.ropes)
         }
-        self._seqlens_k, self._total_length = self._read_mask(mask)
+        # Last position of each sequence, and the longest length: both int32.
+        base = "/model/attn_mask_reformat"
+        one = self._constant("one", np.array([1], np.int64))
+        lengths = self._one("ReduceSum", f"{base}/ReduceSum", mask, one, keepdims=0)
+        last = self._one("Sub", f"{base}/Sub", lengths, one)
+        self._seqlens_k = self._one("Cast", f"{base}/Sub/Cast", last, to=_INT32)
+        size = self._one("Shape", f"{base}/Shape", mask)
+        axis = self._constant("axis", np.array(1, np.int64))
+        longest = self._one("Gather", f"{base}/Gather", size, axis, axis=0)
+        self._total_length = self._one("Cast", f"{base}/Gather/Cast", longest, to=_INT32)
         self._presents: list[ir.Value] = []
         self._n_layers = 0
         self._split_sizes: ir.Value | None = None
@@ -511,12 +524,7 @@ class GraphBuilder:
         tensor: ir.TensorProtocol = ir.tensor(array, name=name)
         if array.nbytes >= _INLINE_BYTES:
             tensor = self._append(name, tensor.dtype, array.shape, [array])
-        return self._register(name, tensor)
-
-    def _register(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-        value = ir.Value(name=name, const_value=tensor)
-        self._graph.register_initializer(value)
-        return value
+        return registered(self._graph, tensor)
 
     def _turns(self, rope: Rope, of: np.ufunc, suffix: str) -> ir.Value:
         """The cosines or sines of all positions, made piece by piece: they may have gigabytes."""
@@ -524,7 +532,8 @@ class GraphBuilder:
         places = ((at, min(at + step, n)) for at in range(0, n, step))
         pieces = (rope.table(of, *place).astype(dtype) for place in places)
         name = f"{of.__name__}_cache{suffix}"
-        return self._register(name, self._append(name, self._dtype, (n, rope.size // 2), pieces))
+        tensor = self._append(name, self._dtype, (n, rope.size // 2), pieces)
+        return registered(self._graph, tensor)
 
     def _append(
         self,
@@ -588,18 +597,6 @@ class GraphBuilder:
     def _describe(self, value: ir.Value, name: str, shape: Sequence[str | int]) -> None:
         """Turn an intermediate value into a graph output."""
         value.name, value.type, value.shape = name, ir.TensorType(self._dtype), ir.Shape(shape)
-
-    def _read_mask(self, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Last position of each sequence, and the longest length: both int32."""
-        base = "/model/attn_mask_reformat"
-        one = self._constant("one", np.array([1], np.int64))
-        lengths = self._one("ReduceSum", f"{base}/ReduceSum", mask, one, keepdims=0)
-        last = self._one("Sub", f"{base}/Sub", lengths, one)
-        seqlens_k = self._one("Cast", f"{base}/Sub/Cast", last, to=_INT32)
-        size = self._one("Shape", f"{base}/Shape", mask)
-        axis = self._constant("axis", np.array(1, np.int64))
-        longest = self._one("Gather", f"{base}/Gather", size, axis, axis=0)
-        return seqlens_k, self._one("Cast", f"{base}/Gather/Cast", longest, to=_INT32)
 
     def _norm(self, name: str, weight: FloatArray, is_last: bool = False) -> ir.Value:
         """Normalise the residual stream, first adding the delta that waits for it."""

@@ -31,7 +31,6 @@ from structgen.storage.user_folder import (
 
 from .decoder import (
     FAMILIES,
-    MODELS,
     MOST_DIMENSIONS,
     NOT_UNDERSTOOD,
     Attention,
@@ -42,6 +41,7 @@ from .decoder import (
     Rope,
     SpecialTokens,
     Tensors,
+    check_family,
     numbers,
 )
 from .gguf import END_TEXTS
@@ -183,12 +183,7 @@ class HuggingFaceCheckpoint(Checkpoint):
     def __init__(self, path: Path, context_length: int | None = None) -> None:
         self._config = read_json(path / "config.json")
         self._model_type = str(self._config.get("model_type"))
-        if self._model_type not in _TYPES:
-            raise ConversionError(
-                f"{path} holds a model of type {self._model_type!r}; structgen converts "
-                f"{', '.join(map(repr, _TYPES))} ({MODELS}). For others use a folder made by "
-                "`python -m onnxruntime_genai.models.builder`."
-            )
+        check_family(path, "type", self._model_type, _TYPES)
         self._name = _TYPES[self._model_type]
         family = FAMILIES[self._name]
         post = _POST_NORMS if family.has_post_norms else {}

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from structgen.errors import ConversionError
 
 from . import ctranslate2
-from .graph import SEARCH, eight_bit
+from .graph import SEARCH, eight_bit, registered
 from .hugging_face import SafetensorsFolder, read_file, read_json
 
 _MICROSOFT = "com.microsoft"
@@ -55,10 +55,7 @@ class _Graph:
 
     def constant(self, name: str, array: Any) -> ir.Value:
         known = self.graph.initializers.get(name)
-        if known is None:
-            known = ir.Value(name=name, const_value=ir.tensor(np.asarray(array), name=name))
-            self.graph.register_initializer(known)
-        return known
+        return known or registered(self.graph, ir.tensor(np.asarray(array), name=name))
 
     def integers(self, *values: int) -> ir.Value:
         name = "integers." + "_".join(map(str, values))

@@ -291,7 +291,8 @@ def _about_flac(data: bytes) -> _About:
         number = max(8 - (~data[at + 4] & 0xFF).bit_length(), 1) if at + 4 < len(data) else 1
         size_at, size = at + 4 + number, _SIZES[code]
         end = size_at + max(-size, 0) + extra
-        if end >= len(data) or not size or _crc8(data[at:end]) != data[end]:
+        check = functools.reduce(lambda found, byte: _CRC8[found ^ byte], data[at:end], 0)
+        if end >= len(data) or not size or check != data[end]:
             continue
         if size < 0:
             size = int.from_bytes(data[size_at : size_at - size], "big") + 1
@@ -316,10 +317,6 @@ def _about_flac(data: bytes) -> _About:
 _CRC8 = list(range(256))
 for _ in range(8):
     _CRC8 = [(one << 1 ^ 0x07 if one & 0x80 else one << 1) & 0xFF for one in _CRC8]
-
-
-def _crc8(data: bytes) -> int:
-    return functools.reduce(lambda found, byte: _CRC8[found ^ byte], data, 0)
 
 
 # Thousands of bits a second of an MP3 frame, by version (2 or 1), layer (3, 2, 1) and code.
