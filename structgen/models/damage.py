@@ -50,7 +50,7 @@ _PORTS = ((7, 11), (7, 12))  # the way to the inputs and the outputs of a graph
 _NAME, _ELEMENT = (1,), (2, 1, -1)  # and in them to the name, and to the type of a tensor's numbers
 
 _MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have some 100,000 each
-_LONGEST_REFERENCE = 10_000  # bytes
+_LONGEST = 10_000  # bytes of a reference, or of the name of an input
 _MOST_FILES = 10_000  # that a graph keeps its weights in
 _MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have some hundreds
 _MOST_TOLD = 20  # of a folder
@@ -282,8 +282,10 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
             types = {kind for kind, _ in _inside(data, port, _ELEMENT)}
             for start, end in _inside(data, port, _NAME):
                 # The runtime reads it up to a NUL.
-                name = data[start:end].split(b"\0")[0].decode(errors="replace")
-                if not types or not types <= port_types(roles.get(name, ()), has_masks):
+                begin, _, _ = data[start : min(end, start + _LONGEST)].partition(b"\0")
+                name = begin.decode(errors="replace")
+                is_right = types and types <= port_types(roles.get(name, ()), has_masks)
+                if not is_right or end - start > _LONGEST:
                     yield _bad(graph, f"has an input or output {name[:200]!r} of a wrong type")
 
 
@@ -341,14 +343,15 @@ def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
                 if next(left, None) is None:
                     raise ValueError(f"the folder's graphs have more than {_MOST_FIELDS:,} fields")
                 inner = _HOLDS[kind].get(number)
-                if inner == "data" and end - start <= _LONGEST_REFERENCE:
+                if inner == "data" and end - start <= _LONGEST:
                     pair = {}
                     for one, first, last in _fields(data, start, end):
                         next(left, None)
                         pair[one] = data[first:last]
-                    entries[pair.get(1)] = pair.get(2, b"")
+                    is_known = pair.get(1) in (b"location", b"offset", b"length")
+                    entries[pair.get(1) if is_known else None] = pair.get(2, b"")
                 elif inner == "data":
-                    raise ValueError(f"a reference has more than {_LONGEST_REFERENCE:,} bytes")
+                    raise ValueError(f"a reference has more than {_LONGEST:,} bytes")
                 elif inner is not None:
                     waiting.append((inner, start, end))
             if b"location" in entries:

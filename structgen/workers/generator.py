@@ -8,7 +8,6 @@ options. What cannot be sent raises an error that names it.
 from __future__ import annotations
 
 import asyncio
-import copy
 import functools
 import hashlib
 import pickle
@@ -170,12 +169,6 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         if self._shapes is None and self._output is not None:
             self._shapes = shapes_of(self._output)
         return AsyncValueStream(self.stream(prompt, *more, **options), self._output, self._shapes)
-
-    def held_by(self, model: KnownModel) -> WorkerGenerator[T_co]:
-        """The same, that keeps ``model`` and so its process."""
-        made = copy.copy(self)
-        made.model = model
-        return made
 
     # -- inside -----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ tokens of a generator's prompt.
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import pickle
 import weakref
@@ -134,7 +135,9 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
         return WorkerGenerator(facts, self._host, self._tool_syntax, output_type, options)
 
     def _mine(self, generator: Any) -> Any:
-        return generator.held_by(self)
+        made = copy.copy(generator)
+        made.model = self  # and so its process
+        return made
 
     @property
     def pid(self) -> int | None:

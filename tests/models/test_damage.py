@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 
 import inside
 import numpy as np
@@ -371,6 +372,25 @@ def test_types_that_the_runtime_takes_for_wider_ones_are_refused(folder, decoder
     assert damage.find(folder) == []
     graph_of(folder, decoder.get("filename", "model.onnx"), **ports)
     assert "of a wrong type" in damage.find(folder)[0].says
+
+
+def long_field(number, data):
+    """A field of three million bytes or so."""
+    sizes = (len(data) >> at & 127 | 128 for at in (0, 7, 14))
+    return bytes([number << 3 | 2, *sizes, len(data) >> 21]) + data
+
+
+@pytest.mark.parametrize("letter", [b"\0", b"x"])
+def test_long_names_in_a_graph_take_no_memory(folder, letter):
+    graph, name = folder / "model.onnx", long_field(1, 3_000_000 * letter)
+    graph.write_bytes(graph.read_bytes() + long_field(7, long_field(11, name + of_type(1))))
+    tracemalloc.start()
+    try:
+        assert "of a wrong type" in damage.find(folder)[0].says
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 @pytest.mark.parametrize("kind", ["marian-ssru", "nemotron_speech", {}])
