@@ -146,8 +146,8 @@ def chat_request(
     """
     made = {**fields, "messages": messages}
     if streams is not None:
-        if (made.get("n") or 1) > 1:
-            raise OptionError(f"n={made['n']} is not supported {streams}")
+        if made.get("n") not in (None, 1):
+            raise OptionError(f"n={made['n']!r} is not supported {streams}")
         made["stream_options"] = {"include_usage": True}
     if "response_format" in made:
         made["response_format"] = closed_format(made["response_format"])

@@ -258,7 +258,7 @@ def same(a: Vocabulary, b: Vocabulary) -> None:
     for name in ("size", "tokens", "eos_token_ids", "special_token_ids", "uid"):
         assert getattr(a, name) == getattr(b, name), name
         assert type(getattr(a, name)) is type(getattr(b, name)), name
-    for name in a.trie.__slots__:
+    for name in vars(a.trie):
         x, y = getattr(a.trie, name), getattr(b.trie, name)
         if isinstance(x, np.ndarray):
             assert x.dtype == y.dtype
