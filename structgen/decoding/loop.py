@@ -70,7 +70,8 @@ def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[C
         run.check_whole()
         return
     length = len(run.prompt_ids) + run.max_tokens
-    prefix = run.part.tokens.row
+    row = run.part.tokens.row
+    prefix = row[: len(row) - run.part.n_wanted]  # what has no scores yet is to be run
     sequence = model.start(length, prefix=prefix, adapter=run.adapter, media=run.media)
     try:
         if not has_begun:

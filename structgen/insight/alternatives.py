@@ -476,7 +476,7 @@ class _Nodes:
         return None if there is None else (there, rest)
 
     def go(self, node: int, data: bytes) -> int | None:
-        """The node after some bytes; None: it was come to before."""
+        """The node after some bytes; None: it was reached before."""
         is_new = False
         for byte in data:
             is_new = (node, byte) not in self._to

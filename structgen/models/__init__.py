@@ -270,6 +270,9 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
         OptionError: ``source`` is neither: a folder that was converted holds no weights to convert.
         ModelNotFound, DownloadError, ConversionError: as `path`.
     """
+    from structgen.models.conversion.convert import check_dtype  # late, as in `convert`
+
+    check_dtype(dtype)
     place = Path(source).expanduser()
     entry = None if place.exists() else catalogue.ENTRIES.get(os.fspath(source))
     if entry is not None and entry.gguf is not None:

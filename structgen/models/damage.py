@@ -284,9 +284,13 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
                 # The runtime reads it up to a NUL.
                 begin, _, _ = data[start : min(end, start + _LONGEST)].partition(b"\0")
                 name = begin.decode(errors="replace")
-                is_right = types and types <= port_types(roles.get(name, ()), has_masks)
-                if not is_right or end - start > _LONGEST:
-                    yield _bad(graph, f"has an input or output {name[:200]!r} of a wrong type")
+                if end - start > _LONGEST:
+                    what = f"whose name has more than {_LONGEST:,} bytes"
+                elif types and types <= port_types(roles.get(name, ()), has_masks):
+                    continue
+                else:
+                    what = f"{name[:200]!r} of a wrong type"
+                yield _bad(graph, f"has an input or output {what}")
 
 
 def _inside(

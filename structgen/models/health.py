@@ -273,8 +273,9 @@ def _about_packages(distributions: Mapping[str, str], runtime: _Runtime) -> Iter
             )
         if not here:
             yield Finding("problem", f"{base} is not installed.", f"pip install {base}")
-    for name in (name for name in _NEEDED if name not in distributions):
-        yield Finding("problem", f"{name} is not installed.", f"pip install {name}")
+    for name in _NEEDED:
+        if name not in distributions:
+            yield Finding("problem", f"{name} is not installed.", f"pip install {name}")
     if runtime.failure:
         cure = "pip install --force-reinstall onnxruntime onnxruntime-genai"
         if "SIGILL" in runtime.failure:

@@ -208,7 +208,9 @@ async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionRe
         raise RequestError(f"{field}: the decider of {model} says it. Leave it out.", param=field)
     try:
         decider = host.make_decider(**settings)
-        state = await host.aside(partial(state_text, request.state))
+        state = request.state
+        if not isinstance(state, str):
+            state = await host.aside(partial(state_text, state))
         ask = partial(decider.decide, state, given, **given_of("abstain_below", "timeout"))
         if isinstance(host, TextHost):
             answers = await ask()

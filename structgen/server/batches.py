@@ -132,7 +132,8 @@ def outcome(row: Row) -> tuple[Any, int]:
         return row["error"], 0
     if response["status_code"] != 200:
         return response, 0
-    return None, sum(map(int, _WRITTEN.findall(as_json(response["body"]))[:1]))
+    written = _WRITTEN.search(as_json(response["body"]))
+    return None, int(written[1]) if written else 0
 
 
 def _refused_line(custom_id: Any, message: str) -> Row:
@@ -469,7 +470,7 @@ class Asking:
             )
         try:
             body = body if self._model is None else {**body, "model": self._model}
-            # No longer than the line, whose bytes have the same bound.
+            # Hardly longer than the line, whose bytes have the same bound.
             text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
             data = text.encode(errors="backslashreplace")  # halves of characters
         except RecursionError:

@@ -277,7 +277,7 @@ class _End:
         self._depth = 0
 
     def find(self, text: str) -> int | None:
-        """Where the value ends, once."""
+        """Return the offset where the value ends, or None. It is returned once."""
         while found := (_INSIDE if self._is_inside else self._outside).search(text, self._at):
             self._at = found.end()
             if found[0] == "\\":

@@ -353,6 +353,8 @@ class Partial(Generic[T_co]):
 
 def _seen(document: Document, node: Node, at: int, places: tuple[Place, ...]) -> Any:
     """A part as users see it; `MISSING` where it is not settled."""
+    if any(map(document.shapes.omits, places)):
+        return MISSING
     if node.settled <= at:
         found = document.value(node, places)
         if found is not MISSING or node.kind not in ("object", "array"):

@@ -167,6 +167,13 @@ class Shapes:
             return json.loads
         return self._keep("parser", place, self._parser)
 
+    def omits(self, place: Place) -> bool:
+        """Whether a value there is left out where its type refuses it: whether, the whole tells."""
+        return place.core is not None and self._keep("omits", place, self._omits)
+
+    def _omits(self, place: Place) -> bool:
+        return any(core.get("on_error") == "omit" for core in self.wrappers(place.core))
+
     def _keep(self, what: str, place: Place, make: Callable[[Place], _T]) -> _T:
         key = (what, place)
         if key not in self._kept:
@@ -196,8 +203,7 @@ class Shapes:
 
     def _parser(self, place: Place) -> Callable[[str], Any] | None:
         assert self._values is not None
-        omits = any(core.get("on_error") == "omit" for core in self.wrappers(place.core))
-        if omits or _asks_for_others(place.core):
+        if self.omits(place) or _asks_for_others(place.core):
             return None
         return self._values.parser(place.core, place.config)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import io
 import itertools
 import math
 import os
@@ -665,21 +664,27 @@ def python(code: str) -> list[str]:
 
 
 def apart(function: Callable[[], Any]) -> Any:
-    """Call a function in a process of its own, which nobody here waits for but the caller.
+    """Call a function in a process of its own, which nobody here waits for but the caller. It ends
+    with this one.
 
     Raises:
         StructgenError: as the function, or WorkerDied.
     """
-    done = subprocess.run(
+    process = subprocess.Popen(
         python("from structgen.workers.worker import call; call()"),
-        input=packed(function),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        check=False,
     )
-    ended = Frames(io.BytesIO(done.stdout)).read()
+    ended = None
+    with contextlib.suppress(BrokenPipeError), process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(packed(function))
+        process.stdin.flush()
+        ended = Frames(cast("BinaryIO", process.stdout)).read()
     if ended is None:
-        raise WorkerDied(f"The process ended by itself (exit code {done.returncode}).")
+        raise WorkerDied(f"The process of the call ended by itself (exit code {process.wait()}).")
     return raised(ended)
 
 

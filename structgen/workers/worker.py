@@ -105,8 +105,18 @@ def main() -> None:
 def call() -> None:
     """Call the function that the parent sends."""
     reader, writer = _pipes()
+
+    def end_with_parent() -> None:
+        reader.read(1)
+        os._exit(1)
+
+    def called() -> Any:
+        function = Frames(reader).read()
+        threading.Thread(target=end_with_parent, daemon=True).start()
+        return function()
+
     with writer:
-        writer.write(packed(_called(0, Frames(reader).read(), "The call failed")))
+        writer.write(packed(_called(0, called, "The call failed")))
 
 
 def _called(number: int, function: Callable[[], Any], what: str) -> Ended:

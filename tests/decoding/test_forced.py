@@ -170,7 +170,9 @@ def test_a_stop_string_cuts_forced_text():
 def test_forced_text_streams_before_the_model_runs():
     model = FakeModel('{"name":"Ann","age":12}')
     stream = Generator(model, Person).stream("x")
-    assert '{"name":'.startswith(next(stream))  # others may have a turn within it
+    first = next(stream)
+    assert first
+    assert '{"name":'.startswith(first)  # others may have a turn within it
     assert model.started[0].length == 0
 
 
@@ -213,6 +215,27 @@ def test_the_scores_of_a_long_forced_text_are_read_pass_by_pass(pattern):
     result = Generator(model, Regex(pattern)).result("xyz", logprobs=True)
     assert all(one.unmasked_logprob is not None for one in result.logprobs)
     assert result.usage.forced_tokens == 600
+    assert max(read) <= model.pace.longest_pass + 2
+
+
+def test_the_scores_of_forced_text_that_an_equal_call_left_are_read_pass_by_pass():
+    model = FakeModel(context_length=1024)
+    start, read = model.start, []
+
+    def held(*args, prefix, **options):
+        sequence = start(*args, prefix=prefix, **options)
+        recent = sequence.recent_logits
+        sequence.recent_logits = lambda n: read.append(n) or recent(n)
+        sequence.append(prefix)
+        return sequence
+
+    model.start, model.start_batch = held, lambda *_, **__: None
+    constraint = structgen.compile(Regex("x{600}(a|b)"), model.vocabulary)
+    search = SearchOptions(logprobs=True)
+    runs = [Generation(model, constraint, None, encode("p"), search, index=i) for i in range(2)]
+    Rows(model, dict(enumerate(runs)), {}).make()
+    for run in runs:
+        assert all(one.unmasked_logprob is not None for one in run.result.logprobs)
     assert max(read) <= model.pace.longest_pass + 2
 
 

@@ -341,10 +341,17 @@ def test_what_only_the_whole_tells_is_in_the_last_partial(kind: Any) -> None:
 
     asks = Annotated[int, AfterValidator(even)]  # for the other fields, if there are any
     text = OnErrorOmit[str]
+    short = OnErrorOmit[Annotated[list[int], Field(max_length=1)]]
+
+    class One(BaseModel):
+        a: asks
+
     for item, items, told in (
         (asks, ("2", "4"), {"0": 2, "1": 4}),
         (OnErrorOmit[asks], ("2", "3", "4"), {"0": 2, "2": 4}),
         (text, ('"a"', '"b"'), {"0": "a", "1": "b"}),
+        (OnErrorOmit[One], ('{"a":2}', '{"a":3}', '{"a":4}'), {"0": One(a=2), "2": One(a=4)}),
+        (short, ("[1]", "[2]"), {"0": [1], "1": [2]}),
     ):
         *before, end = grown(item, *items)
         assert all(len(partial) == 0 and not partial.so_far for partial in before)

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.texts import Text
@@ -80,11 +80,11 @@ def compare(so_far: int, digit: int, text: str, index: int) -> int:
     return LESS if digit < other else GREATER if digit > other else EQUAL
 
 
-Compared = tuple[tuple[Mark, int], ...]
+Compared: TypeAlias = tuple[tuple[Mark, int], ...]
 """Marks, and how the digits so far compare with each."""
 
 
-def open_(pairs: Iterable[tuple[Mark, int]]) -> Compared:
+def still_open(pairs: Iterable[tuple[Mark, int]]) -> Compared:
     """Those that more digits may break: of what a number must not equal, those that it equals."""
     return tuple([pair for pair in pairs if pair[1] == EQUAL or pair[0].role != UNEQUAL])
 
@@ -478,9 +478,9 @@ class NumberLeaf(Leaf):
 
     def _first(self, s: State, digit: int) -> State:
         side = self.sides[s.negative]
-        compared = open_((m, compare(EQUAL, digit, m.whole, 0)) for m in side.marks)
+        compared = still_open((m, compare(EQUAL, digit, m.whole, 0)) for m in side.marks)
         if digit:
-            scientific = open_(
+            scientific = still_open(
                 (m, compare(EQUAL, digit, m.significant, 0)) for m in side.scientific
             )
         else:
@@ -496,7 +496,7 @@ class NumberLeaf(Leaf):
 
     def _whole_digit(self, s: State, digit: int) -> State:
         index = s.digits
-        compared = open_(
+        compared = still_open(
             (m, compare(c, digit, m.whole, index) if index < len(m.whole) else GREATER)
             for m, c in s.compared
         )
@@ -512,7 +512,7 @@ class NumberLeaf(Leaf):
     @staticmethod
     def _compared_at_point(s: State) -> Compared:
         """What is known of the comparisons once there are no more digits before the point."""
-        return open_(
+        return still_open(
             (m, c if s.digits == len(m.whole) else LESS if s.digits < len(m.whole) else GREATER)
             for m, c in s.compared
         )
@@ -530,7 +530,7 @@ class NumberLeaf(Leaf):
         return s._replace(
             phase=FRACTION,
             digits=index + 1,
-            compared=open_((m, compare(c, digit, m.fraction, index)) for m, c in s.compared),
+            compared=still_open((m, compare(c, digit, m.fraction, index)) for m, c in s.compared),
             scientific=scientific,
             lead=lead,
             **self._with_digit(s, digit),
@@ -538,7 +538,7 @@ class NumberLeaf(Leaf):
 
     @staticmethod
     def _significant(s: State, digit: int, index: int) -> Compared:
-        return open_((m, compare(c, digit, m.significant, index)) for m, c in s.scientific)
+        return still_open((m, compare(c, digit, m.significant, index)) for m, c in s.scientific)
 
     def _with_digit(self, s: State, digit: int) -> dict[str, Any]:
         """What one more digit makes of remainders and zeros."""

@@ -129,7 +129,7 @@ _LISTING = frozenset(("_place", "_listed", "types", "enum", "refs", "all_of", "a
 
 def _texts(regex: ir.Regex) -> frozenset[str] | None:
     """The texts of ``regex`` if they are few and finitely many; else None."""
-    listed = listed_words(regex)
+    listed = listed_words(regex, 100 * _MOST_WORDS)
     sizes = [[sum(high - low + 1 for low, high in c.ranges) for c in word] for word in listed]
     if not listed or sum(map(prod, sizes)) > _MOST_WORDS:
         return None
