@@ -37,7 +37,7 @@ from ..openapi import answers, body
 from ..pictures import with_pictures
 from ..settings import Settings
 from ..shapes import CHAT_FIELDS, Deleted, InputItemList, ResponseAnswer, ResponsesBody
-from ..store import Job, Stored
+from ..store import Job, Jobs, Store, Stored
 from ..wire import Asked, aside, asked, check_many, check_names, json_object, named, read, refused
 from .text import check_sure, note, runner_of, tried
 
@@ -369,6 +369,16 @@ _BODY = body(ResponsesBody, more={name: _CHAT[name] for name in SAME})
 _ANSWERS = answers(ResponseAnswer, events="typed events of the Responses API")
 
 
+def _store(request: Request) -> Store:
+    store: Store = request.app.state.store
+    return store
+
+
+def _jobs(request: Request) -> Jobs:
+    jobs: Jobs = request.app.state.jobs
+    return jobs
+
+
 @router.post("/v1/responses", openapi_extra=_BODY, responses=_ANSWERS)
 async def create(request: Request) -> Any:
     """Answer an input, and keep the answer, so that a later request can continue from it."""
@@ -428,7 +438,7 @@ async def _made(
         _settle(request, asked, stored)
         last = await every(events.end())
         if stored.response["store"] and not stored.response["background"]:
-            await request.app.state.store.put(stored)
+            await _store(request).put(stored)
         for one in last:
             yield one
     finally:
@@ -455,9 +465,9 @@ async def _in_background(request: Request, asked: Asked[ChatRequest], stored: St
     stored.response["status"] = "queued"
     size = await aside(request, lambda: sum(map(len, stored.texts())), is_large=True)
     job = Job(stored, size)
-    request.app.state.jobs.add(job)
+    _jobs(request).add(job)
     try:
-        await request.app.state.store.put(stored)
+        await _store(request).put(stored)
     except BaseException:
         job.end()
         raise
@@ -513,7 +523,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     finally:
         job.end()
         if job.is_wanted:
-            await asyncio.shield(request.app.state.store.put(stored))
+            await asyncio.shield(_store(request).put(stored))
         stored.items, stored.messages = [], []  # the store's from now on: they may be megabytes
 
 
@@ -541,10 +551,10 @@ async def _known(request: Request, id_: str) -> Stored | None:
         ApiError: too much of whoever asks is under way.
     """
     owner = request.state.owner
-    job: Job | None = request.app.state.jobs.get(id_, owner)
+    job = _jobs(request).get(id_, owner)
     if job is not None and job.task is not None and not job.task.done():
         return job.stored
-    found: Stored | None = await request.app.state.store.get(id_, owner)
+    found = await _store(request).get(id_, owner)
     request.state.taken(0 if found is None else found.size)
     if found is not None and found.response["status"] in ("queued", "in_progress"):
         # Its server ended before it was done: nobody goes on with it.
@@ -601,7 +611,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
     found = await _found(request, response_id)
     if not follows:
         return await written(request, found.response)
-    job = request.app.state.jobs.get(response_id, request.state.owner)
+    job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
         return _followed(request, _unread(request, job, after))
     events = await _all(request, Events(found.response).again())
@@ -637,9 +647,9 @@ def _asked(request: Request) -> tuple[bool, int]:
 async def delete(response_id: str, request: Request) -> dict[str, Any]:
     """Forget an answer; one that is being made in the background ends."""
     await _found(request, response_id)
-    if request.app.state.jobs.get(response_id, request.state.owner) is not None:
-        await request.app.state.jobs.stop(response_id, forget=True)
-    await request.app.state.store.remove(response_id, request.state.owner)
+    if _jobs(request).get(response_id, request.state.owner) is not None:
+        await _jobs(request).stop(response_id, forget=True)
+    await _store(request).remove(response_id, request.state.owner)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
@@ -651,12 +661,12 @@ async def cancel(response_id: str, request: Request) -> Response:
         raise ApiError(
             400, "Only an answer in the background can be cancelled.", code="not_in_background"
         )
-    job = request.app.state.jobs.get(response_id, request.state.owner)
+    job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
-        await request.app.state.jobs.stop(response_id)
+        await _jobs(request).stop(response_id)
         if job.stored.response["status"] == "queued":  # its task had not begun
             job.stored.response["status"] = "cancelled"
-            await request.app.state.store.put(job.stored)
+            await _store(request).put(job.stored)
         found = job.stored
     return await written(request, found.response)
 
