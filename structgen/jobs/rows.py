@@ -73,9 +73,10 @@ def as_json(value: Any) -> bytes:
     unread: list[Unread] = []
 
     def plain(one: Any) -> str:
-        if isinstance(one, Unread):
-            unread.append(one)
-        return _UNREAD if isinstance(one, Unread) else _plain(one)
+        if not isinstance(one, Unread):
+            return _plain(one)
+        unread.append(one)
+        return _UNREAD
 
     try:
         made = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)

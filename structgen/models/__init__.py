@@ -184,9 +184,7 @@ def pull(
     if target != "cpu" and entry is not None and entry.gguf is not None:
         place = f"{place}@{target}"
     if dtype is not None:
-        from structgen.models.conversion.convert import check_dtype  # late, as in `convert`
-
-        check_dtype(dtype)
+        _check_dtype(dtype)
         if entry is not None and entry.gguf is not None:
             place = f"{place}@{dtype}"
     folder = cache.find(place)
@@ -255,6 +253,13 @@ def convert(
     )
 
 
+def _check_dtype(dtype: str) -> None:
+    """Before anything is fetched. Imported late, as in `convert`."""
+    from structgen.models.conversion.convert import check_dtype
+
+    check_dtype(dtype)
+
+
 def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cpu") -> Path:
     """The folder of a model whose weights are stored otherwise, converted first if need be.
 
@@ -270,9 +275,7 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
         OptionError: ``source`` is neither: a folder that was converted holds no weights to convert.
         ModelNotFound, DownloadError, ConversionError: as `path`.
     """
-    from structgen.models.conversion.convert import check_dtype  # late, as in `convert`
-
-    check_dtype(dtype)
+    _check_dtype(dtype)
     place = Path(source).expanduser()
     entry = None if place.exists() else catalogue.ENTRIES.get(os.fspath(source))
     if entry is not None and entry.gguf is not None:

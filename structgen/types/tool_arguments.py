@@ -22,7 +22,7 @@ from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema import STRING, TYPE_BITS
 from structgen.grammar.regex import parse_python, tree
 
-from .tool_calls import IS_TEXT, ParameterSyntax, ToolSyntax
+from .tool_calls import IN_JSON, IS_TEXT, ParameterSyntax, ToolSyntax, with_words
 
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
 _READ = ("type", "properties", "required")
@@ -41,10 +41,8 @@ _OTHERS = {
 """What values in JSON that are no strings look like, and characters of which each has one."""
 
 _INSIDE = re.compile(r'["\\]')
-_PYTHON = re.compile(r'"(?:[^"\\]|\\.)*"|True|False|None')
 BLANK_CHARACTERS = " \t\n\r"
 NOT_BLANK = re.compile(rf"[^{BLANK_CHARACTERS}]")
-_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +256,7 @@ class ParameterReader:
             return json.dumps(value, ensure_ascii=False)
         value = value.strip(BLANK_CHARACTERS)
         if self._how.values == "python":
-            return _PYTHON.sub(lambda found: _WORDS.get(found[0], found[0]), value)
+            return with_words(value, IN_JSON)
         return value if self._end.is_json(value) else None
 
 

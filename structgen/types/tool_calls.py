@@ -97,8 +97,14 @@ INDEX = "{index}"
 IS_TEXT = "{string}"
 """Stands in texts of a `ParameterSyntax` for whether a value is a string: ``true`` or ``false``."""
 
-_WORDS = {"true": "True", "false": "False", "null": "None"}
-_TOKENS = re.compile(rf'"(?:[^"\\]|\\.)*"|{"|".join(_WORDS)}')
+_IN_PYTHON = {"true": "True", "false": "False", "null": "None"}
+IN_JSON = {word: name for name, word in _IN_PYTHON.items()}
+
+
+def with_words(text: str, words: Mapping[str, str]) -> str:
+    """A value with other words, of `IN_JSON` say, outside of strings."""
+    tokens = rf'"(?:[^"\\]|\\.)*"|{"|".join(words)}'
+    return re.sub(tokens, lambda found: words.get(found[0], found[0]), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ class ParameterSyntax:
         is_text = isinstance(value, str) and self.values == "xml"
         text = value if is_text else json.dumps(value, ensure_ascii=False)
         if self.values == "python":
-            text = _TOKENS.sub(lambda found: _WORDS.get(found[0], found[0]), text)
+            text = with_words(text, _IN_PYTHON)
         between = self.between.replace(IS_TEXT, json.dumps(is_text))
         return f"{self.before}{name}{between}{text}{self.after}"
 

@@ -74,7 +74,9 @@ def plan_of(shapes: Shapes, place: Place) -> Plan:
 
 
 def _is_alone(shapes: Shapes, place: Place) -> bool:
-    return place.core is None or not (_forgives(shapes, place) or shapes.parser(place) is None)
+    if place.core is None:
+        return True
+    return not _forgives(shapes, place) and shapes.parser(place) is not None
 
 
 def _forgives(shapes: Shapes, place: Place) -> bool:
@@ -98,10 +100,7 @@ def _has_code(shapes: Shapes, core: Any, without: Collection[int] = ()) -> bool:
                 continue
             kind = node.get("type")
             if kind == "definition-ref":
-                name = node["schema_ref"]
-                if name not in seen and name in shapes.refs:
-                    seen.add(name)
-                    waiting.append(shapes.refs[name])
+                waiting += shapes.referred(node, seen)
                 continue
             is_schema = isinstance(node.get("function"), dict) or kind not in FUNCTIONS
             if isinstance(kind, str) and is_schema and looked_at_by(node):

@@ -181,17 +181,22 @@ class Shapes:
         found: _T = self._kept[key]
         return found
 
+    def referred(self, core: Any, seen: set[str]) -> list[Any]:
+        """The core schema that a reference names, once: ``seen`` has the names that were asked."""
+        name = core["schema_ref"]
+        if name in seen or name not in self.refs:
+            return []
+        seen.add(name)
+        return [self.refs[name]]
+
     def wrappers(self, core: Any) -> Iterator[Any]:
         """What is around a value in a core schema; in unions, around each that it may be."""
-        waiting, seen = [core], set()
+        waiting, seen = [core], set[str]()
         while waiting:
             core = waiting.pop()
             kind = core["type"]
             if kind == "definition-ref":
-                name = core["schema_ref"]
-                if name not in seen and name in self.refs:
-                    seen.add(name)
-                    waiting.append(self.refs[name])
+                waiting += self.referred(core, seen)
                 continue
             yield core
             if kind in ("union", "tagged-union"):
@@ -296,8 +301,10 @@ class Shapes:
         return None
 
     def _grows(self, place: Place) -> bool:
-        if place.core is None or self.parser(place) is None:
-            return place.core is None
+        if place.core is None:
+            return True
+        if self.parser(place) is None:
+            return False
         found = False
         for part in self._parts(place):
             kind = part.core["type"]
@@ -333,18 +340,13 @@ class Shapes:
     def _parts(self, place: Place) -> Iterator[_Part]:
         """What may stand there, each without what is wrapped around it."""
         waiting: list[_Part] = [_Part(place.core, place.config, False, {}, None)]
-        seen = set()
+        seen = set[str]()
         while waiting:
             core, config, is_changed, names, owner = waiting.pop(0)
             kind = core["type"]
-            if kind == "definition-ref":
-                reference = core["schema_ref"]
-                if reference not in seen and reference in self.refs:
-                    seen.add(reference)
-                    waiting.insert(0, _Part(self.refs[reference], config, is_changed, names, owner))
-                continue
-            if kind in ("union", "tagged-union"):
-                choices = _choices_of(core)
+            if kind in ("definition-ref", "union", "tagged-union"):
+                is_choice = kind != "definition-ref"
+                choices = _choices_of(core) if is_choice else self.referred(core, seen)
                 waiting[:0] = [_Part(one, config, is_changed, names, owner) for one in choices]
                 continue
             if kind == "chain":

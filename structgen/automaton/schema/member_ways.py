@@ -106,7 +106,7 @@ class Requirements:
         other._among = keys if self._among is None else keys & self._among
         if self._is_exact and not self.requirements:
             # That says it all: who builds it need not multiply out where it comes from.
-            values = tuple(key for key in sorted(keys) if key in other._among)
+            values = tuple(sorted(other._among))
             alone = self._language.add(Node(self._path, types=STRING, enum=values))
             other.base, other._is_guess = alone, False
         else:

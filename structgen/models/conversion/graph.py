@@ -550,7 +550,10 @@ class GraphBuilder:
                 data.write(piece.tobytes())
             length = data.tell() - offset
         return ir.ExternalTensor(
-            *(_DATA, offset, length, dtype),
+            _DATA,
+            offset,
+            length,
+            dtype,
             shape=ir.Shape(shape),
             name=name,
             base_dir=self._folder,

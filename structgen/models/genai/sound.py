@@ -291,8 +291,9 @@ def _about_flac(data: bytes) -> _About:
         number = max(8 - (~data[at + 4] & 0xFF).bit_length(), 1) if at + 4 < len(data) else 1
         size_at, size = at + 4 + number, _SIZES[code]
         end = size_at + max(-size, 0) + extra
-        check = functools.reduce(lambda found, byte: _CRC8[found ^ byte], data[at:end], 0)
-        if end >= len(data) or not size or check != data[end]:
+        if end >= len(data) or not size:
+            continue
+        if functools.reduce(lambda found, byte: _CRC8[found ^ byte], data[at:end], 0) != data[end]:
             continue
         if size < 0:
             size = int.from_bytes(data[size_at : size_at - size], "big") + 1
