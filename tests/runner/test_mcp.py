@@ -682,7 +682,10 @@ def test_few_cookies_are_kept(long_answers: str, monkeypatch: pytest.MonkeyPatch
         assert [run(server, "say").error for _ in range(2)] == [None, None]
 
 
-_EVENTS = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+# A client may send its next request before it hears that a connection it keeps was closed.
+_CLOSE = "Connection: close\r\n"
+_HEAD = "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_EVENTS = f"HTTP/1.1 200 OK\r\n{_CLOSE}{_HEAD}"
 
 
 @pytest.mark.parametrize(
@@ -711,7 +714,7 @@ def test_a_call_that_is_cut_off_ends_no_other(
 ) -> None:
     """A server that is restarted behind a proxy, say, was lost to all callers for good. Of an
     answer that cannot be read ``mcp`` logged a page, beside the error that the caller gets."""
-    drops = begins.replace("{head}", "Content-Type: application/json\r\n\r\n{")
+    drops = begins.replace("{head}", f"Content-Type: application/json\r\n{_CLOSE}\r\n{{")
     with McpServer.http(long_answers) as server:
         with monkeypatch.context() as patch:
             patch.setattr(Long, "drops", drops)
