@@ -120,11 +120,10 @@ class Word:
 
     def __call__(self, name: str, value: Any) -> str:
         """Check a value."""
-        if not isinstance(value, str):
-            raise wrong(name, value, "is not a str.")
-        if self.words and value not in self.words:
-            raise wrong(name, value, f"is unknown. Pass {' or '.join(map(repr, self.words))}.")
-        return value
+        if isinstance(value, str) and (not self.words or value in self.words):
+            return value
+        words = " or ".join(map(repr, self.words))
+        raise wrong(name, value, f"is unknown. Pass {words}." if words else "is not a str.")
 
 
 class Flag:
@@ -193,6 +192,10 @@ def _documents(name: str, value: Any) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(text, str):
             raise wrong(f"{name}[{key!r}]", type(text), "is not a name with its text, a str.")
     return dict(value)
+
+
+check_tolerance = Real(0, 0.99)
+"""How far off a probability may be; it is no call's option, but of those that measure some."""
 
 
 def _processor(name: str, value: Any) -> Any:

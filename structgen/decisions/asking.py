@@ -17,7 +17,6 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -41,7 +40,7 @@ from structgen.models.base import (
     passes,
     per_model,
 )
-from structgen.options import Real, Word
+from structgen.options import Word, check_tolerance
 from structgen.sampling import TokenIds
 from structgen.storage import KeptByBytes, fork_safe
 from structgen.types import OutputType
@@ -254,8 +253,7 @@ class Settings:
             raise OptionError(f"template={self.template!r} is not a PromptTemplate.")
         if self.debias is not None:
             Word(DEBIAS)("debias", self.debias)
-        below_one = Real(0, math.nextafter(1, 0))
-        object.__setattr__(self, "tolerance", below_one("tolerance", self.tolerance))
+        object.__setattr__(self, "tolerance", check_tolerance("tolerance", self.tolerance))
 
     def debias_of(self, question: Question) -> str:
         """How to correct the bias of a question."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import math
-import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -38,7 +37,7 @@ from structgen.models.base import (
     joined,
     run_passes,
 )
-from structgen.options import CancelEvent
+from structgen.options import CancelEvent, check_tolerance
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
 from structgen.values import Checks, Judging, Shapes, checks_of, shapes_of
@@ -524,12 +523,7 @@ def probabilities(
             "special_tokens": special_tokens,
         }
     )
-    if isinstance(tolerance, bool) or not isinstance(tolerance, numbers.Real):
-        raise OptionError(f"tolerance={tolerance!r} is not a number.", option="tolerance")
-    if not 0 <= tolerance < 1:
-        raise OptionError(
-            f"tolerance={tolerance!r} is out of range. It must be from 0 to 1.", option="tolerance"
-        )
+    tolerance = check_tolerance("tolerance", tolerance)
     check_adapter(model, adapter)
     if chat.is_batch(prompt):
         raise PromptError(
