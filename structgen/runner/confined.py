@@ -150,11 +150,14 @@ def main() -> None:
 
 def _go_on_in_a_child(libc: Any, told: int) -> None:
     """Return in a child, which ends with this process; this one ends as the child does, and what
-    the child has left running, which is this process's by then, is killed."""
-    libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    the child has left running, which is this process's by then, is killed. So it is where the
+    parent ends before."""
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    libc.prctl(_DIE_WITH_PARENT, signal.SIGTERM, 0, 0, 0)
     libc.prctl(_ADOPT, 1, 0, 0, 0)
     child = os.fork()
     if not child:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         return
     os.close(told)

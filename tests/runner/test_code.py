@@ -648,15 +648,28 @@ def test_what_ends_its_group_ends_nothing_above_it(here: CodeSession) -> None:
     assert has_ended(mark)
 
 
-def test_it_ends_with_the_program(tmp_path: Path) -> None:
-    mark = f"structgen-orphan-{os.getpid()}"
+NO_NAMESPACES = [
+    *("unshare", "-Urm", "sh", "-c"),
+    *('echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh"),
+]
+"""Run a program as in a container of Docker."""
+
+
+@pytest.mark.parametrize("before", [[], NO_NAMESPACES], ids=["namespaces", "none"])
+def test_it_ends_with_the_program(before: list[str], tmp_path: Path) -> None:
+    """Without namespaces, what had detached itself ran on, without an end."""
+    mark = f"structgen-orphan-{os.getpid()}-{len(before)}"
     code = DETACHED.format(mark=mark) + "import time; time.sleep(600)"
     program = f"""
 from structgen.runner.code import _Run, CodeExecution, CodeExecutionConfig, CodeSession
 config = CodeExecutionConfig(working_directory={str(tmp_path)!r})
 _Run(CodeSession(CodeExecution(config))).result({code!r})
 """
-    with subprocess.Popen([sys.executable, "-c", program]) as process:
+    # Its text has the mark, which its command line has not.
+    with subprocess.Popen([*before, sys.executable, "-"], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(program.encode())
+        process.stdin.close()
         while not left(mark) and process.poll() is None:
             time.sleep(0.05)
         process.kill()
@@ -936,14 +949,12 @@ def confined(
 
 def test_without_namespaces_it_says_so_and_keeps_what_it_can(tmp_path: Path) -> None:
     """As in a container of Docker."""
-    none = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
-    before = ["unshare", "-Urm", "sh", "-c", none, "sh"]
-    kept, seen = confined(tmp_path, before, "import socket; socket.socket()")
+    kept, seen = confined(tmp_path, NO_NAMESPACES, "import socket; socket.socket()")
     if kept is None or kept["processes"] or not kept["system calls"]:
         pytest.skip("the system cannot make one")
     assert kept == {"processes": False, "network": True, "files": False, "system calls": True}
     assert "Operation not supported" in seen
-    _, seen = confined(tmp_path, before, "print(1)", strict=True)
+    _, seen = confined(tmp_path, NO_NAMESPACES, "print(1)", strict=True)
     assert seen == "This system cannot confine files and processes, and strict=True.\n"
 
 
