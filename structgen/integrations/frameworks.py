@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from structgen.errors import OptionError
 from structgen.grammar.json_schema import closed
 from structgen.runner import ChatChunk, Choice, EmbeddingResponse, Runner, Usage
@@ -104,9 +106,17 @@ def no_text(what: str) -> OptionError:
 
 
 def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
-    """A call of a tool, as messages have it; ``arguments`` by name, or their JSON."""
+    """A call of a tool, as messages have it; ``arguments`` by name, or their JSON.
+
+    Raises:
+        OptionError: they cannot be written as JSON.
+    """
     if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
+        try:
+            arguments = json.dumps(arguments, ensure_ascii=False, default=to_jsonable_python)
+        except (TypeError, ValueError, RecursionError) as error:
+            why = f"The arguments of a call of {name} cannot be written as JSON: {error}"
+            raise OptionError(why) from error
     return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 

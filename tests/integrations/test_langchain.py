@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import date
 from typing import Any, Literal
 
 import pytest
@@ -341,6 +342,15 @@ def test_texts_of_different_people_keep_their_names() -> None:
     assert made == {"role": "user", "content": "ann: Hi.\n\nbob: Hello.\n\nbob: So?\n\nWell."}
     (made,) = chat_of([HumanMessage(text, name="ann") for text in ("Hi.", "So?")])
     assert made == {"role": "user", "content": "Hi.\n\nSo?", "name": "ann"}
+
+
+def test_arguments_of_calls_in_the_history_are_written_as_json() -> None:
+    """A date was a TypeError of Python's encoder."""
+    when, odd = ({"name": "f", "args": {"a": a}, "id": "1"} for a in (date(2026, 1, 2), object()))
+    (made,) = chat_of([AIMessage("", tool_calls=[when])])
+    assert made["tool_calls"][0]["function"]["arguments"] == '{"a": "2026-01-02"}'
+    with pytest.raises(OptionError, match="of a call of f cannot be written as JSON"):
+        chat_of([AIMessage("", tool_calls=[odd])])
 
 
 def test_calls_that_were_no_json_stay_in_the_history() -> None:
