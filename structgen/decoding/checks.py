@@ -48,12 +48,12 @@ class _Beginning(NamedTuple):
 
     Attributes:
         text: without blanks, if it is JSON.
-        gaps: of each byte of it, whether blanks may come before it.
+        gaps: of each byte of it, 1 where blanks may come before it, else 0.
         ended_by: the bytes one of which has to follow; None: whatever does.
     """
 
     text: bytes
-    gaps: tuple[bool, ...]
+    gaps: bytes
     ended_by: bytes | None
 
 
@@ -116,8 +116,9 @@ class Barred:
         self._temperature = temperature
         self._is_json = is_json
         self._beginnings: set[_Beginning] = set()
+        self._known: dict[_Beginning, list[int]] = {}  # the tokens that complete such a rest
         self._wholes: set[bytes] = set()
-        self._spent: dict[bytes, tuple[tuple[bool, ...], set[_Spent]]] = {}  # by text
+        self._spent: dict[bytes, tuple[bytes, set[_Spent]]] = {}  # by text
         self._path = [_Node()]  # the output so far, a node after each token
 
     def bar_beginning(self, text: bytes, ended_by: bytes | None = None) -> None:
@@ -129,23 +130,22 @@ class Barred:
         """Not the output ``text``."""
         self._wholes.add(self._plain(text)[0])
 
-    def _plain(self, text: bytes) -> tuple[bytes, tuple[bool, ...]]:
+    def _plain(self, text: bytes) -> tuple[bytes, bytes]:
         """A text without blanks of no account, and before which of its bytes there may be any."""
         if not self._is_json:
-            return text, (False,) * len(text)
-        plain = bytearray()
-        gaps: list[bool] = []
+            return text, bytes(len(text))
+        plain, gaps = bytearray(), bytearray()
         at = 0
         for found in _STRING_OR_BLANKS.finditer(text):
             between = text[at : found.start()]
             string = found[1] or b""
             plain += between + string
-            gaps += [True] * len(between)
-            gaps += [True, *[False] * (len(string) - 1)] if string else []
+            gaps += b"\1" * len(between)
+            gaps += (b"\1" + bytes(len(string) - 1)) if string else b""
             at = found.end()
         plain += text[at:]
-        gaps += [True] * (len(text) - at)
-        return bytes(plain), tuple(gaps)
+        gaps += b"\1" * (len(text) - at)
+        return bytes(plain), bytes(gaps)
 
     def bar_here(self, text: bytes, *, by_text: bool) -> None:
         """Nothing that goes on from here: all that could is barred.
@@ -189,7 +189,7 @@ class Barred:
             near = {one.place for one in places if left - 1 <= one.left}
             if not near or not whole.startswith(plain):
                 continue
-            for token in self._leading(whole, gaps, len(plain)):
+            for token in self._leading(whole[len(plain) :], gaps[len(plain) :]):
                 if (
                     token not in found
                     and self._plain(text + self._texts[token])[0] == whole
@@ -198,23 +198,19 @@ class Barred:
                     found.add(token)
         return found
 
-    def _leading(self, text: bytes, gaps: Sequence[bool], start: int) -> list[int]:
+    def _leading(self, rest: bytes, gaps: bytes) -> list[int]:
         """The tokens that write the rest of a text, and blanks at most, of which some may count."""
-        nodes = self._before_blanks(self._ends(text, gaps, start))
+        nodes = self._before_blanks(self._ends(rest, gaps))
         return [token for node in nodes if node for token in self._trie.ids_at(node)]
 
-    def _ends(self, text: bytes, gaps: Sequence[bool], start: int) -> list[int]:
+    def _ends(self, rest: bytes, gaps: bytes) -> list[int]:
         """The nodes at which the rest of a text is written, with or without blanks in its gaps."""
-        found: list[int] = []
-        waiting = [(0, start)]
-        for node, at in waiting:  # which grows
-            if at == len(text):
-                found.append(node)
-                continue
-            if gaps[at]:
-                waiting += [(one, at) for one in self._after(node, _BLANKS)]
-            waiting += [(one, at + 1) for one in self._after(node, text[at : at + 1])]
-        return found
+        nodes = [0]
+        for at, has_gap in enumerate(gaps):
+            if has_gap:
+                nodes = self._before_blanks(nodes) if at else self._blank_nodes
+            nodes = [one for node in nodes for one in self._after(node, rest[at : at + 1])]
+        return nodes
 
     def _after(self, node: int, some: bytes) -> list[int]:
         """The nodes that are one of some bytes further."""
@@ -265,19 +261,28 @@ class Barred:
         return text[-1:] in (b" ", b"\t", b"\n", b"\r") and (self._plain(text)[0][-1:] != text[-1:])
 
     @cached_property
+    def _blank_nodes(self) -> list[int]:
+        """The root, and the nodes of blanks alone."""
+        return self._before_blanks([0])
+
+    @cached_property
     def _blank_tokens(self) -> frozenset[int]:
-        nodes = self._before_blanks([0])[1:]
+        nodes = self._blank_nodes[1:]
         return frozenset(token for node in nodes for token in self._trie.ids_at(node))
 
     def _completing(self, beginning: _Beginning, start: int) -> list[int]:
         """The tokens that complete a beginning of which the first ``start`` bytes are written."""
         text, gaps, ended_by = beginning
-        if ended_by is None and start == len(text):
-            return []  # whoever stands there has been told that nothing follows
-        ends = self._ends(text, gaps, start)
-        if ended_by is not None:
-            ends = [one for node in ends for one in self._after(node, ended_by)]
-        return self._tokens_below(ends)
+        n_left = len(text) - start
+        if n_left > self._trie.max_depth or (ended_by is None and not n_left):
+            return []  # too long for a token; or whoever stands there was told that nothing follows
+        rest = _Beginning(text[start:], gaps[start:], ended_by)
+        if rest not in self._known:
+            ends = self._ends(rest.text, rest.gaps)
+            if ended_by is not None:
+                ends = [one for node in ends for one in self._after(node, ended_by)]
+            self._known[rest] = self._tokens_below(ends)
+        return self._known[rest]
 
     def _tokens_below(self, waiting: list[int]) -> list[int]:
         """The tokens whose bytes lead to one of some nodes, or through it."""
@@ -374,6 +379,7 @@ class Trial:
         self._is_spent = False  # whether some of what was excluded last is so by the budget
         self._error: ParseError | None = None  # the latest refusal
         self._refused: dict[Key, list[tuple[bytes, bytes | None]]] = {}
+        self._n_barred: dict[tuple[Key, int], int] = {}  # of these, by where a value begins
         self.attempts: tuple[Attempt, ...] = ()
         self.n_retried = 0
 
@@ -445,9 +451,11 @@ class Trial:
         back = self._judge(refusal, floor)
         if back is None and not is_end and self._refused:
             # What was refused there is refused whatever stands before.
-            for key, start in self._reading.open_values:
-                for text, ended_by in self._refused.get(key, ()):
-                    self._bar(start, text, ended_by)
+            for place in self._reading.open_values:
+                refused = self._refused.get(place[0], [])
+                for text, ended_by in refused[self._n_barred.get(place, 0) :]:
+                    self._bar(place[1], text, ended_by)
+                self._n_barred[place] = len(refused)
         return back
 
     @property
@@ -544,6 +552,8 @@ class Trial:
         del self._ends[n_tokens:]
         del self._data[self._ends[-1] if self._ends else 0 :]
         self._reading = self._checks.reading(bytes(self._data))
+        length = len(self._data)
+        self._n_barred = {one: n for one, n in self._n_barred.items() if one[1] <= length}
         self.barred.go_back(n_tokens)
         return n_tokens
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 from fakes import END, SIZE, TOKENS, FakeModel, FakeSequence, encode
+from guards import counted
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -24,6 +25,7 @@ from pydantic import (
 
 import structgen
 from structgen import Cfg, Generator, OptionError, ParseError, Regex, Template
+from structgen.decoding.checks import Barred
 from structgen.errors import ValidationFailed
 from structgen.sampling import Logits, TokenIds
 from structgen.types import lower
@@ -576,3 +578,24 @@ def test_barring_is_by_text_in_whatever_tokens() -> None:
     with pytest.raises(ValidationFailed, match="no other text is left") as caught:
         Generator(FakeModel(), digits)("x", retries=1000)
     assert sorted(attempt.text for attempt in caught.value.attempts) == sorted(texts)
+
+
+def test_what_is_barred_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand refusals of one value would take seconds at each token."""
+
+    def never(value: int) -> int:
+        raise ValueError("no")
+
+    class Refused(BaseModel):
+        name: str
+        n: Annotated[int, Field(ge=0, le=9999), AfterValidator(never)]
+
+    walks, texts = counted(monkeypatch, Barred, "_ends"), counted(monkeypatch, Barred, "_plain")
+    with pytest.raises(ValidationFailed) as caught:
+        Generator(FakeModel('{"name":"Bo","n":1'), Refused)(
+            "x", retries=60, temperature=1.0, seed=1
+        )
+    n_refused = len(caught.value.attempts)
+    assert n_refused == 61
+    assert len(walks) < 5 * n_refused
+    assert len(texts) < 20 * n_refused
