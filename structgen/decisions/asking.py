@@ -227,6 +227,10 @@ of the state: half the sum of the absolute differences. See docs/decision-qualit
 MOST_TOKENS = 1 << 21
 """Most tokens of all prompts of a call: hours of work, and 8 MB."""
 
+MOST_LABELS = 300_000
+"""Most bytes of the labels of a question. They are compiled between two passes: these in 0.3 s, to
+70 MB."""
+
 KEPT_BYTES = 64 << 20
 """About how many bytes of compiled labels and of priors are kept for a model: the labels of 200
 questions with 40 each."""
@@ -404,10 +408,16 @@ class Asker:
             token_ids = encode_pieces(self.model, template.pieces(state, question))
         check_fits(self.model, len(token_ids))
         texts = tuple(template.before_label + one.text for one in question.labels)
-        longest = max(len(text.encode()) for text in texts) + 1
+        sizes = [len(text.encode()) for text in texts]
+        if sum(sizes) > MOST_LABELS:
+            raise OptionError(
+                f"The labels of the question {question.instructions[:100]!r} have {sum(sizes):,} "
+                f"bytes in all, and {MOST_LABELS:,} is the most. Shorten them; what explains them "
+                "can be their description."
+            )
         made = functools.partial(Texts, texts, template.ends, self.model.vocabulary)
         key = texts, template.ends
-        return Reading(token_ids, longest, functools.partial(self._once, key, made))
+        return Reading(token_ids, max(sizes) + 1, functools.partial(self._once, key, made))
 
     def _once(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """What ``make`` gives, from what is kept under a key for the same owner, if it is there."""

@@ -680,8 +680,8 @@ class BestValues:
         site = self._site
         if site is None:
             return None
-        keys = [json_key(value) for value in site.values]
-        groups = [keys.index(key) for key in keys]
+        first: dict[Any, int] = {}
+        groups = [first.setdefault(json_key(one), i) for i, one in enumerate(site.values)]
         tree, n_before, _ = yield from grown(
             self._constraint, site, token_ids, open_sequence, TOLERANCE, groups
         )

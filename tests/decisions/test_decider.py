@@ -721,6 +721,14 @@ class Encodes(FakeModel):
         return super().encode(text)
 
 
+def test_labels_have_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("structgen.decisions.asking.MOST_LABELS", 50)
+    decider = Decider(FakeModel(context_length=4000))
+    with pytest.raises(OptionError, match="bytes in all, and 50 is the most"):
+        decider.decide("x", {"which": Choice("Which?", ["a" * 30, "b" * 30])})
+    decider.decide("x", {"which": Choice("Which?", ["a" * 10, "b" * 10])})
+
+
 def test_others_have_a_pass_between_two_prompts(monkeypatch):
     questions = {f"q{i}": Choice(f"{i}?", ["a", "b", "c"]) for i in range(30)}
     settings = Settings(SHORT, debias="none")
