@@ -693,7 +693,7 @@ def test_the_command_over_http() -> None:
         assert made["text"] in ("yes", "no")
         named = {"Host": "elsewhere.example", "Accept": "application/json, text/event-stream"}
         asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-        assert httpx.post(found[0], json=asked, headers=named).status_code == 421
+        assert httpx.post(found[0], json=asked, headers=named, timeout=60).status_code == 421
     finally:
         process.terminate()
         _, left = process.communicate(timeout=60)

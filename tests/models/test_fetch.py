@@ -232,18 +232,25 @@ def test_load_asks_for_the_target_of_its_device(monkeypatch):
         structgen.load("org/name", providers=["rocm"])
 
 
-def test_progress_follows_the_file_that_grows(pip, box):
+def test_progress_follows_the_file_that_grows(pip, box, tmp_path):
     pip(f"""
         data = pathlib.Path({str(box)!r}).read_bytes()
         with open(os.path.join(os.environ["TMPDIR"], "part"), "wb", buffering=0) as part:
             part.write(data[: len(data) // 2])
-            time.sleep(0.5)
+            while not os.path.exists({str(tmp_path / "seen")!r}):
+                time.sleep(0.01)
         shutil.copy({str(box)!r}, target)
     """)
-    reports = []
-    models.pull(NAME, lambda *report: reports.append(report))
+    reports, half = [], box.stat().st_size // 2
+
+    def seen(stage, done, total):
+        reports.append((stage, done, total))
+        if done == half:
+            (tmp_path / "seen").touch()
+
+    models.pull(NAME, seen)
     done = [done for stage, done, _ in reports if stage.startswith("Downloading")]
-    assert box.stat().st_size // 2 in done
+    assert half in done
     assert done == sorted(done)
 
 
@@ -526,23 +533,32 @@ def test_pip_itself_goes_on_after_a_transfer_that_was_cut(boxes, cache_folder, c
     assert index.sent == [boxes[1].name]
 
 
-def _pull(barrier, results):
-    barrier.wait()
+def _pull(results, waits):
     waited = []
-    models.pull(NAME, lambda stage, done, total: waited.append(stage.startswith("Waiting")))
-    results.put(any(waited))
+
+    def told(stage, done, total):
+        if stage.startswith("Waiting"):
+            waited.append(stage)
+            waits.touch()
+
+    models.pull(NAME, told)
+    results.put(bool(waited))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork, to inherit the stand-ins")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_two_processes_fetch_once(pip, box, tmp_path):
-    pip(f"time.sleep(0.5); shutil.copy({str(box)!r}, target)")
+    pip(f"""
+        while not os.path.exists({str(tmp_path / "waits")!r}):
+            time.sleep(0.01)
+        shutil.copy({str(box)!r}, target)
+    """)
     context = multiprocessing.get_context("fork")
-    barrier, results = context.Barrier(2), context.Queue()
-    workers = [context.Process(target=_pull, args=(barrier, results)) for _ in range(2)]
+    results = context.Queue()
+    workers = [context.Process(target=_pull, args=(results, tmp_path / "waits")) for _ in range(2)]
     for worker in workers:
         worker.start()
-    outcome = sorted(results.get(timeout=30) for _ in workers)
+    outcome = sorted(results.get(timeout=60) for _ in workers)
     for worker in workers:
         worker.join()
     assert outcome == [False, True]

@@ -136,11 +136,15 @@ def test_nobody_else_sees_its_environment(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def main() -> str:
         task = asyncio.ensure_future(
-            made._called("import os, time; time.sleep(1); print(os.environ)")
+            made._called(
+                "import os, time\nwhile not os.path.exists('seen'): time.sleep(0.01)\n"
+                "print(os.environ)"
+            )
         )
         while not left(made._folder):
             await asyncio.sleep(0.05)
         assert left("hf_of_this_test") == []
+        Path(made._folder, "seen").touch()
         return await task
 
     assert "hf_of_this_test" in asyncio.run(main())
@@ -476,16 +480,16 @@ def test_there_is_no_network(here: CodeSession) -> None:
         (
             "import os, time\nkept = []\nfor _ in range(9):\n"
             "    kept.append(open('x', 'wb', 0)); os.unlink('x'); kept[-1].write(b'x' * 999_999)\n"
-            "time.sleep(9)",
+            "time.sleep(60)",
             "its files are too large together",
         ),
         (
             "import time\nfor i in range(5000): open(f'{i:04}', 'w').close()\n"
-            "for i in range(9): open(f'z{i}', 'wb').write(b'x' * 999_999)\ntime.sleep(9)",
+            "for i in range(9): open(f'z{i}', 'wb').write(b'x' * 999_999)\ntime.sleep(60)",
             "its files are too large together",
         ),
         (
-            "import os, time\nfor i in range(99): os.mkdir('d'); os.chdir('d')\ntime.sleep(9)",
+            "import os, time\nfor i in range(99): os.mkdir('d'); os.chdir('d')\ntime.sleep(60)",
             "its files are too large together, too many or too deep",
         ),
         ("import os; os.memfd_create('x')", "Function not implemented"),
@@ -541,7 +545,7 @@ def test_there_is_no_network(here: CodeSession) -> None:
         ("import os; os.setxattr('/', 'user.x', bytes(64))", "Operation not supported"),
         ("import os; open('x', 'w'); print(os.system('cp -a x y'))", "0"),  # as if there were none
         ("import socket; socket.socket(40, 1)", "Operation not supported"),
-        ("for i in range(9): open(f'{i}', 'wb').write(b'x' * 999_999)\nimport time; time.sleep(9)",
+        ("for i in range(9): open(f'{i}', 'wb').write(b'x' * 999_999)\nimport time; time.sleep(60)",
          "its files are too large together"),
     ],
     ids=[
@@ -587,7 +591,7 @@ def left(mark: str) -> list[str]:
 
 def has_ended(mark: str) -> bool:
     """Whether what has a mark ends soon."""
-    for _ in range(100):
+    for _ in range(600):
         if not left(mark):
             return True
         time.sleep(0.05)
@@ -627,17 +631,25 @@ def test_nothing_of_it_stays(end: str, here: CodeSession) -> None:
     made.close()
 
 
-def test_what_a_chat_that_ends_runs_is_ended(here: CodeSession) -> None:
+def test_what_a_chat_that_ends_runs_is_ended(
+    here: CodeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its output was closed while another thread read it."""
+    read, heard = os.read, threading.Event()
+
+    def noted(*arguments: int) -> bytes:
+        found = read(*arguments)
+        if found == b"1\n":
+            heard.set()
+        return found
 
     async def run() -> str:
         task = asyncio.create_task(here._called("import time; print(1); time.sleep(600)"))
-        while not here._going:
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(1)
+        assert await asyncio.to_thread(heard.wait, 60)
         await asyncio.to_thread(here.close)
         return await task
 
+    monkeypatch.setattr(os, "read", noted)
     assert asyncio.run(run()).startswith("1\nIt ")
 
 
@@ -811,7 +823,7 @@ def test_files_of_an_answer_that_nobody_has_are_freed(monkeypatch: pytest.Monkey
     gc.disable()
     try:
         asyncio.run(run())
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while made[0]() is not None and time.monotonic() < end:  # its thread is ending
             time.sleep(0.01)
         assert [file() for file in made] == [None]

@@ -17,7 +17,7 @@ import threading
 import time
 import tracemalloc
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,14 +69,20 @@ def server() -> Iterator[McpServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+@contextlib.contextmanager
+def served() -> Iterator[str]:
     process, port = served_at_some_port()
     try:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served() as address:
+        yield address
 
 
 def served_at_some_port() -> tuple[subprocess.Popen[bytes], int]:
@@ -259,8 +265,8 @@ def test_over_http(address: str) -> None:
     asyncio.run(asked())
 
 
-def test_an_http_server_that_dies_is_told(address: str) -> None:
-    with McpServer.http(address, only=["die", "population"]) as server:
+def test_an_http_server_that_dies_is_told() -> None:
+    with served() as address, McpServer.http(address, only=["die", "population"]) as server:
         assert "a call of die" in str(run(server, "die", timeout=20).error)
         again = run(server, "population", '{"city": "Oslo"}', timeout=20)
         assert "MCP server http://127.0.0.1" in str(again.error)
@@ -434,6 +440,7 @@ def test_a_server_that_never_stops_talking_is_read_slowly(
     clock = SimpleNamespace(monotonic=time.monotonic, thread_time=time.thread_time, sleep=sleep)
     monkeypatch.setattr(mcp, "time", clock)
     monkeypatch.setattr(mcp, "_BURST_SECONDS", 0.5)
+    monkeypatch.setattr(mcp, "_SHARE", 1e-6)  # on a busy machine a thread gets less than that
     with McpServer.stdio(sys.executable, ["-c", _CHATTING, where]):
         assert slept.wait(60)
 
@@ -526,6 +533,7 @@ class Long(http.server.BaseHTTPRequestHandler):
     cursors: ClassVar[list[str | None]] = [None]  # to what follows each page
     streams: ClassVar[list[str]] = []  # that have ended
     asked_for: ClassVar[list[str]] = []  # methods
+    called: ClassVar[list[str]] = []  # with which the tool was
     era: ClassVar[dict[str, Any]] = {}  # what each result has beside, of a newer server
 
     def log_message(self, *told: object) -> None:
@@ -584,6 +592,8 @@ class Long(http.server.BaseHTTPRequestHandler):
             },
             "tools/call": self.result,
         }
+        if asked["method"] == "tools/call":
+            self.called.append(self.command)
         if asked["method"] == "tools/call" and "POST" in self.floods:
             self.flood()
             return
@@ -659,7 +669,9 @@ def test_calls_wait_for_a_connection(long_answers: str, monkeypatch: pytest.Monk
     one = partial(httpx2.AsyncClient, limits=httpx2.Limits(max_connections=1))
     monkeypatch.setattr("mcp.client.streamable_http.create_mcp_http_client", one)
     monkeypatch.setattr(Long, "seconds", 2.5)
-    with McpServer.http(long_answers, connect_timeout=2) as server:
+    made = McpServer.http(long_answers, connect_timeout=2)
+    made._connect_timeout = 60.0  # that of a request alone is what this is about
+    with made as server:
         (tool,) = server.tools
 
         async def both() -> list[ToolOutcome]:
@@ -782,8 +794,17 @@ def test_a_compressed_answer_over_http_is_refused(
         McpServer.http(long_answers).start()
 
 
+def runs_out_of_time(server: McpServer, seconds: float, has_begun: Callable[[], bool]) -> None:
+    """A call of which the server heard: on a busy machine the time may be over before."""
+    for timeout in (seconds, 3.0, 3.0, 3.0):
+        assert "ran out of time" in str(run(server, "say", timeout=timeout).error)
+        if has_begun():
+            return
+    raise AssertionError("the server hears of no call")
+
+
 def ended(streams: list[str]) -> bool:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not streams and time.monotonic() < until:
         time.sleep(0.02)
     return bool(streams)
@@ -818,8 +839,9 @@ def test_what_has_no_end_is_left_with_its_call(
     monkeypatch.setattr(Long, "drops", begins)
     monkeypatch.setattr(Long, "endless", goes_on.encode() * 1_000)
     monkeypatch.setattr(Long, "streams", [])
+    monkeypatch.setattr(Long, "called", called := [])
     with McpServer.http(long_answers) as server:
-        assert "ran out of time" in str(run(server, "say", timeout=0.3).error)
+        runs_out_of_time(server, 0.3, lambda: bool(called))
         assert ended(Long.streams)
         monkeypatch.undo()
         assert run(server, "say").error is None
@@ -980,8 +1002,8 @@ def test_streams_that_break_off_again_and_again_are_resumed_slowly(
     monkeypatch.setattr(Long, "breaks_off", breaks)
     monkeypatch.setattr(mcp, "_MOST_RESUMED", 2)
     with McpServer.http(long_answers) as server:
-        assert "ran out of time" in str(run(server, "say", timeout=0.7).error)
-    assert 3 <= len(breaks) <= 20
+        runs_out_of_time(server, 0.7, lambda: len(breaks) >= 3)
+    assert len(breaks) <= 20
     monkeypatch.setattr(mcp, "_MOST_RESUMED", 0)
     monkeypatch.setattr(mcp, "_RESUME_SECONDS", 600.0)
     with McpServer.http(long_answers) as server:
@@ -990,7 +1012,7 @@ def test_streams_that_break_off_again_and_again_are_resumed_slowly(
         own = len(asyncio.all_tasks(connection._loop))
         for _ in range(3):
             assert "ran out of time" in str(run(server, "say", timeout=0.1).error)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while len(asyncio.all_tasks(connection._loop)) > own and time.monotonic() < until:
             time.sleep(0.02)
         assert len(asyncio.all_tasks(connection._loop)) <= own, "each call left a task that waits"

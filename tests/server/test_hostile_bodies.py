@@ -364,7 +364,7 @@ def test_pictures_are_not_counted_in_tokens(served: Served) -> None:
     """To read 32 of 8 kB took 6 s, which nobody else had a turn in."""
     part = {"type": "image_url", "image_url": {"url": data_uri("image/png", png())}}
     body = {"messages": [{"role": "user", "content": [part]}]}
-    answer = httpx.post(f"{served.root}/v1/tokenize", json=body, headers=AUTH)
+    answer = httpx.post(f"{served.root}/v1/tokenize", json=body, headers=AUTH, timeout=60)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
 
 
@@ -661,7 +661,7 @@ def test_a_cancelled_answer_repeats_its_scores_aside(
     ask = {"input": "Hi.", "background": True, "max_output_tokens": 4_000, **form}
     root = f"{served.root}/v1/responses"
     id_ = httpx.post(root, json=ask, headers=AUTH, timeout=60).json()["id"]
-    while httpx.get(f"{root}/{id_}", headers=AUTH).json()["status"] == "queued":
+    while httpx.get(f"{root}/{id_}", headers=AUTH, timeout=60).json()["status"] == "queued":
         pass
     answer = httpx.post(f"{root}/{id_}/cancel", headers=AUTH, timeout=60)
     assert answer.json()["status"] == "cancelled"

@@ -148,7 +148,7 @@ def test_fields_of_an_upload(kept: Served) -> None:
     url, key = f"{kept.root}/v1/files", {"Authorization": f"Bearer {KEY}"}
     for name, said in (("expires_after", "is not supported"), ("purpose", "is there twice")):
         fields = [("file", ("a", b"x")), ("purpose", (None, "batch")), (name, (None, "batch"))]
-        answer = httpx.post(url, files=fields, headers=key)
+        answer = httpx.post(url, files=fields, headers=key, timeout=60)
         assert answer.json()["error"]["message"].startswith(f"{name} {said}")
 
 
@@ -171,7 +171,7 @@ def test_nobody_sees_what_is_anothers(kept: Served) -> None:
                 ask()
         names = [f"{kept.root}/v1/files/{name}" for name in ("..%2F..%2Fowner", "owner", file[:-1])]
         for name in (*names, f"{kept.root}/v1/batches/{file}"):
-            answer = httpx.get(name, headers={"Authorization": f"Bearer {KEY}"})
+            answer = httpx.get(name, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
             assert answer.status_code == 404
 
 
@@ -224,7 +224,9 @@ def test_what_is_refused(kept: Served, served: Served) -> None:
             ("multipart/form-data; boundary=a", b"--b\r\n"),
             ("text/plain", b"x"),
         ):
-            answer = httpx.post(url, content=data, headers={**key, "Content-Type": kind})
+            answer = httpx.post(
+                url, content=data, headers={**key, "Content-Type": kind}, timeout=60
+            )
             assert answer.status_code == 400, answer.text
     with client(served) as asks, pytest.raises(openai.NotFoundError, match="keeps no files"):
         asks.files.list()

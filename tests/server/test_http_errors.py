@@ -36,7 +36,7 @@ def schema(given: Any) -> Any:
 def test_the_field_that_was_meant_is_one_of_the_endpoint(
     served: Served, path: str, name: str, meant: str
 ) -> None:
-    answer = httpx.post(f"{served.root}{path}", json={name: 1}, headers=AUTH)
+    answer = httpx.post(f"{served.root}{path}", json={name: 1}, headers=AUTH, timeout=60)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, name)
     assert error["message"] == f"{name} is not supported. {meant}"
@@ -50,7 +50,7 @@ def test_a_budget_that_is_too_small_is_told_without_the_form(
 ) -> None:
     asked = {"grammar": "a{200}", "grammar_type": "regex", field: 5}
     asked["messages" if path[0] == "c" else "input"] = "x"
-    answer = httpx.post(f"{served.root}/v1/{path}", json=asked, headers=AUTH)
+    answer = httpx.post(f"{served.root}/v1/{path}", json=asked, headers=AUTH, timeout=60)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, field)
     assert error["message"].startswith(f"{field} leaves 5 tokens for the answer, and the form that")
@@ -203,7 +203,9 @@ BODIES: list[tuple[bytes, int]] = [
 @pytest.mark.parametrize(("body", "status"), BODIES, ids=lambda one: str(one)[:24])
 def test_bodies(served: Served, body: bytes, status: int) -> None:
     headers = {**AUTH, "Content-Type": "application/json"}
-    answer = httpx.post(f"{served.root}/v1/chat/completions", content=body, headers=headers)
+    answer = httpx.post(
+        f"{served.root}/v1/chat/completions", content=body, headers=headers, timeout=60
+    )
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
@@ -214,18 +216,18 @@ def test_what_is_no_json(served: Served) -> None:
         {"Content-Type": "text/plain"},
         {"Content-Type": "application/json", "Content-Encoding": "gzip"},
     ):
-        answer = httpx.post(url, content=b"{}", headers={**AUTH, **headers})
+        answer = httpx.post(url, content=b"{}", headers={**AUTH, **headers}, timeout=60)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_content_type")
 
 
 def test_paths_and_methods(served: Served) -> None:
-    answer = httpx.get(f"{served.root}/v1/nothing", headers=AUTH)
+    answer = httpx.get(f"{served.root}/v1/nothing", headers=AUTH, timeout=60)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
     assert answer.json()["error"]["message"].endswith("See /docs.")
-    answer = httpx.post(f"{served.root}/chat/completions", headers=AUTH, json={})
+    answer = httpx.post(f"{served.root}/chat/completions", headers=AUTH, json={}, timeout=60)
     assert answer.status_code == 404
     assert answer.json()["error"]["message"].endswith("Did you mean /v1/chat/completions?")
-    answer = httpx.get(f"{served.root}/v1/chat/completions", headers=AUTH)
+    answer = httpx.get(f"{served.root}/v1/chat/completions", headers=AUTH, timeout=60)
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
     assert answer.headers["allow"] == "POST"
     assert "POST" in answer.json()["error"]["message"]

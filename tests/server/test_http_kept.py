@@ -370,15 +370,19 @@ def test_events_that_are_followed_are_under_way_until_they_are_read(served: Serv
     with serving(served.runner, Settings(max_body_bytes=20_000)) as small:
         told = []
         for fields in ({}, {"top_logprobs": 0}):
-            made = httpx.post(f"{small.root}/v1/responses", json={**ask, **fields}).json()
+            made = httpx.post(
+                f"{small.root}/v1/responses", json={**ask, **fields}, timeout=60
+            ).json()
             place = f"{small.root}/v1/responses/{made['id']}"
-            while httpx.get(place).json()["status"] in ("queued", "in_progress"):
+            while httpx.get(place, timeout=60).json()["status"] in ("queued", "in_progress"):
                 time.sleep(0.05)
-            told.append(httpx.get(place, params={"stream": True}).text)
-        told.append(httpx.post(f"{small.root}/v1/responses", json={**ask, "stream": True}).text)
+            told.append(httpx.get(place, params={"stream": True}, timeout=60).text)
+        told.append(
+            httpx.post(f"{small.root}/v1/responses", json={**ask, "stream": True}, timeout=60).text
+        )
         first = json.loads(told[2].split("data: ")[1].partition("\n")[0])
         place = f"{small.root}/v1/responses/{first['response']['id']}"
-        while (made := httpx.get(place).json())["status"] == "in_progress":
+        while (made := httpx.get(place, timeout=60).json())["status"] == "in_progress":
             time.sleep(0.05)
     assert ["request_too_large" in text for text in told] == [True, False, True]
     assert "response.completed" in told[1]
@@ -432,5 +436,5 @@ def test_a_cancelled_answer_ends_its_events(served: Served, client: openai.OpenA
         ("?stream=true&starting_after=-1", "starting_after"),
         ("?foo=1", "foo"),
     ):
-        answer = httpx.get(f"{served.root}/v1/responses/x{path}", headers=AUTH)
+        answer = httpx.get(f"{served.root}/v1/responses/x{path}", headers=AUTH, timeout=60)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

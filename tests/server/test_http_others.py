@@ -131,12 +131,12 @@ def test_grammars(http: httpx.Client) -> None:
 
 
 def test_health_needs_no_key(served: Served) -> None:
-    assert httpx.get(f"{served.root}/health").json() == {"status": "ok"}
-    assert httpx.get(f"{served.root}/health/live").status_code == 200
-    assert not httpx.get(f"{served.root}/health/").is_redirect
-    ready = httpx.get(f"{served.root}/health/ready")
+    assert httpx.get(f"{served.root}/health", timeout=60).json() == {"status": "ok"}
+    assert httpx.get(f"{served.root}/health/live", timeout=60).status_code == 200
+    assert not httpx.get(f"{served.root}/health/", timeout=60).is_redirect
+    ready = httpx.get(f"{served.root}/health/ready", timeout=60)
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
-    assert httpx.get(f"{served.root}/v1/models").status_code == 401
+    assert httpx.get(f"{served.root}/v1/models", timeout=60).status_code == 401
 
 
 def test_metrics(http: httpx.Client, served: Served) -> None:
@@ -144,7 +144,7 @@ def test_metrics(http: httpx.Client, served: Served) -> None:
     answer = http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert "# TYPE structgen_requests_total counter" in answer.text
-    assert httpx.get(f"{served.root}/metrics").status_code == 401
+    assert httpx.get(f"{served.root}/metrics", timeout=60).status_code == 401
 
 
 def test_what_no_model_is_asked_for_is_counted_too(http: httpx.Client, served: Served) -> None:
@@ -155,7 +155,7 @@ def test_what_no_model_is_asked_for_is_counted_too(http: httpx.Client, served: S
 
     cases = [("", 401), ("/v1/chat/completions", 400), ("/v1/models/{model:path}", 404)]
     before = [counted(*case) for case in cases]
-    assert httpx.get(f"{served.root}/v1/models").status_code == 401
+    assert httpx.get(f"{served.root}/v1/models", timeout=60).status_code == 401
     assert http.post("/v1/chat/completions", json={"wat": 1}).status_code == 400
     assert http.get("/v1/models/nobody").status_code == 404
     assert [counted(*case) for case in cases] == [number + 1 for number in before]

@@ -89,7 +89,7 @@ def test_an_answer_says_how_it_was_made(client: openai.OpenAI, served: Served) -
     assert (hot.temperature, hot.top_p, hot.to_dict()["presence_penalty"]) == (0.7, 1, 1)
     assert hot.service_tier == "default"
     for name in ("compact", "input_tokens"):
-        answer = httpx.post(f"{served.root}/v1/responses/{name}", json={}, headers=AUTH)
+        answer = httpx.post(f"{served.root}/v1/responses/{name}", json={}, headers=AUTH, timeout=60)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 

@@ -157,15 +157,16 @@ def test_what_is_wrong_is_told(
 
 def test_bodies_have_bounds_and_a_form(served: Served) -> None:
     url = f"{served.root}/v1/audio/transcriptions"
-    large = httpx.post(url, files={"file": ("a.wav", TONE + bytes(3_000_000))})
+    large = httpx.post(url, files={"file": ("a.wav", TONE + bytes(3_000_000))}, timeout=60)
     assert large.status_code == 413
-    assert httpx.post(url, json={"file": "/etc/passwd"}).status_code == 400
-    path = httpx.post(url, data={"file": "/etc/passwd"}, files={"x": b"y"})
+    assert httpx.post(url, json={"file": "/etc/passwd"}, timeout=60).status_code == 400
+    path = httpx.post(url, data={"file": "/etc/passwd"}, files={"x": b"y"}, timeout=60)
     assert path.status_code == 400
     translated = httpx.post(
         url.replace("transcriptions", "translations"),
         data={"language": "de"},
         files={"file": ("a.wav", TONE)},
+        timeout=60,
     )
     assert translated.json()["error"]["param"] == "language"
 

@@ -40,8 +40,8 @@ def http(served: Served) -> Iterator[httpx.Client]:
 
 
 def test_the_page_asks_nobody_but_its_server(served: Served) -> None:
-    page = httpx.get(f"{served.root}/")  # without a key
-    assert httpx.get(f"{served.root}/playground").content == page.content
+    page = httpx.get(f"{served.root}/", timeout=60)  # without a key
+    assert httpx.get(f"{served.root}/playground", timeout=60).content == page.content
     assert page.headers["content-type"].startswith("text/html")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -50,13 +50,13 @@ def test_the_page_asks_nobody_but_its_server(served: Served) -> None:
     used = re.findall(r'(?:src|href)="([^"]+)"', page.text)
     assert "/playground/app.js" in used
     for path in set(used) - {"/docs"}:
-        assert httpx.get(served.root + path).status_code == 200, path
+        assert httpx.get(served.root + path, timeout=60).status_code == 200, path
     for file in library.FOLDER.iterdir():
         text = file.read_text(encoding="utf-8")
         foreign = set(re.findall(r"https?://[^\s\"'`)<]+", text)) - {"http://www.w3.org/2000/svg"}
         assert not foreign, file
         for name in re.findall(r'from "\./([a-z]+\.js)"', text):
-            kind = httpx.get(f"{served.root}/playground/{name}").headers["content-type"]
+            kind = httpx.get(f"{served.root}/playground/{name}", timeout=60).headers["content-type"]
             assert kind.startswith("text/javascript")
     # Nothing in the page itself that its policy would not let run.
     assert not re.search(r"<script>|<style>| on[a-z]+=| style=", page.text)
@@ -64,14 +64,14 @@ def test_the_page_asks_nobody_but_its_server(served: Served) -> None:
 
 def test_only_the_files_of_the_page_are_sent(served: Served) -> None:
     for name in ("..%2fapp.py", "app.py", "%2e%2e/app.py", "no.js"):
-        assert httpx.get(f"{served.root}/playground/{name}").status_code == 404, name
-    icon = httpx.get(f"{served.root}/favicon.ico")
+        assert httpx.get(f"{served.root}/playground/{name}", timeout=60).status_code == 404, name
+    icon = httpx.get(f"{served.root}/favicon.ico", timeout=60)
     assert icon.headers["content-type"] == "image/svg+xml"
 
 
 def test_no_page_of_another_origin_frames_an_answer(served: Served) -> None:
     for path in ("/", "/docs", "/v1/models", "/none"):
-        headers = httpx.get(served.root + path).headers
+        headers = httpx.get(served.root + path, timeout=60).headers
         assert headers["x-frame-options"] == "DENY", path
         assert headers["x-content-type-options"] == "nosniff", path
 
