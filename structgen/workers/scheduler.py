@@ -502,18 +502,17 @@ class Scheduler:
         """Other work, to before each of its passes."""
         result, failed = None, None
         try:
-            while True:
-                job.check_interrupted()
-                try:
+            try:
+                while True:
+                    job.check_interrupted()
                     next(job.work)
-                except StopIteration as end:
-                    result = end.value
-                    break
-                yield
+                    yield
+            except StopIteration as end:
+                result = end.value
+            finally:
+                job.work.close()  # may fail, too
         except Exception as error:
             failed = error
-        finally:
-            job.work.close()
         job.on_end(result, failed)
         del failed  # its traceback has this frame, and the sound or prompt with it
 

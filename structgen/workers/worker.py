@@ -470,7 +470,10 @@ class _Worker:
 
     def _end(self, call_id: int, result: Any, error: Exception | None) -> None:
         self._forget(call_id)
-        self._tell(Ended(call_id, result, error))
+        try:
+            self._tell(Ended(call_id, result, error))
+        except Exception as failure:  # ends this call, and not the process with all others
+            self._tell(Ended(call_id, None, _portable(failure, "The result cannot be sent")))
 
     def _forget(self, call_id: int) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -608,6 +609,36 @@ def test_other_work_takes_turns_with_outputs() -> None:
     assert "".join(model.passes).startswith("awawawawaw")
     assert ended == [("done", None)]
     assert office.ended == {"a": None}
+
+
+def test_other_work_that_fails_as_it_is_closed_ends_alone() -> None:
+    def work() -> Iterator[None]:
+        try:
+            yield
+            yield
+        finally:
+            raise ValueError("no memory")
+
+    office = Office(Counting())
+    ended: list[Any] = []
+    job = WorkJob(work(), lambda *told: ended.append(told))
+    office.scheduler.submit([job])
+    office.ask("a")
+    for _ in range(2):
+        office.scheduler.step()
+    office.scheduler.cancel(job)
+    office.finish()
+    assert [str(error) for _, error in ended] == ["no memory"]
+    assert office.ended == {"a": None}
+
+
+def test_a_result_that_cannot_be_sent_ends_its_call_alone() -> None:
+    pipe = io.BytesIO()
+    worker: Any = _Worker(Frames(io.BytesIO()), pipe)
+    worker._end(7, lambda: None, None)
+    ended = Frames(io.BytesIO(pipe.getvalue())).read()
+    assert (ended.id, ended.result) == (7, None)
+    assert "The result cannot be sent" in str(ended.error)
 
 
 def test_other_work_that_fails_is_cancelled_or_late() -> None:
