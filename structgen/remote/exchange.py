@@ -29,6 +29,7 @@ from structgen.errors import (
     RemoteError,
     StructgenError,
     ValidationFailed,
+    printable,
 )
 from structgen.sampling import TokenLogprob, TopToken
 
@@ -458,7 +459,8 @@ class Exchange:
         reply, question = self._reply, self._question
         refusal = "".join(reply.refusal)
         if refusal:
-            raise Refused(f"The model declined to answer: {refusal}", text=refusal)
+            said = printable(refusal[:_SHOWN])
+            raise Refused(f"The model declined to answer: {said}", text=refusal)
         if self.is_interrupted and reply.finish_reason is None:
             self._end("cancelled", whole=False)
             self._check_cut("timeout= or cancel= ended the call before the answer was whole")

@@ -35,7 +35,7 @@ from structgen.decoding import (
     ValueStream,
     check_by_name,
 )
-from structgen.errors import ModelError, OptionError, RemoteError, StructgenError
+from structgen.errors import ModelError, OptionError, RemoteError, StructgenError, printable
 from structgen.generator import Generator
 from structgen.insight import check_values
 from structgen.options import CallOptions
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
 
 _SHOWN = 300
+_LONGEST_SAID = 2_000  # characters of what a server says of an error
 _POLL_SECONDS = 0.05
 """How often it is looked whether a call is cancelled, while nothing comes."""
 
@@ -368,7 +369,7 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
     """Errors of the client become ours. That the time of the call is up is none."""
     import openai
 
-    where = f"The server at {client.base_url}"
+    where = f"The server at {client.base_url.copy_with(userinfo=b'')}"
     try:
         yield
     except StructgenError:
@@ -404,13 +405,12 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
 
 def _said(error: openai.APIStatusError) -> str:
     """What the server says of an error, which the client knows of errors in OpenAI's form only."""
-    if isinstance(error.body, dict) and error.body.get("message"):
-        return error.message
-    try:
-        written = error.response.text[:_SHOWN].strip()
-    except Exception:  # it was not read
-        written = ""
-    return written if written and written not in error.message else error.message
+    said = error.message[:_LONGEST_SAID]
+    if not (isinstance(error.body, dict) and error.body.get("message")):
+        with contextlib.suppress(Exception):  # it was not read
+            written = error.response.text[:_SHOWN].strip()
+            said = written if written and written not in said else said
+    return printable(said)
 
 
 SIDE_BY_SIDE = 8

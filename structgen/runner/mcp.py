@@ -13,6 +13,7 @@ import codecs
 import contextlib
 import contextvars
 import importlib
+import json
 import logging
 import math
 import os
@@ -309,6 +310,10 @@ class Connection:
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
         assert self._client is not None
+        try:
+            json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+        except ValueError as error:  # it would end the connection, or be null
+            raise ToolFailure(f"The arguments cannot be written as JSON: {error}") from error
         exchange = _Exchange(math.inf)
         _CALL.set(exchange)
         # Not of the client: it lists the tools again where a server says so, and keeps all.

@@ -159,6 +159,22 @@ def test_a_servers_own_words_are_told(remote: Any) -> None:
         Generator(remote(Reply(raw=b'{"error": {"message": "out of memory"}}')))("?")
 
 
+def test_a_servers_words_steer_no_terminal_and_a_password_is_not_told(server: ChatServer) -> None:
+    client = openai.OpenAI(
+        base_url=server.url.replace("//", "//ann:secret@"), api_key="k", max_retries=0
+    )
+    ask = Generator(structgen.from_openai(client, "m"))
+    steers = b'"x\\u001b[2J"'
+    for reply, said in (
+        (Reply(status=500, raw=b"x\x1b[2J"), r"at http://127[^@]*\(status 500\): x\\x1b\[2J"),
+        (Reply(status=400, raw=b'{"message": %s}' % steers), r"x\\x1b\[2J"),
+        (Reply(refusal="x\x1b[2J"), r"x\\x1b\[2J"),
+    ):
+        server.say = [reply]
+        with pytest.raises((RemoteError, structgen.Refused), match=said):
+            ask("?")
+
+
 class Optional(BaseModel):
     a: int = 1
     b: str = "x"

@@ -124,6 +124,14 @@ def test_values_and_errors(server: McpServer) -> None:
     assert "valid string" in str(run(server, "population", '{"city": 3}').error)
 
 
+def test_arguments_that_cannot_be_sent_end_no_connection(server: McpServer) -> None:
+    """Half a character ended it for all callers, and an infinite number was sent as null."""
+    for wrong in (r'"\ud83d"', "1e999"):
+        outcome = run(server, "population", f'{{"city": {wrong}}}')
+        assert "cannot be written as JSON" in str(outcome.error)
+    assert run(server, "noon").content == "yes"
+
+
 def test_calls_side_by_side_from_several_threads_and_loops(server: McpServer) -> None:
     tool = tools_of([server])["population"]
     found: list[str] = []
