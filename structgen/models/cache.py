@@ -157,15 +157,15 @@ class Installed(NamedTuple):
 def is_embedder(folder: Path) -> bool:
     """Whether a folder holds an embedder: a tokenizer and a graph, but no language model."""
     return (
-        (folder / _EMBEDDER).is_file()
+        os.path.isfile(folder / _EMBEDDER)
         and not is_language_model(folder)
         and any(any(place.glob("*.onnx")) for place in (folder, folder / "onnx"))
     )
 
 
 def is_language_model(folder: Path) -> bool:
-    """Whether a folder holds a model for ONNX Runtime GenAI."""
-    return (folder / CONFIG).is_file()
+    """Whether a folder holds a model for ONNX Runtime GenAI; one that cannot be read has none."""
+    return os.path.isfile(folder / CONFIG)
 
 
 def is_model(folder: Path) -> bool:
@@ -210,7 +210,7 @@ def name_in(folder: Path) -> str:
 def installed() -> list[Installed]:
     """The models in the cache, by name. Cost: one walk over their files."""
     models = root() / "models"
-    if not models.is_dir():
+    if not os.path.isdir(models):
         return []
     found = [folder for folder in models.iterdir() if is_model(folder)]
     return sorted(Installed(name_in(folder), folder, bytes_under(folder)) for folder in found)

@@ -5,6 +5,7 @@ Reads the catalogue, the cache and the folders in it. Fetches and prints nothing
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -146,7 +147,7 @@ def usage() -> Usage:
     """Return the size of the cache on disk. Cost: one walk over its files."""
     top = root()
     partial = top / "partial"
-    unfinished = sorted(partial.iterdir()) if partial.is_dir() else []
+    unfinished = sorted(partial.iterdir()) if os.path.isdir(partial) else []
     return Usage(
         top,
         {model.name: model.bytes for model in cache.installed()},

@@ -151,6 +151,21 @@ def test_a_cache_that_cannot_be_written_or_trusted(here, cache_folder, monkeypat
     assert "cannot be written: Permission denied" in rights.says
 
 
+def test_a_cache_that_is_another_users(here, cache_folder, monkeypatch):
+    """It was a traceback, out of ``models list`` and ``models du``, too."""
+    stat = os.stat
+
+    def refuse(path, *args, **options):
+        if str(path).startswith(f"{cache_folder}{os.sep}"):
+            raise PermissionError(13, "Permission denied")
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    found()
+    assert not any(one.here for one in models.listing())
+    assert models.usage().unfinished == {}
+
+
 def test_a_default_model_that_is_damaged(here, cache_folder):
     put(cache_folder, "smollm2-135m-instruct", 50)
     (cache_folder / "models" / "smollm2-135m-instruct" / "model.onnx").unlink()
