@@ -204,8 +204,9 @@ def test_bodies_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             assert (await client.post("/mcp", content=slow())).text == "90002"
 
             ended.clear()
-            monkeypatch.setattr("structgen.integrations.mcp._BODY_SECONDS", 0.01)
-            assert (await client.post("/mcp", content=slow())).status_code == 408
+            with monkeypatch.context() as patch:
+                patch.setattr("structgen.integrations.mcp._BODY_SECONDS", 0.01)
+                assert (await client.post("/mcp", content=slow())).status_code == 408
             assert await posted(b" " * 90_000) == (200, "90000")
 
     asyncio.run(work())

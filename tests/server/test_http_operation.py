@@ -417,12 +417,13 @@ def test_a_long_prompt_does_not_hold_up_a_stream(served: Served) -> None:
     long = {"model": "small", "messages": "word " * 1_500, "max_tokens": 1}
     short = {"model": "small", "messages": "Hi.", "max_tokens": 2, "stream": True}
     url = f"{served.root}/v1/chat/completions"
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, httpx.Client(headers=AUTH, timeout=300) as http:
+        http.get(f"{served.root}/health")  # to make a client takes longer than to ask
         asked = pool.submit(httpx.post, url, json=long, headers=AUTH, timeout=300)
         while not users(served):
             assert not asked.done()
             time.sleep(0.01)
-        with httpx.stream("POST", url, json=short, headers=AUTH, timeout=300) as answer:
+        with http.stream("POST", url, json=short) as answer:
             lines = [line for line in answer.iter_lines() if line]
         # Its prompt takes some twenty passes; the stream had its turn between them.
         assert not asked.done()

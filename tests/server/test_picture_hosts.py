@@ -43,6 +43,7 @@ class Pages(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[str]:
+    ENDED.clear()  # a process may come back to a module
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
