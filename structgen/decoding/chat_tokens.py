@@ -102,6 +102,8 @@ _MOST_OTHER_KEYS = 32
 
 _NO_MARKS: Mapping[str, str] = {}
 
+_LONGEST_SHOWN = 200_000  # characters; published templates write up to some 20,000
+
 _EDGES = 4
 """Most characters, for each token of the context, that could begin or end a special token."""
 
@@ -270,11 +272,13 @@ def _applied(model: Model, messages: _Messages, tools: _Messages | None) -> str:
 
 
 def shown(model: Model, messages: _Messages, tools: _Messages | None = None) -> str | None:
-    """What the template makes of a chat; None: it refuses it."""
+    """What the template makes of a short chat; None: it refuses it, or writes far more than any
+    published one."""
     try:
-        return _applied(model, messages, tools)
+        text = _applied(model, messages, tools)
     except PromptError:
         return None
+    return text if len(text) <= _LONGEST_SHOWN else None
 
 
 # -- names ------------------------------------------------------------------------------------

@@ -223,11 +223,11 @@ def _one_by_one(body: str) -> ToolSyntax | None:
 def _parts(body: str, index: int) -> tuple[str, str, str] | None:
     """What stands before a probe's name, between that and its arguments, and after these."""
     body = re.sub(r'(?<!\s)\s*"id"\s*:\s*"probeid0."\s*,|,\s*"id"\s*:\s*"probeid0."', "", body)
-    pattern = rf'{_NAMES[index]}(.*?)\{{\s*"probe_key_{index}"\s*:\s*"probe_value"\s*\}}'
-    found = re.search(pattern, body, re.DOTALL)
-    if found is None or not found[1]:
+    before, _, rest = body.partition(_NAMES[index])
+    found = re.search(rf'\{{\s*"probe_key_{index}"\s*:\s*"probe_value"\s*\}}', rest)
+    if found is None or not found.start():
         return None
-    return body[: found.start()], found[1], body[found.end() :]
+    return before, rest[: found.start()], rest[found.end() :]
 
 
 def _n_alike(a: str, b: str) -> int:

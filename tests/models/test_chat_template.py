@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tiny_gguf import write
 
 import structgen
 from structgen import models
-from structgen.decoding import tool_syntax
+from structgen.decoding import tool_syntax, tools
 from structgen.errors import ModelError, OptionError, PromptError, StructgenError
 from structgen.models import trial
 from structgen.runner import ModelConfig, Runner
@@ -278,3 +279,16 @@ def test_calls_with_long_texts_around_them_are_not_the_models_own(folder: Path) 
             written = TEMPLATE.replace(part, part + "ab" * n, 1)
             syntax = tool_syntax(structgen.load(folder, chat_template=written))
             assert (syntax != NEUTRAL) == is_own
+
+
+@pytest.mark.parametrize("what", ["{{ c.function.name }}", "{{ 'x' * 20 }}"])
+def test_a_template_that_writes_very_much_shows_no_calls(folder: Path, what: str) -> None:
+    """Each of 20,000 names of the probe was looked at with all that follows: for ten minutes."""
+    written = (
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{% for i in range(20000)"
+        f" %}}{what}{{% endfor %}}{{% endfor %}}{{% endfor %}}"
+    )
+    model = structgen.load(folder, chat_template=written)
+    assert tool_syntax(model) == replace(NEUTRAL, known=False)
+    names = "probe_tool_one" * 20_000
+    assert tools.read_syntax("Zprobe answerZ", names, None) is None
