@@ -9,12 +9,13 @@ which describes it by the runtime's source code. Knows no runtime, and no digest
 from __future__ import annotations
 
 import json
+import math
 import mmap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from structgen.storage.user_folder import LARGEST, WRONG, document, inside
 
@@ -52,6 +53,7 @@ _NAME, _ELEMENT = (1,), (2, 1, -1)  # and in them to the name, and to the type o
 _MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have some 100,000 each
 _LONGEST = 10_000  # bytes of a reference, or of the name of an input
 _MOST_FILES = 10_000  # that a graph keeps its weights in
+_MOST_PARAMETERS, _MOST_DIMENSIONS = 100_000, 8  # of an adapter, and of one of its parameters
 _MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have some hundreds
 _MOST_TOLD = 20  # of a folder
 
@@ -277,7 +279,7 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
         roles: of some, by the names of these.
         has_masks: whether it may have truth values.
     """
-    with graph.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with graph.open("rb") as file, _mapped(file) as data:
         for port in (port for way in _PORTS for port in _inside(data, (0, len(data)), way)):
             types = {kind for kind, _ in _inside(data, port, _ELEMENT)}
             for start, end in _inside(data, port, _NAME):
@@ -291,6 +293,62 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
                 else:
                     what = f"{name[:200]!r} of a wrong type"
                 yield _bad(graph, f"has an input or output {what}")
+
+
+_WIDTHS = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
+_WIDTHS |= dict.fromkeys(range(17, 21), 1)
+"""Bytes of a number of the types that ONNX numbers so."""
+
+
+def of_adapter(file: Path) -> Lack | None:
+    """Return what is wrong with the parameters of a LoRA adapter.
+
+    Before its version 1.24 the runtime reads what is behind numbers that are fewer than their shape
+    says; it checks the rest of the file.
+    """
+    try:
+        with file.open("rb") as source, _mapped(source) as data:
+            for kind, shape, size in _parameters(data):
+                if min(shape, default=0) < 0 or size != math.prod(shape) * _WIDTHS.get(kind, -1):
+                    raise ValueError(f"{size:,} bytes are no numbers of type {kind}, {shape}")
+    except WRONG as error:
+        return _bad(file, f"is no adapter or a damaged one: {error}")
+    return None
+
+
+def _parameters(data: mmap.mmap) -> Iterator[tuple[int, list[int], int]]:
+    """Type, shape and bytes of each parameter in an adapter's tables (FlatBuffers)."""
+
+    def number(at: int, size: int = 4, signed: bool = False) -> int:
+        if not 0 <= at <= len(data) - size:
+            raise ValueError("it is cut off")
+        return int.from_bytes(data[at : at + size], "little", signed=signed)
+
+    def field(table: int, index: int) -> int:
+        places = table - number(table, signed=True)
+        at = 4 + 2 * index
+        return table + (number(places + at, 2) if at < number(places, 2) else 0)
+
+    def items(table: int, index: int, most: int) -> tuple[int, int]:
+        """Where the items of a field begin, and how many there are."""
+        at = field(table, index)
+        if at == table:
+            raise ValueError("a parameter lacks its shape or its numbers")
+        at += number(at)
+        if number(at) > most:
+            raise ValueError(f"it has {number(at):,} of what it may have {most:,}")
+        return at + 4, number(at)
+
+    start, n = items(number(0), 3, _MOST_PARAMETERS)
+    for at in range(start, start + 4 * n, 4):
+        table = at + number(at)
+        kind, (first, rank) = field(table, 2), items(table, 1, _MOST_DIMENSIONS)
+        shape = [number(first + 8 * i, 8, signed=True) for i in range(rank)]
+        yield 0 if kind == table else number(kind), shape, items(table, 3, len(data))[1]
+
+
+def _mapped(file: BinaryIO) -> mmap.mmap:
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _inside(
@@ -338,7 +396,7 @@ def _note(file: Path) -> Lack | None:
 
 def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
     """The parts of data files that tensors of a graph are read from: name, and where each ends."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with path.open("rb") as file, _mapped(file) as data:
         waiting = [("model", 0, len(data))]
         while waiting:
             kind, *place = waiting.pop()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import tracemalloc
 
 import inside
 import numpy as np
+import onnxruntime
 import pytest
 from models import tiny_vision
 from test_hub import graph_with_data
@@ -732,3 +734,29 @@ def test_fields_of_all_graphs_and_of_their_inputs_count(folder, name, monkeypatc
         monkeypatch.setattr(damage, "_MOST_FIELDS", most)
         (one, *_) = damage.find(folder)
         assert f"more than {most} fields" in one.says
+
+
+_SHAPE = struct.pack("<I2q", 2, 2, 3)  # with its length
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (b"", b"", ""),
+        (_SHAPE, struct.pack("<I2q", 2, 2, 4), "24 bytes are no numbers of type 1"),
+        (_SHAPE, struct.pack("<I2q", 2, -2, -3), "24 bytes are no numbers of type 1"),
+        (_SHAPE[:4], struct.pack("<I", 9), "9 of what it may have 8"),
+        (b"\x0c\x00\x14\x00\x04\x00\x08", b"\x0c\x00\x14\x00\x04\x00\x00", "lacks its shape"),
+    ],
+)
+def test_an_adapter_has_the_numbers_that_it_says(tmp_path, old, new, says):
+    """Runtimes before 1.24 read what lies behind them, and ended the process without a shape."""
+    adapter, file = onnxruntime.AdapterFormat(), tmp_path / "a.onnx_adapter"
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    adapter.set_parameters({"a": onnxruntime.OrtValue.ortvalue_from_numpy(values)})
+    adapter.export_adapter(str(file))
+    written = file.read_bytes()
+    assert old in written
+    file.write_bytes(written.replace(old, new, 1))
+    lack = damage.of_adapter(file)
+    assert says in lack.says if says else lack is None

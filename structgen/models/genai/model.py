@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from structgen.errors import ModelError, OptionError, PromptError, counted
 from structgen.media import Audio, Image, Media
-from structgen.models import health
+from structgen.models import damage, health
 from structgen.models.base import (
     MASK_INPUT,
     ON_CPU,
@@ -593,13 +593,15 @@ class TextModel:
             raise ModelError(f"An adapter named {name!r} is loaded already. Unload it first.")
         if not file.is_file():
             raise ModelError(f"There is no file {file}. An adapter is an .onnx_adapter file.")
+        if lack := damage.of_adapter(file):
+            raise ModelError(lack.says)
         if self._adapters is None:
             self._adapters = og.Adapters(self.og_model)
         try:
             self._adapters.load(str(file), name)
         except Exception as error:
             raise ModelError(
-                f"ONNX Runtime GenAI cannot read the adapter {file}: {error}"
+                f"ONNX Runtime GenAI cannot read the adapter {file}: {in_short(error)}."
             ) from error
         self._adapter_files[name] = file.absolute()
         try:
