@@ -310,7 +310,7 @@ def of_adapter(file: Path) -> Lack | None:
         with file.open("rb") as source, _mapped(source) as data:
             for kind, shape, size in _parameters(data):
                 if min(shape, default=0) < 0 or size != math.prod(shape) * _WIDTHS.get(kind, -1):
-                    raise ValueError(f"{size:,} bytes are no numbers of type {kind}, {shape}")
+                    raise ValueError(f"{size:,} bytes do not fit the type {kind} and {shape}")
     except WRONG as error:
         return _bad(file, f"is no adapter or a damaged one: {error}")
     return None
@@ -336,7 +336,7 @@ def _parameters(data: mmap.mmap) -> Iterator[tuple[int, list[int], int]]:
             raise ValueError("a parameter lacks its shape or its numbers")
         at += number(at)
         if number(at) > most:
-            raise ValueError(f"it has {number(at):,} of what it may have {most:,}")
+            raise ValueError(f"a list has {number(at):,} items, and may have {most:,}")
         return at + 4, number(at)
 
     start, n = items(number(0), 3, _MOST_PARAMETERS)

@@ -395,7 +395,7 @@ def _headers() -> dict[str, str]:
     headers: dict[str, str] = _utils().build_hf_headers(
         token=_TOKEN.get(), library_name="structgen"
     )
-    return headers
+    return {**headers, "Accept-Encoding": "identity"}
 
 
 def _url(repo_id: str, file: str, commit: str) -> str:
@@ -449,7 +449,9 @@ def _heard(
     before = arrived()
 
     def work() -> None:
+        _IS_OURS.set(True)
         try:
+            _refuse_packed()
             heard.set_result(ask())
         except BaseException as error:
             heard.set_exception(error)
@@ -472,6 +474,24 @@ def _heard(
                 before = now
     finally:
         log.disabled = False
+
+
+_IS_OURS = ContextVar("is_ours", default=False)
+
+
+def _refuse_packed() -> None:
+    """Have the client's session refuse answers to us that are packed: some versions of it unpack
+    all that has arrived at once, and 3 kB were 10 GB."""
+    session = _utils().get_session()
+    hooks = session.event_hooks if hasattr(session, "event_hooks") else session.hooks
+    if _is_plain not in hooks["response"]:
+        hooks["response"].append(_is_plain)
+
+
+def _is_plain(response: Any, *_: Any, **__: Any) -> None:
+    coding = response.headers.get("content-encoding", "identity").lower()
+    if _IS_OURS.get() and coding != "identity":
+        raise ValueError(f"an answer is packed ({coding[:40]}), which was not asked for")
 
 
 def _listed(repo_id: str) -> bytes:

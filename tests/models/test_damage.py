@@ -743,9 +743,9 @@ _SHAPE = struct.pack("<I2q", 2, 2, 3)  # with its length
     ("old", "new", "says"),
     [
         (b"", b"", ""),
-        (_SHAPE, struct.pack("<I2q", 2, 2, 4), "24 bytes are no numbers of type 1"),
-        (_SHAPE, struct.pack("<I2q", 2, -2, -3), "24 bytes are no numbers of type 1"),
-        (_SHAPE[:4], struct.pack("<I", 9), "9 of what it may have 8"),
+        (_SHAPE, struct.pack("<I2q", 2, 2, 4), "24 bytes do not fit the type 1"),
+        (_SHAPE, struct.pack("<I2q", 2, -2, -3), "24 bytes do not fit the type 1"),
+        (_SHAPE[:4], struct.pack("<I", 9), "9 items, and may have 8"),
         (b"\x0c\x00\x14\x00\x04\x00\x08", b"\x0c\x00\x14\x00\x04\x00\x00", "lacks its shape"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from hub_server import COMMIT
+from huggingface_hub.utils import get_session
 
 from structgen import Runner, models
 from structgen.errors import DownloadError, ModelNotFound, OptionError
@@ -224,6 +226,25 @@ def test_a_listing_without_an_end_is_not_read(hub, monkeypatch):
         models.path("org/endless")
     assert len(taken) < 100
     taken[:] = [1] * 200
+
+
+def test_an_answer_that_is_packed_is_not_unpacked(hub, monkeypatch):
+    """The client's versions 1 and earlier unpack what has arrived at once: 3 kB were 6 GB."""
+    asked = []
+
+    def send(handler):
+        asked.append(handler.headers["Accept-Encoding"])
+        body = gzip.compress(gzip.compress(bytes(1 << 20)))
+        handler._head(200, len(body), {"Content-Encoding": "gzip, gzip"})
+        handler.wfile.write(body)
+
+    hub.repositories["org/packed"] = FILES
+    listed(monkeypatch, send)
+    for _ in range(2):
+        with pytest.raises(DownloadError, match=r"broke off: an answer is packed \(gzip, gzip\)"):
+            models.path("org/packed")
+    assert asked == ["identity"] * 2
+    get_session().get(f"{hub.url}/api/models/org/packed")  # others may have what they like
 
 
 @pytest.mark.parametrize("data", [b"", b"{"])
