@@ -375,8 +375,9 @@ class Gateway:
         if OWNER in scope:
             scope["state"] |= {"owner": scope[OWNER], "holder": "batch"}
             return
-        host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]").lower()
-        if self._hosts and host not in self._hosts:
+        named = headers.get("host", "").lower()
+        host = re.sub(r":\d+$", "", named).strip("[]")
+        if self._hosts and not {named, host} & self._hosts:
             raise ApiError(
                 400,
                 f"The server is not called {host!r}. Ask it by the name of this machine, or name "

@@ -150,7 +150,7 @@ def serve(settings: Settings) -> None:
             proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
             server_header=False,
             lifespan="on",
-            timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+            timeout_graceful_shutdown=max(1, round(min(settings.drain_seconds, 1e9))),
             timeout_keep_alive=15,
         )
         have_files()

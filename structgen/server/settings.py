@@ -149,12 +149,17 @@ class Settings(BaseModel):
     @field_validator("cors_origins", "allowed_hosts", "image_hosts")
     @classmethod
     def _without_path(cls, given: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        """An address in the place of a host or an origin would match nothing."""
+        """An address or a pattern in the place of a host or an origin would match nothing."""
+        is_origin = info.field_name == "cors_origins"
         for one in given:
+            if is_origin and one in ("*", "null"):
+                continue
             parts = urlsplit(one if "//" in one else f"//{one}")
+            if not parts.netloc or set("*,") & set(one):
+                raise ValueError(f"{one!r} is not one name, and no pattern is read here. Name each")
             meant = parts.netloc
-            if info.field_name == "cors_origins":
-                meant = one if one in ("*", "null") else f"{parts.scheme or 'https'}://{meant}"
+            if is_origin:  # as browsers write it
+                meant = f"{parts.scheme or 'https'}://{meant}".lower()
             if one != meant:
                 raise ValueError(f"write {meant} in place of {one}")
         return given
@@ -216,7 +221,7 @@ class Settings(BaseModel):
             first = error.errors(include_url=False, include_input=False)[0]
             steps = [str(step) for step in first["loc"]]
             source = found[steps[0]][1] if steps and steps[0] in found else ".".join(steps)
-            message = f"{first['msg'].removeprefix('Value error, ')}."
+            message = f"{first['msg'].removeprefix('Value error, ').removesuffix('.')}."
             if first["type"] == "extra_forbidden":
                 near = difflib.get_close_matches(steps[0].lower(), cls.model_fields, n=1)
                 hint = f"Did you mean {near[0]}" if near else f"All: {', '.join(cls.model_fields)}"

@@ -69,8 +69,9 @@ def test_no_client_says_what_its_address_is_unless_it_is_a_known_proxy(
     monkeypatch.setattr(serving, "_log_to_stderr", lambda settings: None)
     monkeypatch.setattr(uvicorn, "Server", made)
     try:
+        model, longest = {"a": "smollm2-135m-instruct"}, float("inf")
         with pytest.raises(Made):
-            serving.serve(Settings(models={"a": "smollm2-135m-instruct"}, port=0, lazy=True))
+            serving.serve(Settings(models=model, port=0, lazy=True, drain_seconds=longest))
     finally:
         gc.unfreeze()
 

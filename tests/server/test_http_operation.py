@@ -85,6 +85,12 @@ def test_environment() -> None:
         ({"cors_origins": ("https://a.b/",)}, {}, "", "--cors-origin: write https://a.b in place"),
         ({"cors_origins": ("a.b:3",)}, {}, "", "write https://a.b:3 in place of a.b:3"),
         ({}, {}, 'allowed_hosts = ["http://a.b"]', "allowed_hosts: write a.b in place of http"),
+        ({"cors_origins": ("https://A.b",)}, {}, "", "write https://a.b in place of https://A.b"),
+        ({"cors_origins": ("https://*.a.b",)}, {}, "", "'https://*.a.b' is not one name"),
+        ({"image_hosts": ("*",)}, {}, "", "--image-host: '*' is not one name"),
+        ({"image_hosts": ("a.b,c.d",)}, {}, "", "'a.b,c.d' is not one name"),
+        ({"image_hosts": ("",)}, {}, "", "'' is not one name"),
+        ({}, {}, 'allowed_hosts = ["*.a.b"]', "allowed_hosts: '*.a.b' is not one name"),
     ],
 )
 def test_what_is_wrong_says_where(
@@ -207,6 +213,11 @@ def test_a_local_server_is_asked_by_its_names() -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_host")
         app = create_app(runner, Settings(allowed_hosts=("mine.example",)))
         assert asked(app, url="http://mine.example/v1/models").status_code == 200
+        app = create_app(runner, Settings(allowed_hosts=("Mine.example:8000", "[::1]")))
+        assert asked(app, url="http://mine.example:8000/v1/models").status_code == 200
+        assert asked(app, url="http://[::1]:8000/v1/models").status_code == 400
+        assert asked(app, url="http://[::1]/v1/models").status_code == 200
+        assert asked(app, url="http://mine.example/v1/models").status_code == 400
 
 
 def test_the_document_is_written_once_for_each_prefix() -> None:
