@@ -368,10 +368,12 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
     """Call a function in a thread of its own, in this context. If this is cancelled the thread goes
     on; the end of the process does not wait for it."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[ResultT] = loop.create_future()
+    # Emptied at the end: an error's traceback has these frames, and theirs who wait, with bodies.
+    futures: list[asyncio.Future[ResultT]] = [loop.create_future()]
     context = contextvars.copy_context()
 
     def settle(error: BaseException | None, *made: ResultT) -> None:
+        future = futures.pop()
         if future.done():
             return
         if error is None:
@@ -390,9 +392,10 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
         # Where the loop is closed, nobody waits any more.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, *outcome)
+        del outcome
 
     threading.Thread(target=work, name=name, daemon=True).start()
-    return await future
+    return await futures[0]
 
 
 def is_async(function: Any) -> bool:
@@ -528,6 +531,7 @@ class Places:
             is_wanted = False
             if not is_at_work:
                 task.cancel()
+            del task  # an error's traceback has this frame
 
     def _give_back(self, owner: Hashable, began: float) -> None:
         """Take a place from an owner, who goes behind the others that wait."""
