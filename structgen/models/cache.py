@@ -207,12 +207,16 @@ def name_in(folder: Path) -> str:
     return "/".join(unquote(part) for part in folder.name.split("--"))
 
 
+def folders(kind: str) -> list[Path]:
+    """What is in a folder of the cache, in order: in one that cannot be read, nothing."""
+    with suppress(OSError):
+        return sorted((root() / kind).iterdir())
+    return []
+
+
 def installed() -> list[Installed]:
     """The models in the cache, by name. Cost: one walk over their files."""
-    models = root() / "models"
-    if not os.path.isdir(models):
-        return []
-    found = [folder for folder in models.iterdir() if is_model(folder)]
+    found = [folder for folder in folders("models") if is_model(folder)]
     return sorted(Installed(name_in(folder), folder, bytes_under(folder)) for folder in found)
 
 
@@ -375,10 +379,7 @@ def _locked(name: str, progress: Progress | None) -> Iterator[None]:
 
 def _clean_abandoned() -> None:
     """Delete what interrupted runs left behind and nobody came back for within a week."""
-    partial = root() / "partial"
-    if not partial.is_dir():
-        return
-    for folder in partial.iterdir():
+    for folder in folders("partial"):
         try:
             old = time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
         except OSError:

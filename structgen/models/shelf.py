@@ -5,7 +5,6 @@ Reads the catalogue, the cache and the folders in it. Fetches and prints nothing
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -146,12 +145,10 @@ def info(name: str) -> ModelInfo:
 def usage() -> Usage:
     """Return the size of the cache on disk. Cost: one walk over its files."""
     top = root()
-    partial = top / "partial"
-    unfinished = sorted(partial.iterdir()) if os.path.isdir(partial) else []
     return Usage(
         top,
         {model.name: model.bytes for model in cache.installed()},
-        {cache.name_in(folder): bytes_under(folder) for folder in unfinished},
+        {cache.name_in(folder): bytes_under(folder) for folder in cache.folders("partial")},
         bytes_under(top / "arrays"),
         shutil.disk_usage(cache.nearest()).free,
     )

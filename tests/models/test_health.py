@@ -153,17 +153,21 @@ def test_a_cache_that_cannot_be_written_or_trusted(here, cache_folder, monkeypat
 
 def test_a_cache_that_is_another_users(here, cache_folder, monkeypatch):
     """It was a traceback, out of ``models list`` and ``models du``, too."""
-    stat = os.stat
+    (cache_folder / "models").mkdir(parents=True)
+    (cache_folder / "partial").mkdir()
+    stat, listdir = os.stat, os.listdir
 
-    def refuse(path, *args, **options):
-        if str(path).startswith(f"{cache_folder}{os.sep}"):
+    def refused(path, top):
+        if str(path).startswith(top):
             raise PermissionError(13, "Permission denied")
-        return stat(path, *args, **options)
+        return path
 
-    monkeypatch.setattr(os, "stat", refuse)
-    found()
-    assert not any(one.here for one in models.listing())
-    assert models.usage().unfinished == {}
+    monkeypatch.setattr(os, "listdir", lambda path=".": listdir(refused(path, str(cache_folder))))
+    for top in (f"{cache_folder}/", f"{cache_folder}/models/"):  # all of it, or in one of all
+        monkeypatch.setattr(os, "stat", lambda path, top=top, **o: stat(refused(path, top), **o))
+        found()
+        assert not any(one.here for one in models.listing())
+        assert models.usage().unfinished == {}
 
 
 def test_a_default_model_that_is_damaged(here, cache_folder):
