@@ -89,6 +89,7 @@ def _is_settings(file: PurePosixPath) -> bool:
 _PART = ".part"
 _LEFT_FREE = 1 << 30  # bytes of the disk, where nobody says how large a file is
 _MOST_LISTING = 8 << 20  # bytes
+_MOST_SAID = 1 << 20  # bytes, of an error
 _MOST_FILES = 10_000
 _LISTING_SECONDS = 60
 _ANSWER_SECONDS = 2
@@ -391,11 +392,17 @@ def _utils() -> Any:
     return importlib.import_module("huggingface_hub.utils")
 
 
-def _headers() -> dict[str, str]:
-    headers: dict[str, str] = _utils().build_hf_headers(
-        token=_TOKEN.get(), library_name="structgen"
-    )
-    return {**headers, "Accept-Encoding": "identity"}
+class _Headers(dict[str, str]):
+    """Those of a request. The client copies them for each try, which may be of a new session."""
+
+    def __deepcopy__(self, _: Any) -> dict[str, str]:
+        _watch_answers()
+        return dict(self)
+
+
+def _headers(**more: str) -> _Headers:
+    headers = _utils().build_hf_headers(token=_TOKEN.get(), library_name="structgen")
+    return _Headers({**headers, "Accept-Encoding": "identity", **more})
 
 
 def _url(repo_id: str, file: str, commit: str) -> str:
@@ -451,7 +458,6 @@ def _heard(
     def work() -> None:
         _IS_OURS.set(True)
         try:
-            _refuse_packed()
             heard.set_result(ask())
         except BaseException as error:
             heard.set_exception(error)
@@ -479,19 +485,37 @@ def _heard(
 _IS_OURS = ContextVar("is_ours", default=False)
 
 
-def _refuse_packed() -> None:
-    """Have the client's session refuse answers to us that are packed: some versions of it unpack
-    all that has arrived at once, and 3 kB were 10 GB."""
+def _watch_answers() -> None:
+    """Have the client's session refuse answers to us that could fill the memory.
+
+    Some versions of it unpack all that has arrived at once, and 3 kB were 10 GB. All read what
+    comes with an error, or with the place that a file has moved to, for as long as it comes.
+    """
     session = _utils().get_session()
     hooks = session.event_hooks if hasattr(session, "event_hooks") else session.hooks
-    if _is_plain not in hooks["response"]:
-        hooks["response"].append(_is_plain)
+    if _watch not in hooks["response"]:
+        hooks["response"].append(_watch)
 
 
-def _is_plain(response: Any, *_: Any, **__: Any) -> None:
+def _watch(response: Any, *_: Any, **__: Any) -> None:
+    if not _IS_OURS.get():
+        return
     coding = response.headers.get("content-encoding", "identity").lower()
-    if _IS_OURS.get() and coding != "identity":
+    if coding != "identity":
         raise ValueError(f"an answer is packed ({coding[:40]}), which was not asked for")
+    if response.status_code >= 300:  # The client reads it whole, by one of these.
+        read = "iter_raw" if hasattr(response, "iter_raw") else "iter_content"
+        setattr(response, read, functools.partial(_short, getattr(response, read)))
+
+
+def _short(read: Callable[..., Iterator[bytes]], *args: Any, **kwargs: Any) -> Iterator[bytes]:
+    """What an answer says that holds no file."""
+    size = 0
+    for part in read(*args, **kwargs):
+        size += len(part)
+        if size > _MOST_SAID:
+            raise ValueError(f"an answer without a file has more than {_MOST_SAID:,} bytes")
+        yield part
 
 
 def _listed(repo_id: str) -> bytes:
@@ -517,7 +541,7 @@ def _ask_first_byte(url: str) -> None:
     from huggingface_hub.file_download import http_get
 
     sink = cast("BinaryIO", _Sink(io.BytesIO(), 1))
-    headers = {**_headers(), "Range": "bytes=0-0"}
+    headers = _headers(Range="bytes=0-0")
     with suppress(_TooMuch):  # It knows no ranges.
         http_get(url, sink, headers=headers, expected_size=1, _nb_retries=0)
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from hub_server import COMMIT
-from huggingface_hub.utils import get_session
+from huggingface_hub import close_session, file_download, get_session
 
 from structgen import Runner, models
 from structgen.errors import DownloadError, ModelNotFound, OptionError
@@ -228,6 +228,28 @@ def test_a_listing_without_an_end_is_not_read(hub, monkeypatch):
     taken[:] = [1] * 200
 
 
+@pytest.mark.parametrize(("status", "to"), [(500, None), (404, None), (302, "/else")])
+def test_an_error_without_an_end_is_not_read(hub, monkeypatch, status, to):
+    """The client reads what comes with an error, or with a place elsewhere: 4 GB in six seconds."""
+    taken = []
+
+    def send(handler):
+        handler.send_response(status)
+        if to:
+            handler.send_header("Location", to)
+        handler.end_headers()
+        while len(taken) < 200:
+            handler.wfile.write(b"a" * (1 << 20))
+            taken.append(1)
+
+    hub.repositories["org/endless"] = FILES
+    listed(monkeypatch, send)
+    with pytest.raises(DownloadError, match=r"an answer without a file has more than 1,048,576 b"):
+        models.path("org/endless")
+    assert len(taken) < 100
+    taken[:] = [1] * 200
+
+
 def test_an_answer_that_is_packed_is_not_unpacked(hub, monkeypatch):
     """The client's versions 1 and earlier unpack what has arrived at once: 3 kB were 6 GB."""
     asked = []
@@ -245,6 +267,24 @@ def test_an_answer_that_is_packed_is_not_unpacked(hub, monkeypatch):
             models.path("org/packed")
     assert asked == ["identity"] * 2
     get_session().get(f"{hub.url}/api/models/org/packed")  # others may have what they like
+
+
+def test_a_session_that_the_client_makes_anew_is_watched(hub, monkeypatch):
+    """After a failure it goes on, in some versions with another session."""
+    tries = []
+
+    def send(handler, *_):
+        tries.append(handler.path)
+        coding = {} if len(tries) == 1 else {"Content-Encoding": "gzip"}
+        handler._head(200, 5, coding)  # and none of them comes
+        handler.close_connection = True
+
+    waits = SimpleNamespace(sleep=lambda _: close_session())
+    monkeypatch.setattr(file_download, "time", waits)
+    monkeypatch.setattr(hub_server._Handler, "_file", send)
+    hub.repositories["org/cut"] = FILES
+    with pytest.raises(DownloadError, match=r"broke off: an answer is packed \(gzip\)"):
+        models.path("org/cut")
 
 
 @pytest.mark.parametrize("data", [b"", b"{"])
