@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, final
 
@@ -1022,14 +1022,8 @@ def _asker(model: Model | Embedder, settings: Settings) -> Asker | Comparer:
 
     It holds the model, and so the model holds it: nothing else keeps either of them.
     """
-    kept: OrderedDict[Settings, Asker | Comparer]
-    kept = vars(model).setdefault("_askers", OrderedDict())
-    if settings not in kept:
-        if isinstance(model, Embedder):
-            kept[settings] = Comparer(model, settings)
-        else:
-            kept[settings] = Asker(model, settings)
-        if len(kept) > _MOST_ASKERS:
-            kept.popitem(last=False)
-    kept.move_to_end(settings)
-    return kept[settings]
+    make: Any = Comparer if isinstance(model, Embedder) else Asker
+    # From several threads: that of a worker's long calls asks, too.
+    kept: Any = vars(model).setdefault("_askers", lru_cache(_MOST_ASKERS)(partial(make, model)))
+    asker: Asker | Comparer = kept(settings)
+    return asker

@@ -31,7 +31,7 @@ from structgen.decisions import (
 )
 from structgen.decisions.answers import LEAST_MASS
 from structgen.decisions.asking import Settings
-from structgen.decisions.decider import MANY, begin
+from structgen.decisions.decider import MANY, _asker, begin
 from structgen.decisions.questions import bare
 from structgen.errors import OptionError, PromptError, UninformativeWarning
 from structgen.models.base import run_passes, sharing
@@ -548,11 +548,27 @@ def test_a_reliability_diagram(tmp_path, monkeypatch):
         made.plot()
 
 
+def test_askers_are_made_and_forgotten_in_several_threads():
+    """A look-up between another thread's, which has it forgotten, failed."""
+    model = FakeModel()
+
+    class Slow(Settings):
+        __eq__ = Settings.__eq__
+
+        def __hash__(self) -> int:  # others come in between, whenever Python runs
+            for i in range(1, 20):
+                _asker(model, Settings(SHORT, tolerance=i / 100))
+            return hash((SHORT, self.tolerance))
+
+    slow = Slow(SHORT, tolerance=0.5)
+    assert _asker(model, slow).template == SHORT
+
+
 def test_what_is_kept_for_a_model_goes_with_it():
     model = FakeModel()
     asked = begun(model, "x", {"q": Predicate("Is it?")}, Settings(SHORT))
     asked = begun(model, "x", {"q": Predicate("Is it?")}, Settings(SHORT))
-    assert len(model._askers) == 1
+    assert model._askers.cache_info().currsize == 1
     gone = weakref.ref(model)
     del model, asked
     gc.collect()
