@@ -746,7 +746,11 @@ _SHAPE = struct.pack("<I2q", 2, 2, 3)  # with its length
         (_SHAPE, struct.pack("<I2q", 2, 2, 4), "24 bytes do not fit the type 1"),
         (_SHAPE, struct.pack("<I2q", 2, -2, -3), "24 bytes do not fit the type 1"),
         (_SHAPE[:4], struct.pack("<I", 9), "9 items, and may have 8"),
-        (b"\x0c\x00\x14\x00\x04\x00\x08", b"\x0c\x00\x14\x00\x04\x00\x00", "lacks its shape"),
+        (
+            b"\x0c\x00\x14\x00\x04\x00\x08",
+            b"\x0c\x00\x14\x00\x04\x00\x00",
+            "lacks its name, its shape",
+        ),
     ],
 )
 def test_an_adapter_has_the_numbers_that_it_says(tmp_path, old, new, says):
@@ -760,3 +764,27 @@ def test_an_adapter_has_the_numbers_that_it_says(tmp_path, old, new, says):
     file.write_bytes(written.replace(old, new, 1))
     lack = damage.of_adapter(file)
     assert says in lack.says if says else lack is None
+
+
+@pytest.mark.parametrize(
+    ("name", "is_filled"),
+    [
+        ("input_ids", True),
+        ("words\0.of.theirs", True),
+        ("past_key_values.17.key", True),
+        ("past_key_values.17.keys", False),
+        ("mask", True),
+        ("weight", False),
+    ],
+)
+def test_an_adapter_takes_no_input_that_a_call_fills(folder, name, is_filled):
+    """The runtime ended the process, or never came back, and a mask would be of no use."""
+    config = json.loads((folder / "genai_config.json").read_bytes())
+    config["model"].setdefault("decoder", {})["inputs"] = {"input_ids": "words"}
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    adapter, file = onnxruntime.AdapterFormat(), folder / "a.onnx_adapter"
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ones(2, np.float32))
+    adapter.set_parameters({name: value})
+    adapter.export_adapter(str(file))
+    lack = damage.of_adapter(file, folder, "mask")
+    assert ("calls have numbers of their own" in lack.says) if is_filled else lack is None

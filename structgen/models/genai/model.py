@@ -593,7 +593,7 @@ class TextModel:
             raise ModelError(f"An adapter named {name!r} is loaded already. Unload it first.")
         if not file.is_file():
             raise ModelError(f"There is no file {file}. An adapter is an .onnx_adapter file.")
-        if lack := damage.of_adapter(file):
+        if lack := damage.of_adapter(file, self.folder, MASK_INPUT):
             raise ModelError(lack.says)
         if self._adapters is None:
             self._adapters = og.Adapters(self.og_model)
