@@ -354,8 +354,8 @@ async def within(limit: float | None, awaitable: Any) -> Any:
         raise error.cause from None
     finally:
         if not task.done():
-            task.cancel()
             task.add_done_callback(_retrieved)
+        task.cancel()  # also one that has just failed: it would be reported
 
 
 def _retrieved(task: asyncio.Future[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import threading
 import tracemalloc
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 
 from structgen import JsonSchema, OptionError, OutputTypeError
 from structgen.runner import Tool, ToolFailure, ToolOutcome
+from structgen.runner.loops import within
 from structgen.runner.tools import as_text, tools_of
 
 
@@ -265,6 +267,30 @@ def test_a_tool_that_never_returns_runs_out_of_time() -> None:
     forever.clear()
     assert "within 0.01 s" in str(run(tool).error)
     forever.set()
+
+
+def test_a_call_that_is_left_as_it_fails_is_not_reported() -> None:
+    """asyncio wrote the error to its log, with a page of traceback."""
+    reported: list[Any] = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        failed = asyncio.Event()
+
+        async def fail() -> None:
+            failed.set()
+            raise ValueError("left")
+
+        task = asyncio.ensure_future(within(None, fail()))
+        await failed.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    gc.collect()
+    assert not reported
 
 
 def test_an_async_tool_that_never_returns_runs_out_of_time() -> None:
