@@ -6,6 +6,7 @@ another. So entries are not counted; each estimates its own size, again and agai
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections import OrderedDict
@@ -64,8 +65,7 @@ class SharedAutomata:
         self._max_bytes = max_bytes
         self._max_count = max_count
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self._fresh: list[Hashable] = []  # what is kept and has not been weighed
-        # What the others took; not weighed for longest first.
+        # What it took: first what is new, 0, then what has not been weighed for longest.
         self._weights: OrderedDict[Hashable, int] = OrderedDict()
         # What has been dropped and is in use. With it goes its key, which holds a whole pattern.
         self._held: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
@@ -89,7 +89,7 @@ class SharedAutomata:
             if found is not None:
                 self._n_found += 1
                 if not self._n_found % _SELDOM:
-                    self._weigh_again(_AT_ONCE)
+                    self._weigh(_AT_ONCE)
                 return found
             before = self._n_new
         made = make(*arguments)
@@ -102,16 +102,16 @@ class SharedAutomata:
                     return found
             self._n_new += 1
             self._kept[key] = made
-            self._fresh.append(key)
+            self._weights[key] = 0
+            self._weights.move_to_end(key, last=False)
             if not self._n_new % _AT_ONCE:
-                self._weigh_fresh()
+                self._weigh(_AT_ONCE + _AGAIN)
         return made
 
     def clear(self) -> None:
         """Forget everything, as in a new process."""
         with self._lock:
             self._kept.clear()
-            self._fresh.clear()
             self._weights.clear()
             self._held.clear()
             self.n_bytes = 0
@@ -123,32 +123,19 @@ class SharedAutomata:
             return found
         return self._held.get(key)
 
-    def _weigh_fresh(self) -> None:
+    def _weigh(self, count: int) -> None:
         """Weigh what is new, and some of the others: all at once would take milliseconds."""
-        weights = self._weights
-        for key in self._fresh:
-            made = self._kept.get(key)
-            if made is None or key in weights:
-                continue  # it has been dropped already, or that and made again
-            weight = weights[key] = made.weight
-            self.n_bytes += weight
-            # The largest would push out everything else.
-            if weight > self._max_bytes // 4 or (weight >= LARGE and self._is_new(key)):
-                self._drop(key)
-        self._fresh.clear()
-        self._weigh_again(_AGAIN)
-        most = max(self._max_count - _AT_ONCE, 0)
-        while len(self._kept) > most:
-            self._drop(next(iter(self._kept)))
-
-    def _weigh_again(self, count: int) -> None:
-        for _ in range(min(count, len(self._weights))):
-            key, weighed = self._weights.popitem(last=False)
+        for key in list(itertools.islice(self._weights, count)):
+            weighed = self._weights.pop(key)
             weight = self._weights[key] = self._kept[key].weight
             self.n_bytes += weight - weighed
-            if weight > self._max_bytes // 4:
+            # The largest would push out everything else.
+            if weight > self._max_bytes // 4 or (
+                not weighed and weight >= LARGE and self._is_new(key)
+            ):
                 self._drop(key)
-        while self.n_bytes > self._max_bytes:
+        most = max(self._max_count - _AT_ONCE, 0)
+        while self.n_bytes > self._max_bytes or len(self._kept) > most:
             self._drop(next(iter(self._kept)))
 
     def _is_new(self, key: Hashable) -> bool:
@@ -163,7 +150,7 @@ class SharedAutomata:
         return True
 
     def _drop(self, key: Hashable) -> None:
-        self.n_bytes -= self._weights.pop(key, 0)  # 0 where it is new
+        self.n_bytes -= self._weights.pop(key)
         self._held[key] = self._kept.pop(key)
 
 
