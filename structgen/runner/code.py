@@ -369,10 +369,12 @@ def _entries(
 
 
 def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
-    """Plain files of a folder: name, size and time of change, and what reads one at its turn."""
+    """Plain files of a folder that are not hidden, as caches of Matplotlib and others are: name,
+    size and time of change, and what reads one at its turn."""
     with contextlib.suppress(OSError, RecursionError):
         for path, name, place, about in _entries(folder, _MOST_ENTRIES, passed=OSError):
-            if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
+            is_plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
+            if is_plain and f"{os.sep}." not in f"{os.sep}{path}":
                 seen = about.st_size, about.st_mtime_ns
                 yield path, seen, partial(_read, name, about.st_size, place)
 

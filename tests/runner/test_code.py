@@ -186,6 +186,9 @@ except OSError:
     pass
 os.mkfifo("pipe")
 open("plain", "w").write("x")
+os.mkdir(".cache")
+for name in (".cache/fonts", ".hidden"):  # the answer with a plot had six files of fonts, too
+    open(name, "w").write("x")
 """
     told(here, code)
     assert [one.name for one in here.files] == ["plain"]
