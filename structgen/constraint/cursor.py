@@ -222,7 +222,7 @@ def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
     """The bytes of a mask, where it is made as masks are; else None.
 
     Raises:
-        ValueError: it is no array, or not for so many tokens.
+        ValueError: it is no array of words of 32 bits, or not for so many tokens.
     """
     n_words = (size + 31) // 32
     if type(out) is np.ndarray and out.dtype is _WORD:
@@ -232,6 +232,11 @@ def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
     elif not isinstance(out, np.ndarray):
         kind = type(out).__name__
         raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
+    if out.shape == (n_words,) and out.dtype not in (np.int32, np.uint32):
+        raise ValueError(
+            f"a mask is a NumPy array of uint32 [{n_words}], whose bits are tokens; got "
+            f"{out.dtype}. Make it with np.zeros({n_words}, np.uint32)."
+        )
     if out.shape != (n_words,):
         raise ValueError(
             f"a mask for {size:,} tokens is uint32 [{n_words}], one bit a token; got "
@@ -400,7 +405,7 @@ class Cursor:
         Cost: microseconds for a state met before; up to some milliseconds for a new one.
 
         Raises:
-            ValueError: ``out`` has another length, or is no array.
+            ValueError: ``out`` has another length or dtype (int32 will do), or is no array.
         """
         if out is not self._out:
             self._bytes = bytes_of(out, self._engine.size)

@@ -260,7 +260,14 @@ class GenerationResult(Generic[T_co]):
                 f"{self.finish_reason!r}). What there is of it is in .text."
             )
             raise IncompleteOutput(why, text=self.text)
-        return self._parsed.get()
+        try:
+            return self._parsed.get()
+        except ParseError as error:
+            if type(error) is not ParseError or not self.shortened:
+                raise
+            where = ", ".join(self.shortened[:3]) + (", …" if len(self.shortened) > 3 else "")
+            why = f"The limit on tokens shortened this output, at {where}: raise it."
+            raise ParseError(f"{error} {why}", text=error.text) from error
 
     def _repr_html_(self) -> str:
         """The value and how it was made, in a notebook."""

@@ -668,7 +668,8 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
         nonlocal last
         if is_end or time.monotonic() - last >= _LOG_SECONDS:
             last = time.monotonic()
-            done = f"{job.first + job.n_rows:,}{of_all} rows"
+            n_rows = job.first + job.n_rows
+            done = f"{n_rows:,}{of_all} rows" if of_all else counted(n_rows, "row")
             print(f"{done}, {facts()}", file=sys.stderr, flush=True)
 
     yield line

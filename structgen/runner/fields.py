@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from structgen.errors import OutputTypeError, PatternError, RequestError
+from structgen.errors import OutputTypeError, RequestError
 from structgen.insight import check_values
 from structgen.storage.user_folder import n_values
 
@@ -328,7 +328,4 @@ def placed(error: OutputTypeError, param: str) -> RequestError:
     path = str(getattr(error, "path", ""))
     if path.startswith("$"):  # of a grammar it is the name of a rule, which the message has
         param += path.removeprefix("$")
-    told = f"{param}: {error}"
-    if isinstance(error, PatternError) and error.position is not None:
-        told = f"{param}, at character {error.position:,}: {error}"
-    return RequestError(told, param=param)
+    return RequestError(f"{param}: {error}", param=param)

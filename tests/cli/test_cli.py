@@ -257,6 +257,8 @@ def test_nobody_asked_for_as_many_tokens_as_are_usual(monkeypatch):
 def test_a_grammar_from_standard_input(quick):
     result = quick("grammars", "check", "-", stdin='start: "a"\n')
     assert (result.returncode, result.stdout) == (0, "standard input: 0 errors, 0 warnings.\n")
+    result = quick("grammars", "check", "-", stdin='root ::= itm\nitem ::= "a"\n')
+    assert "'itm' is used but not defined. Did you mean 'item'? Define it" in result.stdout
     result = quick("grammars", "check", "-", stdin='root ::= "a" b\n')
     assert result.returncode == 1
     assert "'b' is used but not defined" in result.stdout

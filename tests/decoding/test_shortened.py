@@ -56,6 +56,21 @@ def test_a_shortened_document_says_so_and_where():
     assert Review.model_validate_json(early.text).summary.startswith("The s")
 
 
+def test_a_check_that_refuses_a_shortened_value_says_that_it_was_shortened():
+    def long(text: str) -> str:
+        if len(text) < 12:
+            raise ValueError("too short")
+        return text
+
+    said = Annotated[str, AfterValidator(long)]
+    for written, budget, told in (("the soup was cold", 9, True), ("the soup", 60, False)):
+        generator = Generator(FakeModel(json.dumps({"a": written})), dict[str, said])
+        with pytest.raises(structgen.ParseError, match="too short") as caught:
+            generator.parse("x", max_new_tokens=budget)
+        assert ("shortened this output, at $.a: raise it." in str(caught.value)) == told
+        assert json.loads(caught.value.text)["a"] in written
+
+
 @pytest.mark.parametrize(
     ("output_type", "script", "budget", "text", "shortened"),
     [

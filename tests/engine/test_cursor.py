@@ -309,12 +309,12 @@ def test_a_schema_changed_afterwards_changes_nothing() -> None:
     assert not try_accept(cursor, token(b"3"))
 
 
-def test_fill_mask_writes_into_any_array_of_the_right_size() -> None:
+def test_fill_mask_writes_into_any_array_of_as_many_words() -> None:
     cursor = build("person", TINY).start()
     n = n_words(TINY)
     table = np.zeros((3, n), np.uint32)
     spread = np.zeros(2 * n, np.uint32)
-    outs = [table[0], table[1], spread[::2], np.zeros(n, np.int64), np.zeros(n, "<u4"), table[2]]
+    outs = [table[0], table[1], spread[::2], np.zeros(n, np.int32), np.zeros(n, "<u4"), table[2]]
     expected = np.zeros(n, np.uint32)
     for byte in b'{"name":"a"':
         for out in outs:
@@ -324,7 +324,7 @@ def test_fill_mask_writes_into_any_array_of_the_right_size() -> None:
         cursor.fill_mask(expected)
         assert expected.any()
         for out in outs:
-            assert np.array_equal(out, expected)
+            assert np.array_equal(out.view(np.uint32), expected)
         assert not spread[1::2].any()
         cursor.accept(token(bytes([byte])))
     for other in ([0] * n, bytearray(4 * n), None):
@@ -332,6 +332,9 @@ def test_fill_mask_writes_into_any_array_of_the_right_size() -> None:
             cursor.fill_mask(other)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one bit a token"):
         cursor.fill_mask(np.zeros(TINY.size, bool))  # type: ignore[arg-type]
+    for dtype in (float, np.float32, np.int64, np.uint8, ">u4"):  # the bits would be other tokens
+        with pytest.raises(ValueError, match=rf"uint32 \[{n}\], .*; got {np.dtype(dtype)}"):
+            cursor.fill_mask(np.zeros(n, dtype))  # type: ignore[arg-type]
     for wrong in (np.zeros(n - 1, np.uint32), np.zeros(n + 1, np.uint32), table):
         with pytest.raises(ValueError, match=rf"uint32 \[{n}\].*size="):
             cursor.fill_mask(wrong)

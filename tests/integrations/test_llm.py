@@ -95,7 +95,7 @@ def test_options(model: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regex": r"(a)\1"}, r"^regex, at character 3: "),
+        ({"regex": r"(a)\1"}, r"^regex: Python regular expression uses"),
         ({"regex": "a", "choices": ["b"]}, r"^regex and choices both say"),
         ({"regex": "a", "schema": City}, r"^regex and schema both say"),
         ({"schema": {"type": "wat"}}, r"schema\.type: "),
@@ -148,7 +148,7 @@ def test_async(async_model: Any) -> None:
         assert usage.output > 0
         called = async_model.prompt("Oslo?", tools=[weather], tool_choice="required", max_tokens=60)
         assert all(one.name == "weather" for one in await called.tool_calls())
-        with pytest.raises(llm.ModelError, match="regex, at character 3"):
+        with pytest.raises(llm.ModelError, match=r"regex: .*at position 3"):
             await async_model.prompt("Hi", regex=r"(a)\1")
         return "".join(pieces)
 
@@ -194,7 +194,7 @@ def test_the_command(installed: dict[str, str]) -> None:
     assert [one["model"] for one in logged] == [NAME]
     wrong = run(installed, "-m", NAME, "Hi", "-o", "regex", r"(a)\1")
     assert wrong.returncode == 1
-    assert wrong.stderr.startswith("Error: regex, at character 3")
+    assert wrong.stderr.startswith("Error: regex: Python regular expression")
     assert "Traceback" not in wrong.stderr
 
 

@@ -460,7 +460,7 @@ def test_vectors(server: Server[Any], runner: Runner) -> None:
         ("generate", {"prompt": "x", "max_token": 9}, "max_token is not supported. Did you mean"),
         ("generate", {"prompt": "x", "max_tokens": "9 or so"}, "max_tokens: "),
         ("generate", {"prompt": "x", "model": "vectors"}, "There is no model 'vectors' here."),
-        ("generate", {"prompt": "x", "regex": r"(a)\1"}, "regex, at character 3: "),
+        ("generate", {"prompt": "x", "regex": r"(a)\1"}, "regex: Python regular expression uses"),
         ("generate", {"prompt": "x", "grammar": "start: A"}, "grammar: Terminal 'A' used"),
         (
             "generate",

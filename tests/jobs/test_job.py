@@ -100,6 +100,13 @@ def test_where_a_job_goes_on_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr().err
     assert "Continuing after row 6 of 8.\n8 of 8 rows" in said
     assert "Continuing after row 6.\n8 rows" in said
+    with (
+        Job(Source.of(row for row in rows_to(1)), Ask(), window=1) as made,
+        shown(made) as progress,
+    ):
+        for _ in made:
+            progress(made)
+    assert capsys.readouterr().err.startswith("1 row, ")
 
 
 class Asked(Ask):

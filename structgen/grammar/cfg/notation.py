@@ -28,7 +28,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn, TypeAlias
 
-from structgen.errors import GrammarError, PatternError
+from structgen.errors import GrammarError, PatternError, did_you_mean
 from structgen.grammar import ir, reading, regex
 from structgen.grammar.regex import tree
 from structgen.storage import IdentityMap
@@ -613,7 +613,9 @@ def parse(
     for name, position in reader.references:
         if name not in rules:
             reader.wrong(
-                f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
+                f"Rule {name!r} is used but not defined.{did_you_mean(name, rules)} "
+                f"Define it: {name} ::= ...",
+                position,
             )
     return build(rules, start, reader.text, captures=reader.captures)
 
