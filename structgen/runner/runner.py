@@ -142,6 +142,7 @@ def _both(begin: Work[P, T]) -> tuple[Callable[Concatenate[Runner, P], T], Work[
 
     name = begin.__name__.lstrip("_")
     waits.__name__, awaits.__name__ = name, f"a{name}"
+    begin.__qualname__ = f"Runner.{name}"  # Python names it where arguments do not fit
     awaits.__doc__ = f"`{name}`, for asynchronous code."
     return waits, awaits
 

@@ -612,3 +612,12 @@ def test_a_form_is_written_once_however_often_its_key_is_looked_at(monkeypatch) 
     monkeypatch.setattr(Choice, "_key", None)
     assert {asked.key: 1} == {again.key: 1} != {other.key: 1}
     assert {one.key: 1} == {same.key: 1}
+
+
+@pytest.mark.parametrize("name", ["decide", "embed", "rerank"])
+def test_a_call_with_too_many_arguments_is_named_as_it_was_called(name: str) -> None:
+    with (
+        Runner("smollm2-135m-instruct") as runner,
+        pytest.raises(TypeError, match=rf"Runner\.{name}\("),
+    ):
+        getattr(runner, name)("a", ["b"])
