@@ -482,6 +482,8 @@ class Agent:
                     why = f"The results of MCP servers take more than {_MOST_FOREIGN:,} bytes."
                     outcome = replace(outcome, content=f"Error: {why}", result=None, error=why)
             span.content("gen_ai.tool.call.result", lambda: outcome.content)
+            if outcome.error is not None:
+                span.fail("_OTHER", outcome.error)  # as OpenTelemetry calls what has no class
             return outcome
 
     async def _in_time(self, tool: Tool, call: Call) -> ToolOutcome:

@@ -347,6 +347,16 @@ class Span:
             text = value if isinstance(value, str) else json.dumps(value, default=str)
             self.inner.set_attribute(name, text)
 
+    def fail(self, kind: str, error: object) -> None:
+        """Say that it failed, and, where contents were asked for, in which words."""
+        if self.inner is not None:
+            from opentelemetry.trace import StatusCode
+
+            # They may quote the prompt or the output.
+            about = str(error) if self._contents else ""
+            self.inner.set_attribute("error.type", kind)
+            self.inner.set_status(StatusCode.ERROR, about or None)
+
     def __enter__(self) -> Span:
         return self
 
@@ -354,12 +364,7 @@ class Span:
         if self.inner is None:
             return
         if isinstance(error, Exception):
-            from opentelemetry.trace import StatusCode
-
-            # Not its message, which may quote the prompt or the output.
-            about = str(error) if self._contents else ""
-            self.inner.set_attribute("error.type", type(error).__name__)
-            self.inner.set_status(StatusCode.ERROR, about or None)
+            self.fail(type(error).__name__, error)
         self.inner.end()
 
 

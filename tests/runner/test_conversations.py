@@ -520,6 +520,33 @@ def test_spans_of_a_request_and_its_tools(runner: Runner, monkeypatch: pytest.Mo
     for span in (tool, chat):
         assert "secret" not in span.to_json()
         assert '"a": 2' not in span.to_json()
+        assert span.status.is_ok
+
+
+def test_the_span_of_a_tool_that_failed_says_so(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    traced = dataclasses.replace(runner._conversations, traces=Traces(provider))
+    monkeypatch.setattr(runner, "_conversations", traced)
+
+    def fail(a: Literal[2]) -> None:
+        raise ValueError("secret")
+
+    runner.chat(
+        messages="What is two and three?",
+        tools=[fail],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_tool_rounds=1,
+        output_type=Literal["five"],
+        max_tokens=40,
+    )
+    tool, chat = exporter.get_finished_spans()
+    assert (tool.status.is_ok, tool.attributes["error.type"]) == (False, "_OTHER")
+    assert "secret" not in tool.to_json()
+    assert chat.status.is_ok
 
 
 def test_traces_are_checked() -> None:
