@@ -163,8 +163,8 @@ def _are_requests(source: Source, options: dict[str, Any]) -> bool:
     """Whether INPUT are lines of OpenAI's batch files, and nothing says otherwise."""
     if options.keys() & {"column", "prompt", "messages", "questions"} or options["embed"]:
         return False
-    first = next(source.read(), None)
-    return isinstance(first, dict) and {"custom_id", "url", "body"} <= first.keys()
+    first = next((row for row in source.read() if isinstance(row, dict)), {})
+    return {"custom_id", "url", "body"} <= first.keys()
 
 
 def _answered(source: Source, output: Path, **options: Any) -> Path:

@@ -14,6 +14,7 @@ import click
 
 import structgen
 from structgen.errors import OptionError, printable
+from structgen.storage.user_folder import unique
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,6 +122,6 @@ def json_in(file: str, option: str) -> Any:
 def parsed(text: str, shown: str) -> Any:
     """The JSON that a text is."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise OptionError(f"{shown} is not JSON: {error}.") from None

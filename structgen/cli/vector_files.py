@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import OptionError
+from structgen.storage.user_folder import unique
 
 from .terminal import MOST_BYTES, bytes_in, text_in
 
@@ -108,7 +109,7 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
     texts, vectors = [], []
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=unique)
         except (ValueError, RecursionError) as error:
             raise OptionError(f"{shown}, line {number}, is not JSON: {error}.") from None
         text = row.get("text") if isinstance(row, dict) else row

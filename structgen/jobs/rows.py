@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from structgen.errors import OptionError, PromptError
 from structgen.storage import fork_safe
+from structgen.storage.user_folder import unique
 
 Row: TypeAlias = dict[str, Any]
 
@@ -100,7 +101,7 @@ def _no_constant(name: str) -> Any:
 
 
 _UNREAD = os.urandom(16).hex()  # stands where that goes, and nobody can have written it
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=unique)
 
 
 def n_bytes_of(row: Row | BadRow) -> int:
@@ -264,13 +265,15 @@ def _files(name: str) -> list[Path]:
 
 def _schema(files: Sequence[Path]) -> Any:
     """The Arrow schema of Parquet files; None: they are none, or have none in common."""
-    if not all(_KINDS[path.suffix.lower()] == "parquet" for path in files):
-        return None
-    arrow, schemas = pyarrow(), []
-    for path in files:
+    tables = [path for path in files if _KINDS[path.suffix.lower()] == "parquet"]
+    schemas = []
+    for path in tables:
         with _told(path):
-            schemas.append(arrow.parquet.read_schema(path))
+            schemas.append(pyarrow().parquet.read_schema(path))
         _check_names(path, schemas[-1].names)
+    if len(tables) < len(files) or not tables:
+        return None
+    arrow = pyarrow()
     try:
         return arrow.unify_schemas(schemas, promote_options="permissive")
     except arrow.ArrowException:

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from structgen.storage.user_folder import LARGEST, WRONG, document, inside
+from structgen.storage.user_folder import LARGEST, WRONG, document, inside, unique
 
 from . import cache
 from .allowed import (
@@ -114,7 +114,7 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     path = folder / cache.CONFIG
     try:
         # Of what is written twice, the runtime takes both: tokens that end a text, say.
-        settings = list(_settings(document(path, _MOST_SETTINGS, object_pairs_hook=_once)))
+        settings = list(_settings(document(path, _MOST_SETTINGS, object_pairs_hook=unique)))
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
     except WRONG as error:
@@ -187,18 +187,11 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
 def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
     """What is wrong with the steps that read pictures or sounds for models of this type."""
     try:
-        said = document(file, object_pairs_hook=_once)
+        said = document(file, object_pairs_hook=unique)
         wrong = list(islice(steps_wrong(part, kind, said), _MOST_TOLD))
     except WRONG as error:
         return [_bad(file, f"cannot be understood: {error!r}")]
     return [_bad(file, f"has {one}") for one in wrong]
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, whose names occur once."""
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
 
 
 def _special(folder: Path) -> Iterator[Lack]:
@@ -220,7 +213,7 @@ def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple
     if isinstance(section, dict) and section:
         for key, value in section.items():
             if key == "load_config" and isinstance(value, str):  # of OpenVINO: JSON in a string
-                value = json.loads(value, object_pairs_hook=_once)
+                value = json.loads(value, object_pairs_hook=unique)
             yield from _settings(value, (*place, key))
     elif isinstance(section, list):
         for item in section:

@@ -36,13 +36,13 @@ from structgen.insight import check_values
 from structgen.jobs import BadRow, Job, Parts, Row, Source, Unread, as_json
 from structgen.runner import Aside
 from structgen.storage import fork_safe
-from structgen.storage.user_folder import written_whole
+from structgen.storage.user_folder import unique, written_whole
 
 from .errors import ApiError
 from .gateway import LOG, OWNER
 from .settings import Settings
 from .shapes import BatchAnswer, FileAnswer
-from .wire import refused, unique
+from .wire import refused
 
 T = TypeVar("T")
 

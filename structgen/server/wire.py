@@ -32,7 +32,7 @@ from structgen.runner import (
     request_error,
     unknown_field,
 )
-from structgen.storage.user_folder import n_values
+from structgen.storage.user_folder import n_values, unique
 
 from .errors import ApiError, told
 from .settings import Settings
@@ -430,18 +430,6 @@ def parsed(body: bytes, most: int) -> tuple[dict[str, Any], int]:
     if not isinstance(value, dict):
         raise ApiError(400, "The body is JSON, but no object.", code="invalid_json")
     return value, values
-
-
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; raise ValueError where a name is there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise ValueError(f"the name {name!r} is twice in one object")
-            seen.add(name)
-    return found
 
 
 def _no_constant(name: str) -> None:

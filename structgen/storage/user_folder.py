@@ -154,6 +154,18 @@ def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
     return json.loads(data, **how)
 
 
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; raise ValueError where a name is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the name {name[:100]!r} is twice in one object")
+            seen.add(name)
+    return found
+
+
 def flag(config: Mapping[str, Any], name: str, default: bool = False) -> bool:
     """Whether such a JSON object sets something; ``default``: it does not say. Null is no.
 

@@ -58,17 +58,19 @@ def test_lines_that_cannot_be_read_are_rows_with_an_error(tmp_path: Path, monkey
     path.write_bytes(
         b'{"text": "ok"}\n{"text": \n["no row"]\n\xff\xfe\n"a text"\n'
         + b'{"text": "' + b"x" * 300 + b'"}\n'
-        + b"[" * 90 + b'\n{"text": "last"}'
+        + b"[" * 90 + b'\n{"text": "a", "in": {"b": 1, "b": 2}}\n{"text": "last"}'
     )  # fmt: skip
     found = list(Source.of(path).read())
     assert [row if isinstance(row, dict) else "bad" for row in found] == [
-        {"text": "ok"}, "bad", "bad", "bad", {"text": "a text"}, "bad", "bad", {"text": "last"},
+        {"text": "ok"}, "bad", "bad", "bad", {"text": "a text"}, "bad", "bad", "bad",
+        {"text": "last"},
     ]  # fmt: skip
     told = [row.error for row in found if isinstance(row, BadRow)]
     assert "x.jsonl, line 2: it is not JSON" in told[0]
     assert "not list" in told[1]
     assert "line 4: it is not UTF-8" in told[2]
     assert "line 6: it has more than 100 bytes" in told[3]
+    assert "line 8: it is not JSON: the name 'b' is twice" in told[5]
 
 
 def test_a_line_of_csv_with_other_fields_is_a_row_with_an_error(tmp_path: Path) -> None:

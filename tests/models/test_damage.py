@@ -163,9 +163,9 @@ def test_a_number_of_layers_that_is_no_number(folder, layers):
         ('"provider_options": [{"cuda": {"user_compute_stream": "1"}}]', "compute_stream"),
         ('"provider_options": [{"WebGPU": {"dawnProcTable": "1"}}]', "dawnProcTable"),
         # The runtime reads both, where a dict has the last.
-        ('"x": {"custom_ops_library": "a.so"}, "x": {}', "a name occurs twice"),
-        ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "a name occurs twice"),
-        ('"eos_token_id": [5]', "a name occurs twice"),
+        ('"x": {"custom_ops_library": "a.so"}, "x": {}', "is twice in one object"),
+        ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "is twice in one object"),
+        ('"eos_token_id": [5]', "is twice in one object"),
         ('"vision": true', r"model\.vision to 'True'"),  # which stands for no settings
     ],
 )
