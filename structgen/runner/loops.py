@@ -135,6 +135,8 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+        finally:
+            del future  # the traceback has this frame, and what was asked with it
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function in the loop. Raises as `wait`."""
@@ -199,13 +201,14 @@ class _Stream(Generic[T]):
         if self._work is None:
             self._work = self._thread.begin(_pump(self._make(), put))
             finalizer = weakref.finalize(self, self._work.cancel)
+            puts = [put]  # emptied at the end: the future keeps `ended`, and what it is put into it
 
             def ended(work: Future[None]) -> None:  # also where it never began
                 # The traceback of an error leads back to this stream: what keeps the one would
                 # keep the other, for ever.
                 finalizer.detach()
                 with contextlib.suppress(asyncio.CancelledError):
-                    put(work)
+                    puts.pop()(work)
 
             self._work.add_done_callback(ended)
 
@@ -234,9 +237,12 @@ class _Stream(Generic[T]):
 
 
 async def _pump(pieces: AsyncGenerator[T, None], put: Callable[[T], object]) -> None:
-    async with contextlib.aclosing(pieces):
-        async for piece in pieces:
-            put(piece)
+    try:
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                put(piece)
+    finally:
+        del put  # a traceback has this frame, and leads by the queue to the task that keeps it
 
 
 @final

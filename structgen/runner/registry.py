@@ -167,11 +167,14 @@ class Registry:
                 )
         found = self.entries.get(self.aliases.get(name, name))
         if found is None:
-            known = ", ".join([*self.entries, *self.aliases]) or "none"
-            error = ModelNotFound(f"There is no model {name!r}. There are: {known}.")
-            error.is_of_runner = True
-            raise error
+            raise self._unknown(name)  # in no variable: its traceback would keep what was asked
         return found
+
+    def _unknown(self, name: str) -> ModelNotFound:
+        known = ", ".join([*self.entries, *self.aliases]) or "none"
+        error = ModelNotFound(f"There is no model {name!r}. There are: {known}.")
+        error.is_of_runner = True
+        return error
 
     def ranking(self, given: str | None) -> str:
         """Id of the model that ranks passages: this one, or the first that is told to be an

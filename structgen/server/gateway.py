@@ -377,7 +377,7 @@ class Gateway:
             return
         named = headers.get("host", "").lower()
         host = re.sub(r":\d+$", "", named).strip("[]")
-        if self._hosts and not {named, host} & self._hosts:
+        if self._hosts and not {named, host, f"[{host}]"} & self._hosts:
             raise ApiError(
                 400,
                 f"The server is not called {host!r}. Ask it by the name of this machine, or name "

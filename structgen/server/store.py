@@ -213,6 +213,7 @@ class Job:
         task: what makes it.
         events: what has happened; each stands at its sequence number.
         is_wanted: whether it is to be kept: it was not deleted.
+        is_kept: whether the store has it as it has become, not as it began.
         is_stopped: whether it was told to end. Told twice, it would leave its last events.
         size: bytes of its input, while it is made, and of its events.
     """
@@ -223,6 +224,7 @@ class Job:
         self.task: asyncio.Task[None] | None = None
         self.events: list[bytes] = []
         self.is_wanted = True
+        self.is_kept = False
         self.is_stopped = False
         self._is_over = False
         self._more = asyncio.Event()

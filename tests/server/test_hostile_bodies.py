@@ -20,8 +20,9 @@ from models.tiny_vision import png
 from one_server import KEY, Served, serving
 from pydantic import BaseModel, ValidationError
 
+from structgen import Runner
 from structgen.decoding import AsyncStream, SearchOptions, Several, chat
-from structgen.errors import OptionError, Overloaded, RequestError
+from structgen.errors import ModelNotFound, OptionError, Overloaded, RequestError
 from structgen.media import data_uri
 from structgen.runner import (
     Aside,
@@ -48,6 +49,7 @@ from structgen.server.routes import responses
 from structgen.server.routes.models import DetokenizeBody, TokenizeBody
 from structgen.server.routes.responses import turn_of
 from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
+from structgen.storage.user_folder import unique
 from structgen.vocabulary import Vocabulary
 from structgen.workers import STRANGER, Stranger
 from structgen.workers.process import raised
@@ -114,7 +116,7 @@ def test_names_are_compared_a_few_times_each() -> None:
 
     pairs = [(Name(at), 0) for at in range(1_000)]
     with pytest.raises(ValueError, match="'999' is twice"):
-        wire.unique([*pairs, (Name(999), 0)])
+        unique([*pairs, (Name(999), 0)])
     assert compared < 5_000
 
 
@@ -553,6 +555,48 @@ def test_an_error_of_work_aside_keeps_no_frame_of_who_waits_for_it() -> None:
         asyncio.run(main(large))
         for thread in threading.enumerate():
             if thread.name == "work":  # it has said what came of it, and ends
+                thread.join()
+
+
+def test_a_stream_that_is_left_keeps_nothing_of_what_was_asked() -> None:
+    async def pieces(large: Any) -> AsyncGenerator[int, None]:
+        yield 1
+        await asyncio.Event().wait()
+
+    async def main(large: list[Any]) -> None:
+        stream = AsyncChunkStream(thread, partial(pieces, large.pop()))
+        await anext(stream)
+        await stream.aclose()
+
+    thread = LoopThread("streams")
+    with nothing_is_kept() as large:
+        asyncio.run(main(large))
+        thread.stop()
+
+
+def test_an_unknown_model_keeps_nothing_of_what_was_asked() -> None:
+    def asks(large: Any) -> None:
+        runner.chat(messages="Hi.", model="nope")
+
+    with Runner() as runner, nothing_is_kept() as large, pytest.raises(ModelNotFound):
+        asks(large.pop())
+
+
+def test_a_picture_that_is_not_fetched_keeps_nothing_of_what_was_asked() -> None:
+    async def main(large: list[Any]) -> None:
+        state = SimpleNamespace(settings=Settings(), pictures=Aside(1, 8, "work"))
+        request: Any = SimpleNamespace(
+            app=SimpleNamespace(state=state), state=SimpleNamespace(owner="a")
+        )
+        part = {"type": "input_image", "image_url": "http://a.b/c.png"}
+        body = {"input": [{"content": [part]}], "user": large.pop()}
+        with pytest.raises(ApiError, match="does not fetch"):
+            await pictures.with_pictures(request, body)
+
+    with nothing_is_kept() as large:
+        asyncio.run(main(large))
+        for thread in threading.enumerate():
+            if thread.name == "work":
                 thread.join()
 
 

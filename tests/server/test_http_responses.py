@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from structgen.server.errors import ApiError
 from structgen.server.shapes import DecisionsBody
+from structgen.server.store import Store, Stored
 from structgen.server.wire import read
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -220,6 +221,23 @@ def test_probabilities(client: openai.OpenAI) -> None:
     assert told == [(token.token, token.logprob) for token in tokens]
     assert len([delta for delta in deltas if delta.logprobs]) > 1
     assert events[-1].response.output[0].content[0].logprobs == tokens
+
+
+def test_an_answer_that_cannot_be_kept_is_told(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Store.put
+
+    async def full(self: Store, stored: Stored) -> None:
+        if stored.response["status"] != "queued":
+            raise ApiError(503, "The disk is full.", code="storage")
+        await put(self, stored)
+
+    monkeypatch.setattr(Store, "put", full)
+    made = create(client, background=True, max_output_tokens=3)
+    while made.status in ("queued", "in_progress"):
+        made = client.responses.retrieve(made.id)
+    assert made.status == "incomplete"
 
 
 def test_in_the_background(client: openai.OpenAI) -> None:

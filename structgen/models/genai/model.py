@@ -97,6 +97,12 @@ def no_output(name: str) -> ModelError:
     return error
 
 
+def _deaf(name: str) -> ModelError:
+    error = ModelError(f"{name} transcribes nothing. {_THOSE_THAT_HEAR}")
+    error.lacks = "transcripts"
+    return error
+
+
 def has_output(folder: Path | None) -> bool:
     """Whether the graph in a folder has the output; False where there is no folder to look in.
 
@@ -536,9 +542,7 @@ class TextModel:
     ) -> Passes[Listening]:
         """The windows of a sound, before the first. Args and raises as `transcribe`."""
         if not isinstance(self.reader, Whisper):
-            error = ModelError(f"{self.name} transcribes nothing. {_THOSE_THAT_HEAR}")
-            error.lacks = "transcripts"
-            raise error
+            raise _deaf(self.name)  # in no variable: its traceback would keep the sound
         if not isinstance(audio, Audio):
             raise PromptError(
                 f"transcribe takes a structgen.media.Audio, and got {type(audio).__name__}."

@@ -519,11 +519,13 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
         api = asked.told(error)
         if api.status == 500:
             LOG.error("an answer in the background failed", exc_info=error)
+        error.__traceback__ = None  # `wait_for` is in it, whose task keeps it, with the body
         job.say(events.fail(api))
     finally:
         job.end()
         if job.is_wanted:
             await asyncio.shield(_store(request).put(stored))
+            job.is_kept = True
         stored.items, stored.messages = [], []  # the store's from now on: they may be megabytes
 
 
@@ -552,7 +554,7 @@ async def _known(request: Request, id_: str) -> Stored | None:
     """
     owner = request.state.owner
     job = _jobs(request).get(id_, owner)
-    if job is not None and job.task is not None and not job.task.done():
+    if job is not None and job.task is not None and not (job.task.done() and job.is_kept):
         return job.stored
     found = await _store(request).get(id_, owner)
     request.state.taken(0 if found is None else found.size)
