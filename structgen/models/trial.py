@@ -21,9 +21,11 @@ The file is also the script of that process, which imports the runtime or ``toke
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -83,7 +85,7 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.models import cache, damage
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"4 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"5 {og.__version__} {template}".encode(errors="replace"))
     try:
         user_folder.inside(folder, _TEMPLATE)
     except ValueError as error:
@@ -126,7 +128,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"7 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"8 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -245,8 +247,7 @@ def _main() -> None:
     file = given.get("file") or f"{given['folder']}/tokenizer.json"
     wrong = None
     try:
-        document = json.loads(Path(file).read_bytes())
-        wrong = _pattern(document)
+        wrong = _wrong(Path(file).read_bytes())
         if "file" in given and not wrong:
             Tokenizer.from_file(file).encode_batch(given["texts"])
     except MemoryError:
@@ -306,6 +307,49 @@ _REPLACED = (" {2,}", r"\s+", r"\s{2,}|[\n\r\t]")
 
 _PLAIN = re.compile(r"(?:\||\\[pP]\{\w+\}|\\[^\d]|\[(?:[^\[\]\\]|\\.)+\]|[^\[\](){}*+?\\])*")
 """A pattern without repetition and groups: each character is compared with a few."""
+
+
+_MOST_GROWTH = 64  # times; the Unicode forms make 18 characters of one
+_LONGEST_WORD = 256  # characters; published ones have 100
+_LONGEST_PIECE = 512  # characters of a token
+
+
+def _wrong(data: bytes) -> str | None:
+    """What a ``tokenizer.json`` has that could take gigabytes or hours for some text."""
+    try:
+        document = json.loads(data)
+        model = document["model"]
+        word = model.get("max_input_chars_per_word") or 0
+        pieces = model["vocab"] if isinstance(model["vocab"], list) else ()  # of a Unigram
+        piece = max((len(piece) for piece, _ in pieces), default=0)
+        growth = max(math.prod(_growths(document.get(one))) for one in ("normalizer", "decoder"))
+        if growth > _MOST_GROWTH:
+            return f"may write {growth:,.0f} characters for one, and may write {_MOST_GROWTH}"
+        if word > _LONGEST_WORD:
+            return f"looks for tokens in {word:,} characters at once, and may in {_LONGEST_WORD}"
+        if piece > _LONGEST_PIECE:
+            return f"has a token of {piece:,} characters, and may have {_LONGEST_PIECE}"
+        return _pattern(document)
+    except MemoryError:
+        raise
+    except Exception as error:  # of any kind: the file may be anything
+        return f"cannot be understood: {error!r:.200}"
+
+
+def _growths(section: Any) -> Iterator[float]:
+    """How many characters each step of a part may write for one."""
+    if isinstance(section, list):
+        for one in section:
+            yield from _growths(one)
+    elif isinstance(section, dict):
+        for one in ("normalizers", "decoders"):
+            yield from _growths(section.get(one))
+        if "content" in section and "pattern" in section:
+            yield max(1, len(section["content"]) / (len(section["pattern"].get("String", "")) or 1))
+        if packed := section.get("precompiled_charsmap"):
+            data = base64.b64decode(packed)  # the bytes of a trie, that trie, and texts
+            texts = data[4 + int.from_bytes(data[:4], "little") :].decode(errors="replace")
+            yield max(1, *map(len, texts.split("\0")))
 
 
 def _pattern(document: Any) -> str | None:

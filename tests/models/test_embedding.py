@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import runpy
 import struct
 import tempfile
@@ -185,6 +186,22 @@ def test_the_folder_holds_only_what_is_needed():
 GROWS = {"type": "Replace", "pattern": {"String": "ж"}, "content": "ж" * 2}
 
 
+WORDS = {
+    "type": "WordPiece",
+    "vocab": {"[UNK]": 0, "a": 1, "##a": 2},
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 100,
+}
+
+
+def charsmap(text: str) -> dict[str, str]:
+    """What has a text in place of others, as SentencePiece packs it: its trie is passed over."""
+    trie = b"x" * 100
+    packed = len(trie).to_bytes(4, "little") + trie + text.encode() + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(packed).decode()}
+
+
 def splits(*patterns: str) -> dict[str, Any]:
     steps = [
         {"type": "Split", "pattern": {"Regex": one}, "behavior": "Isolated", "invert": False}
@@ -294,11 +311,23 @@ def test_patterns_of_published_tokenizers_are_taken(tmp_path: Path, name: str) -
         (splits(r"\s+(?!\S)|\s+|x|\s+(?!\S)|\s+"), "pre_tokenizer for the pattern"),
         ({"normalizer": GROWS | {"pattern": {"Regex": " +x"}, "content": ""}}, "its normalizer"),
         ({"decoder": GROWS | {"pattern": {"Regex": r"(a)\1"}, "content": ""}}, "its decoder"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [GROWS] * 7}}, "write 128 characters"),
+        ({"decoder": {"type": "Sequence", "decoders": [GROWS] * 7}}, "write 128 characters"),
+        ({"normalizer": charsmap("ab" * 50)}, "write 100 characters for one, and may write 64"),
+        ({"model": WORDS | {"max_input_chars_per_word": 1000}}, "tokens in 1,000 characters at"),
+        ({"model": {"unk_id": 0, "vocab": [["a" * 600, 0]]}}, "a token of 600 characters"),
+        ({"normalizer": GROWS | {"pattern": "x"}}, "cannot be understood: AttributeError"),
     ],
 )
 def test_what_some_texts_may_wait_for_is_refused(
     tmp_path: Path, changes: dict[str, Any], says: str
 ) -> None:
-    """A text of 1,000 characters held the process for minutes."""
+    """A text of 1,000 characters held the process for minutes, or a letter took gigabytes."""
     with pytest.raises(ValueError, match=says):
         trial.check_file(written(tmp_path, **changes))
+
+
+def test_what_letters_become_in_published_tokenizers_is_taken(tmp_path: Path) -> None:
+    steps = [charsmap("صلى الله عليه وسلم"), GROWS, {"type": "Lowercase"}]
+    document = {"normalizer": {"type": "Sequence", "normalizers": steps}, "model": {"vocab": {}}}
+    assert trial._wrong(dumps(document).encode()) is None

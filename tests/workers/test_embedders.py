@@ -212,18 +212,18 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits count what
 
 @ON_LINUX
 def test_a_tokenizer_that_eats_memory_fails_by_itself(tmp_path: Path, opened: Open) -> None:
-    """It was the server's memory: no text that is tried has the letter."""
+    """It was the server's memory."""
     place = tiny.folder(tmp_path)
     document = json.loads((place / "tokenizer.json").read_text())
-    grows = {"type": "Replace", "pattern": {"String": "ж"}, "content": "ж" * 5_000}
-    document["normalizer"] = {"type": "Sequence", "normalizers": [grows] * 4}
+    grows = {"type": "Replace", "pattern": {"String": "ж"}, "content": "ж" * 64}
+    document["normalizer"] = grows
     (place / "tokenizer.json").write_text(json.dumps(document))
     embedder = opened(place, most=LITTLE)
     before = embedder.embed(SHORT)
     asks = partial(embedder.tokenize_whole, add_special_tokens=True)
     for ask in (embedder.embed, embedder.tokenize, asks):
         with pytest.raises((ModelError, WorkerDied)):
-            ask("ж")
+            ask("ж" * 2_000_000)
         assert np.array_equal(embedder.embed(SHORT), before)
 
 
