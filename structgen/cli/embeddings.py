@@ -64,7 +64,9 @@ def embed(
     from .vector_files import check, texts_in, write  # NumPy, which --help should not wait for
 
     suffix = to.suffix.lower().removeprefix(".") if to is not None else ""
-    form = output or (suffix if suffix in get_args(Format) else "jsonl")
+    if not output and suffix not in ("", *get_args(Format)):
+        raise OptionError(f"--to {to}: .{suffix} names no format. Say which with --output.")
+    form = output or suffix or "jsonl"
     if to is not None and not to.parent.is_dir():
         raise OptionError(f"--to {to}: there is no folder {to.parent}.")
     if to is None and form != "jsonl" and sys.stdout.isatty():

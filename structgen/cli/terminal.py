@@ -106,7 +106,7 @@ def bytes_in(file: str, shown: str) -> bytes:
             with Path(file).open("rb") as opened:
                 data = opened.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        raise OptionError(f"{shown}: there is no such file.") from None
+        raise OptionError(f"{shown}: there is no such file (- is standard input).") from None
     except OSError as error:
         raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None
     if len(data) > MOST_BYTES:

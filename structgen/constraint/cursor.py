@@ -297,7 +297,7 @@ class Cursor:
                 raise BudgetTooSmall(
                     f"A budget of {counted(max_tokens, 'token')} is too small: "
                     f"{engine.output.name} needs {few if minimum <= _MOST_SAID else many}, the "
-                    "end-of-sequence token included. Raise the limit on tokens.",
+                    "end-of-sequence token included. Raise max_new_tokens.",
                     minimum=minimum,
                     budget=max_tokens,
                 )

@@ -376,7 +376,9 @@ class Confidence(Mapping[str, ValueConfidence]):
         return len(self._all_sites())
 
     def __repr__(self) -> str:
-        return f"Confidence({', '.join(self)})"
+        known = dict(self._known)
+        found = (f"{at}: {known[at].probability:.3f}" if at in known else at for at in self)
+        return f"Confidence({', '.join(found)})"
 
     def _repr_html_(self) -> str:
         """Each value and its probability, in a notebook. Runs the model where it has to."""

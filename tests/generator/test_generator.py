@@ -439,7 +439,7 @@ def test_a_budget_too_small_is_refused_before_the_model_runs():
     with pytest.raises(structgen.BudgetTooSmall) as caught:
         Generator(model, Person).stream("x", max_new_tokens=5)
     # The option has other names in requests.
-    assert str(caught.value).endswith(" Raise the limit on tokens.")
+    assert str(caught.value).endswith(" Raise max_new_tokens.")
     assert caught.value.budget == 5
     assert caught.value.minimum > 5
     assert not model.started

@@ -168,8 +168,8 @@ def test_the_library_is_checked_by_name(
     for name, says in (
         ("sql-selct", "sql-selct: there is no such file. There is no grammar called 'sql-selct'. "
          "Did you mean sql-select"),
-        ("nope.lark", "nope.lark: there is no such file."),
-        ("no/such", "no/such: there is no such file."),
+        ("nope.lark", "nope.lark: there is no such file"),
+        ("no/such", "no/such: there is no such file"),
         (str(tmp_path), "cannot be read"),
     ):  # fmt: skip
         with pytest.raises(SystemExit):

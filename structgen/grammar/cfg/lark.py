@@ -521,7 +521,7 @@ class _Trees:
         shown = [name for name in names if not name.startswith("_")] or names
         return GrammarError(
             f"The grammar has no rule {start!r} to start with. Rules: {', '.join(shown)}. "
-            "Name one of them as start."
+            f"Name one of them: start={shown[0]!r}."
         )
 
 

@@ -608,7 +608,7 @@ def parse(
     if start not in rules:
         raise GrammarError(
             f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
-            "Name one of them as start."
+            f"Name one of them: start={next(iter(rules))!r}."
         )
     for name, position in reader.references:
         if name not in rules:
