@@ -348,6 +348,13 @@ class Gateway:
                 if not status:
                     status = 499
                     self._metrics.http_response(_endpoint(scope) or "", status)
+            except asyncio.CancelledError:
+                if not status and OWNER not in scope:
+                    said = "The server ends, and has not come to this. Ask again, or another one."
+                    after = {"Retry-After": "5"}
+                    ended = ApiError(503, said, code="server_ending", headers=after)
+                    await ended.response(scope, receive, sending)
+                raise
             except Exception as raised:
                 error = raised
                 if not status:

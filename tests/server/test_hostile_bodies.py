@@ -444,7 +444,7 @@ def test_a_key_has_only_so_many_bytes_under_way() -> None:
             task.cancel()
         await asyncio.gather(*slow, return_exceptions=True)
         await ask("a", b"x" * 900, ends=True)
-        assert statuses == [429, 200, 200]
+        assert statuses == [429, 200, *[503] * 17, 200]
         assert not gateway._held
 
     asyncio.run(main())
@@ -483,6 +483,31 @@ def test_bodies_that_are_refused_are_let_go_of(monkeypatch: pytest.MonkeyPatch) 
         assert sys.getrefcount(part) == before
     finally:
         gc.enable()
+
+
+def test_who_is_not_answered_before_the_server_ends_is_told_so() -> None:
+    """Uvicorn cancels what is under way after `drain_seconds`; it would say 500, and in no JSON."""
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def main() -> None:
+        gateway = Gateway(app, Settings(), Keys([]), Traces(False), Metrics(), {})
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers}
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(gateway(scope, receive, send), 0.1)
+
+    asyncio.run(main())
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["error"]["code"] == "server_ending"
 
 
 @pytest.mark.parametrize("streams", [False, True])
