@@ -195,7 +195,7 @@ def _documents(name: str, value: Any) -> dict[str, str]:
 
 
 check_tolerance = Real(0, 0.99)
-"""How far off a probability may be; it is no call's option, but of those that measure some."""
+"""The check of ``tolerance=``, which `probabilities` and deciders take."""
 
 
 def _processor(name: str, value: Any) -> Any:

@@ -65,7 +65,8 @@ def embed(
 
     suffix = to.suffix.lower().removeprefix(".") if to is not None else ""
     if not output and suffix not in ("", *get_args(Format)):
-        raise OptionError(f"--to {to}: .{suffix} names no format. Say which with --output.")
+        formats = " or ".join(get_args(Format))
+        raise OptionError(f"--to {to}: embed writes no .{suffix} files. Pass --output {formats}.")
     form = output or suffix or "jsonl"
     if to is not None and not to.parent.is_dir():
         raise OptionError(f"--to {to}: there is no folder {to.parent}.")

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import OptionError
-from structgen.storage.user_folder import unique
 
-from .terminal import MOST_BYTES, bytes_in, text_in
+from .terminal import MOST_BYTES, bytes_in, parsed, text_in
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -108,10 +107,7 @@ def write(
 def _jsonl(lines: list[str], shown: str) -> Texts:
     texts, vectors = [], []
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line, object_pairs_hook=unique)
-        except (ValueError, RecursionError) as error:
-            raise OptionError(f"{shown}, line {number}, is not JSON: {error}.") from None
+        row = parsed(line, f"{shown}, line {number},")
         text = row.get("text") if isinstance(row, dict) else row
         if not isinstance(text, str):
             raise OptionError(

@@ -232,16 +232,16 @@ def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
     elif not isinstance(out, np.ndarray):
         kind = type(out).__name__
         raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
-    if out.shape == (n_words,) and out.dtype not in (np.int32, np.uint32):
-        raise ValueError(
-            f"a mask is a NumPy array of uint32 [{n_words}], whose bits are tokens; got "
-            f"{out.dtype}. Make it with np.zeros({n_words}, np.uint32)."
-        )
     if out.shape != (n_words,):
         raise ValueError(
             f"a mask for {size:,} tokens is uint32 [{n_words}], one bit a token; got "
             f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
             "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
+        )
+    if out.dtype not in (np.int32, np.uint32):
+        raise ValueError(
+            f"a mask is an array of uint32, whose bits are tokens; got {out.dtype}. Make it with "
+            f"np.zeros({n_words}, np.uint32)."
         )
     return None
 
@@ -297,7 +297,8 @@ class Cursor:
                 raise BudgetTooSmall(
                     f"A budget of {counted(max_tokens, 'token')} is too small: "
                     f"{engine.output.name} needs {few if minimum <= _MOST_SAID else many}, the "
-                    "end-of-sequence token included. Raise max_new_tokens.",
+                    "end-of-sequence token included. Raise max_tokens (max_new_tokens= of a "
+                    "generator).",
                     minimum=minimum,
                     budget=max_tokens,
                 )
@@ -405,7 +406,7 @@ class Cursor:
         Cost: microseconds for a state met before; up to some milliseconds for a new one.
 
         Raises:
-            ValueError: ``out`` has another length or dtype (int32 will do), or is no array.
+            ValueError: ``out`` is not uint32 or int32, has another length, or is no array.
         """
         if out is not self._out:
             self._bytes = bytes_of(out, self._engine.size)

@@ -409,9 +409,10 @@ class Asker:
         check_fits(self.model, len(token_ids))
         texts = tuple(template.before_label + one.text for one in question.labels)
         sizes = [len(text.encode()) for text in texts]
-        if sum(sizes) > MOST_LABELS:
+        size = sum(sizes) - len(texts) * len(template.before_label.encode())
+        if size > MOST_LABELS:
             raise OptionError(
-                f"The labels of the question {question.instructions[:100]!r} have {sum(sizes):,} "
+                f"The labels of the question {question.instructions[:100]!r} have {size:,} "
                 f"bytes in all, and {MOST_LABELS:,} is the most. Shorten them; what explains them "
                 "can be their description."
             )

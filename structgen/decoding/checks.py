@@ -187,7 +187,8 @@ class Barred:
         plain, _ = self._plain(text)
         for whole, (gaps, places) in self._spent.items():
             near = {one.place for one in places if left - 1 <= one.left}
-            if not near or not whole.startswith(plain):
+            is_far = len(whole) - len(plain) > self._trie.max_depth
+            if not near or is_far or not whole.startswith(plain):
                 continue
             for token in self._leading(whole[len(plain) :], gaps[len(plain) :]):
                 if (

@@ -266,7 +266,7 @@ class GenerationResult(Generic[T_co]):
             if type(error) is not ParseError or not self.shortened:
                 raise
             where = ", ".join(self.shortened[:3]) + (", …" if len(self.shortened) > 3 else "")
-            why = f"The limit on tokens shortened this output, at {where}: raise it."
+            why = f"max_new_tokens shortened this output at {where}. Raise it."
             raise ParseError(f"{error} {why}", text=error.text) from error
 
     def _repr_html_(self) -> str:

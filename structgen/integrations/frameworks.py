@@ -113,7 +113,9 @@ def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
     """
     if not isinstance(arguments, str):
         try:
-            arguments = json.dumps(arguments, ensure_ascii=False, default=to_jsonable_python)
+            arguments = json.dumps(
+                arguments, ensure_ascii=False, allow_nan=False, default=to_jsonable_python
+            )
         except (TypeError, ValueError, RecursionError) as error:
             why = f"The arguments of a call of {name} cannot be written as JSON: {error}"
             raise OptionError(why) from error

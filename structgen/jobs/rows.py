@@ -266,14 +266,15 @@ def _files(name: str) -> list[Path]:
 def _schema(files: Sequence[Path]) -> Any:
     """The Arrow schema of Parquet files; None: they are none, or have none in common."""
     tables = [path for path in files if _KINDS[path.suffix.lower()] == "parquet"]
-    schemas = []
+    if not tables:
+        return None
+    arrow, schemas = pyarrow(), []
     for path in tables:
         with _told(path):
-            schemas.append(pyarrow().parquet.read_schema(path))
+            schemas.append(arrow.parquet.read_schema(path))
         _check_names(path, schemas[-1].names)
-    if len(tables) < len(files) or not tables:
+    if len(tables) < len(files):
         return None
-    arrow = pyarrow()
     try:
         return arrow.unify_schemas(schemas, promote_options="permissive")
     except arrow.ArrowException:

@@ -393,7 +393,8 @@ def _utils() -> Any:
 
 
 class _Headers(dict[str, str]):
-    """Those of a request. The client copies them for each try, which may be of a new session."""
+    """Those of a request. The client copies them before each try, which may have a new session:
+    then that session is watched, too."""
 
     def __deepcopy__(self, _: Any) -> dict[str, str]:
         _watch_answers()
@@ -485,6 +486,9 @@ def _heard(
 _IS_OURS = ContextVar("is_ours", default=False)
 
 
+_PLAIN = {"", "identity", "aws-chunked", "utf-8", "none", "binary"}  # what no client unpacks
+
+
 def _watch_answers() -> None:
     """Have the client's session refuse answers to us that could fill the memory.
 
@@ -500,9 +504,9 @@ def _watch_answers() -> None:
 def _watch(response: Any, *_: Any, **__: Any) -> None:
     if not _IS_OURS.get():
         return
-    coding = response.headers.get("content-encoding", "identity").lower()
-    if coding != "identity":
-        raise ValueError(f"an answer is packed ({coding[:40]}), which was not asked for")
+    codings = response.headers.get("content-encoding", "").lower()
+    if set(re.split(r"[\s,]+", codings)) - _PLAIN:
+        raise ValueError(f"an answer is packed ({codings[:40]}), which was not asked for")
     if response.status_code >= 300:  # The client reads it whole, by one of these.
         read = "iter_raw" if hasattr(response, "iter_raw") else "iter_content"
         setattr(response, read, functools.partial(_short, getattr(response, read)))

@@ -85,7 +85,7 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.models import cache, damage
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"5 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"6 {og.__version__} {template}".encode(errors="replace"))
     try:
         user_folder.inside(folder, _TEMPLATE)
     except ValueError as error:
@@ -128,7 +128,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"8 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"9 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -322,13 +322,17 @@ def _wrong(data: bytes) -> str | None:
         word = model.get("max_input_chars_per_word") or 0
         pieces = model["vocab"] if isinstance(model["vocab"], list) else ()  # of a Unigram
         piece = max((len(piece) for piece, _ in pieces), default=0)
+        affixes = (model.get(f) or "" for f in ("continuing_subword_prefix", "end_of_word_suffix"))
+        affix = max(map(len, affixes))
         growth = max(math.prod(_growths(document.get(one))) for one in ("normalizer", "decoder"))
         if growth > _MOST_GROWTH:
-            return f"may write {growth:,.0f} characters for one, and may write {_MOST_GROWTH}"
+            return f"may write {growth:,.0f} characters for one; the most is {_MOST_GROWTH}"
+        if affix > _MOST_GROWTH:
+            return f"puts {affix:,} characters beside parts of words; the most is {_MOST_GROWTH}"
         if word > _LONGEST_WORD:
-            return f"looks for tokens in {word:,} characters at once, and may in {_LONGEST_WORD}"
+            return f"looks for tokens in words of {word:,} characters; the most is {_LONGEST_WORD}"
         if piece > _LONGEST_PIECE:
-            return f"has a token of {piece:,} characters, and may have {_LONGEST_PIECE}"
+            return f"has a token of {piece:,} characters; the most is {_LONGEST_PIECE}"
         return _pattern(document)
     except MemoryError:
         raise
@@ -344,6 +348,7 @@ def _growths(section: Any) -> Iterator[float]:
     elif isinstance(section, dict):
         for one in ("normalizers", "decoders"):
             yield from _growths(section.get(one))
+        yield max(1, len(section.get("prepend", "")))  # to each piece between added tokens
         if "content" in section and "pattern" in section:
             yield max(1, len(section["content"]) / (len(section["pattern"].get("String", "")) or 1))
         if packed := section.get("precompiled_charsmap"):

@@ -483,7 +483,7 @@ class Agent:
                     outcome = replace(outcome, content=f"Error: {why}", result=None, error=why)
             span.content("gen_ai.tool.call.result", lambda: outcome.content)
             if outcome.error is not None:
-                span.fail("_OTHER", outcome.error)  # as OpenTelemetry calls what has no class
+                span.failed("_OTHER", outcome.error)  # OpenTelemetry's value without a class
             return outcome
 
     async def _in_time(self, tool: Tool, call: Call) -> ToolOutcome:

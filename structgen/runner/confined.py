@@ -152,7 +152,8 @@ def _go_on_in_a_child(libc: Any, told: int) -> None:
     """Return in a child, which ends with this process; this one ends as the child does, and what
     the child has left running, which is this process's by then, is killed. So it is where the
     parent ends before."""
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    child = 0
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child or os.getpid(), signal.SIGKILL))
     libc.prctl(_DIE_WITH_PARENT, signal.SIGTERM, 0, 0, 0)
     libc.prctl(_ADOPT, 1, 0, 0, 0)
     child = os.fork()

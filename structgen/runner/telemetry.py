@@ -347,7 +347,7 @@ class Span:
             text = value if isinstance(value, str) else json.dumps(value, default=str)
             self.inner.set_attribute(name, text)
 
-    def fail(self, kind: str, error: object) -> None:
+    def failed(self, kind: str, error: object) -> None:
         """Say that it failed, and, where contents were asked for, in which words."""
         if self.inner is not None:
             from opentelemetry.trace import StatusCode
@@ -364,7 +364,7 @@ class Span:
         if self.inner is None:
             return
         if isinstance(error, Exception):
-            self.fail(type(error).__name__, error)
+            self.failed(type(error).__name__, error)
         self.inner.end()
 
 

@@ -350,7 +350,7 @@ class Gateway:
                     self._metrics.http_response(_endpoint(scope) or "", status)
             except asyncio.CancelledError:
                 if not status and OWNER not in scope:
-                    said = "The server ends, and has not come to this. Ask again, or another one."
+                    said = "The server stopped before it answered. Send the request again."
                     after = {"Retry-After": "5"}
                     ended = ApiError(503, said, code="server_ending", headers=after)
                     await ended.response(scope, receive, sending)

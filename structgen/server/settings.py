@@ -156,7 +156,8 @@ class Settings(BaseModel):
                 continue
             parts = urlsplit(one if "//" in one else f"//{one}")
             if not parts.netloc or set("*,") & set(one):
-                raise ValueError(f"{one!r} is not one name, and no pattern is read here. Name each")
+                what = "origin" if is_origin else "host"
+                raise ValueError(f"{one!r} is not one {what}; there are no patterns. Name each")
             meant = parts.netloc
             if is_origin:  # as browsers write it
                 meant = f"{parts.scheme or 'https'}://{meant}".lower()

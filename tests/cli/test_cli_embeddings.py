@@ -225,7 +225,7 @@ def test_wrong_options_are_told(run, texts, tmp_path, monkeypatch):
     assert "--top-k 0" in run("search", "a", texts, "-k", "0")[2]
     assert "QUERY is empty" in run("search", "  ", texts)[2]
     assert "there is no folder" in run("embed", texts, "--to", tmp_path / "no" / "v.npy")[2]
-    assert ".xyz names no format" in run("embed", texts, "--to", tmp_path / "v.xyz")[2]
+    assert "embed writes no .xyz files" in run("embed", texts, "--to", tmp_path / "v.xyz")[2]
     assert "dimensions=9 is out of range" in run("embed", texts, "--dimensions", 9)[2]
     assert "not a prompt of" in run("embed", texts, "--prompt-name", "x")[2]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -176,7 +176,7 @@ def test_what_failed_first_is_a_sentence(ending):
 
 def test_a_mistake_of_the_call_is_raised_as_itself():
     generator = Generator(FakeModel(), Person)
-    too_small = r"^A budget of 1 token .* Raise max_new_tokens"
+    too_small = r"^A budget of 1 token .* Raise max_tokens"
     with pytest.raises(structgen.BudgetTooSmall, match=too_small):
         generator(["x", "yy"], max_new_tokens=1)
     with pytest.raises(structgen.OptionError, match="adapter='x' is not loaded"):

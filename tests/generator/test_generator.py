@@ -438,8 +438,7 @@ def test_a_budget_too_small_is_refused_before_the_model_runs():
     model = FakeModel()
     with pytest.raises(structgen.BudgetTooSmall) as caught:
         Generator(model, Person).stream("x", max_new_tokens=5)
-    # The option has other names in requests.
-    assert str(caught.value).endswith(" Raise max_new_tokens.")
+    assert str(caught.value).endswith(" Raise max_tokens (max_new_tokens= of a generator).")
     assert caught.value.budget == 5
     assert caught.value.minimum > 5
     assert not model.started

@@ -673,6 +673,8 @@ NO_NAMESPACES = [
 @pytest.mark.parametrize("before", [[], NO_NAMESPACES], ids=["namespaces", "none"])
 def test_it_ends_with_the_program(before: list[str], tmp_path: Path) -> None:
     """Without namespaces, what had detached itself ran on, without an end."""
+    if before and subprocess.run([*before, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespace can be made here")
     mark = f"structgen-orphan-{os.getpid()}-{len(before)}"
     code = DETACHED.format(mark=mark) + "import time; time.sleep(600)"
     program = f"""
@@ -687,6 +689,7 @@ _Run(CodeSession(CodeExecution(config))).result({code!r})
         process.stdin.close()
         while not left(mark) and process.poll() is None:
             time.sleep(0.05)
+        assert process.poll() is None
         process.kill()
     assert has_ended(mark)
 

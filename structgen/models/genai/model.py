@@ -97,7 +97,8 @@ def no_output(name: str) -> ModelError:
     return error
 
 
-def _deaf(name: str) -> ModelError:
+def no_transcripts(name: str) -> ModelError:
+    """The error of a model that transcribes nothing; ``name`` is the model's."""
     error = ModelError(f"{name} transcribes nothing. {_THOSE_THAT_HEAR}")
     error.lacks = "transcripts"
     return error
@@ -542,7 +543,7 @@ class TextModel:
     ) -> Passes[Listening]:
         """The windows of a sound, before the first. Args and raises as `transcribe`."""
         if not isinstance(self.reader, Whisper):
-            raise _deaf(self.name)  # in no variable: its traceback would keep the sound
+            raise no_transcripts(self.name)  # in no variable: its traceback would keep the sound
         if not isinstance(audio, Audio):
             raise PromptError(
                 f"transcribe takes a structgen.media.Audio, and got {type(audio).__name__}."
