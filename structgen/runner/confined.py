@@ -165,6 +165,7 @@ def _go_on_in_a_child(libc: Any, told: int) -> None:
     pid = 0
     while pid != child:
         pid, status = os.waitpid(-1, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is to be done all the same
     code = os.waitstatus_to_exitcode(status)
     while os.getpid() != 1:  # with the first process of a namespace the system ends the others
         with open("/proc/thread-self/children") as file:

@@ -19,7 +19,7 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -353,7 +353,8 @@ class Gateway:
                     said = "The server stopped before it answered. Send the request again."
                     after = {"Retry-After": "5"}
                     ended = ApiError(503, said, code="server_ending", headers=after)
-                    await ended.response(scope, receive, sending)
+                    with suppress(Exception):  # nobody may listen any more
+                        await ended.response(scope, receive, sending)
                 raise
             except Exception as raised:
                 error = raised
