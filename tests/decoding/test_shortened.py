@@ -67,7 +67,7 @@ def test_a_check_that_refuses_a_shortened_value_says_that_it_was_shortened():
         generator = Generator(FakeModel(json.dumps({"a": written})), dict[str, said])
         with pytest.raises(structgen.ParseError, match="too short") as caught:
             generator.parse("x", max_new_tokens=budget)
-        assert ("shortened this output, at $.a: raise it." in str(caught.value)) == told
+        assert ("shortened this output at $.a. Raise it." in str(caught.value)) == told
         assert json.loads(caught.value.text)["a"] in written
 
 

@@ -86,11 +86,11 @@ def test_environment() -> None:
         ({"cors_origins": ("a.b:3",)}, {}, "", "write https://a.b:3 in place of a.b:3"),
         ({}, {}, 'allowed_hosts = ["http://a.b"]', "allowed_hosts: write a.b in place of http"),
         ({"cors_origins": ("https://A.b",)}, {}, "", "write https://a.b in place of https://A.b"),
-        ({"cors_origins": ("https://*.a.b",)}, {}, "", "'https://*.a.b' is not one name"),
-        ({"image_hosts": ("*",)}, {}, "", "--image-host: '*' is not one name"),
-        ({"image_hosts": ("a.b,c.d",)}, {}, "", "'a.b,c.d' is not one name"),
-        ({"image_hosts": ("",)}, {}, "", "'' is not one name"),
-        ({}, {}, 'allowed_hosts = ["*.a.b"]', "allowed_hosts: '*.a.b' is not one name"),
+        ({"cors_origins": ("https://*.a.b",)}, {}, "", "'https://*.a.b' is not one origin"),
+        ({"image_hosts": ("*",)}, {}, "", "--image-host: '*' is not one host"),
+        ({"image_hosts": ("a.b,c.d",)}, {}, "", "'a.b,c.d' is not one host"),
+        ({"image_hosts": ("",)}, {}, "", "'' is not one host"),
+        ({}, {}, 'allowed_hosts = ["*.a.b"]', "allowed_hosts: '*.a.b' is not one host"),
     ],
 )
 def test_what_is_wrong_says_where(
