@@ -9,7 +9,7 @@ import json
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -492,21 +492,33 @@ def test_requests_are_counted(runner: Runner) -> None:
     assert 'structgen_requests_waiting{model="small"} 0' in metrics.prometheus()
 
 
-def test_spans_of_a_request_and_its_tools(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def spans(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> tuple[InMemorySpanExporter, TracerProvider]:
+    """Where the spans of the runner go, and what makes more of them."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     traced = dataclasses.replace(runner._conversations, traces=Traces(provider))
     monkeypatch.setattr(runner, "_conversations", traced)
+    return exporter, provider
+
+
+def ask_with_a_tool(runner: Runner, question: str, tool: Callable[..., Any]) -> None:
+    runner.chat(
+        messages=question,
+        tools=[tool],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_tool_rounds=1,
+        output_type=Literal["five"],
+        max_tokens=40,
+    )
+
+
+def test_spans_of_a_request_and_its_tools(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter, provider = spans(runner, monkeypatch)
     with provider.get_tracer("mine").start_as_current_span("mine"):
-        runner.chat(
-            messages="What is two and three? It is a secret.",
-            tools=[two_and_three],
-            tool_choice="required",
-            parallel_tool_calls=False,
-            max_tool_rounds=1,
-            output_type=Literal["five"],
-            max_tokens=40,
-        )
+        ask_with_a_tool(runner, "What is two and three? It is a secret.", two_and_three)
     tool, chat, mine = exporter.get_finished_spans()
     assert [span.name for span in (tool, chat, mine)] == [
         "execute_tool two_and_three",
@@ -526,23 +538,12 @@ def test_spans_of_a_request_and_its_tools(runner: Runner, monkeypatch: pytest.Mo
 def test_the_span_of_a_tool_that_failed_says_so(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    traced = dataclasses.replace(runner._conversations, traces=Traces(provider))
-    monkeypatch.setattr(runner, "_conversations", traced)
+    exporter, _ = spans(runner, monkeypatch)
 
     def fail(a: Literal[2]) -> None:
         raise ValueError("secret")
 
-    runner.chat(
-        messages="What is two and three?",
-        tools=[fail],
-        tool_choice="required",
-        parallel_tool_calls=False,
-        max_tool_rounds=1,
-        output_type=Literal["five"],
-        max_tokens=40,
-    )
+    ask_with_a_tool(runner, "What is two and three?", fail)
     tool, chat = exporter.get_finished_spans()
     assert (tool.status.is_ok, tool.attributes["error.type"]) == (False, "_OTHER")
     assert "secret" not in tool.to_json()
