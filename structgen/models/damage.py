@@ -289,80 +289,6 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
                 yield _bad(graph, f"has an input or output {what}")
 
 
-_WIDTHS = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
-_WIDTHS |= dict.fromkeys(range(17, 21), 1)
-"""Bytes of a number of the types that ONNX numbers so."""
-
-
-_INPUTS = (
-    "input_ids inputs_embeds attention_mask position_ids past_key_values.%d.key "
-    "past_key_values.%d.value"
-)
-"""How the runtime names inputs that a configuration does not name."""
-
-
-def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | None:
-    """Return what is wrong with the parameters of a LoRA adapter for the model in a folder.
-
-    Before its version 1.24 the runtime reads what is behind numbers that are fewer than their shape
-    says, and waits or ends the process where one is an input that a call fills; it checks the rest
-    of the file.
-
-    Args:
-        file: the adapter.
-        folder: of the model.
-        filled: inputs that a call fills, beside those that the folder names.
-    """
-    names = {*filled, *_INPUTS.split()}
-    try:
-        if folder is not None:
-            settings = _settings(document(folder / cache.CONFIG, _MOST_SETTINGS))
-            names |= {str(value) for at, value in settings if at[-2:-1] == ("inputs",)}
-        ours = re.compile("|".join(re.escape(one).replace("%d", r"\d+") for one in names))
-        with file.open("rb") as source, _mapped(source) as data:
-            for name, kind, shape, size in _parameters(data):
-                if ours.fullmatch(name):
-                    raise ValueError(f"calls have numbers of their own for {name!r}")
-                if min(shape, default=0) < 0 or size != math.prod(shape) * _WIDTHS.get(kind, -1):
-                    raise ValueError(f"{size:,} bytes do not fit the type {kind} and {shape}")
-    except WRONG as error:
-        return _bad(file, f"is no adapter or a damaged one: {error}")
-    return None
-
-
-def _parameters(data: mmap.mmap) -> Iterator[tuple[str, int, list[int], int]]:
-    """Name, type, shape and bytes of each parameter in an adapter's tables (FlatBuffers)."""
-
-    def number(at: int, size: int = 4, signed: bool = False) -> int:
-        if not 0 <= at <= len(data) - size:
-            raise ValueError("it is cut off")
-        return int.from_bytes(data[at : at + size], "little", signed=signed)
-
-    def field(table: int, index: int) -> int:
-        places = table - number(table, signed=True)
-        at = 4 + 2 * index
-        return table + (number(places + at, 2) if at < number(places, 2) else 0)
-
-    def items(table: int, index: int, most: int) -> tuple[int, int]:
-        """Where the items of a field begin, and how many there are."""
-        at = field(table, index)
-        if at == table:
-            raise ValueError("a parameter lacks its name, its shape or its numbers")
-        at += number(at)
-        if number(at) > most:
-            raise ValueError(f"a list has {number(at):,} items, and may have {most:,}")
-        return at + 4, number(at)
-
-    start, n = items(number(0), 3, _MOST_PARAMETERS)
-    for at in range(start, start + 4 * n, 4):
-        table = at + number(at)
-        kind, (first, rank) = field(table, 2), items(table, 1, _MOST_DIMENSIONS)
-        shape = [number(first + 8 * i, 8, signed=True) for i in range(rank)]
-        begin, length = items(table, 0, _LONGEST)  # The runtime reads it up to a NUL.
-        name = data[begin : begin + length].partition(b"\0")[0].decode(errors="replace")
-        yield name, 0 if kind == table else number(kind), shape, items(table, 3, len(data))[1]
-
-
 def _mapped(file: BinaryIO) -> mmap.mmap:
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -477,3 +403,77 @@ def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("it has a number of more than ten bytes")
+
+
+_WIDTHS = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
+_WIDTHS |= dict.fromkeys(range(17, 21), 1)
+"""Bytes of a number of the types that ONNX numbers so."""
+
+
+_INPUTS = (
+    "input_ids inputs_embeds attention_mask position_ids past_key_values.%d.key "
+    "past_key_values.%d.value"
+)
+"""How the runtime names inputs that a configuration does not name."""
+
+
+def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | None:
+    """Return what is wrong with the parameters of a LoRA adapter for the model in a folder.
+
+    Before its version 1.24 the runtime reads what is behind numbers that are fewer than their shape
+    says, and waits or ends the process where one is an input that a call fills; it checks the rest
+    of the file.
+
+    Args:
+        file: the adapter.
+        folder: of the model.
+        filled: inputs that a call fills, beside those that the folder names.
+    """
+    names = {*filled, *_INPUTS.split()}
+    try:
+        if folder is not None:
+            settings = _settings(document(folder / cache.CONFIG, _MOST_SETTINGS))
+            names |= {str(value) for at, value in settings if at[-2:-1] == ("inputs",)}
+        ours = re.compile("|".join(re.escape(one).replace("%d", r"\d+") for one in names))
+        with file.open("rb") as source, _mapped(source) as data:
+            for name, kind, shape, size in _parameters(data):
+                if ours.fullmatch(name):
+                    raise ValueError(f"calls have numbers of their own for {name!r}")
+                if min(shape, default=0) < 0 or size != math.prod(shape) * _WIDTHS.get(kind, -1):
+                    raise ValueError(f"{size:,} bytes do not fit the type {kind} and {shape}")
+    except WRONG as error:
+        return _bad(file, f"is no adapter or a damaged one: {error}")
+    return None
+
+
+def _parameters(data: mmap.mmap) -> Iterator[tuple[str, int, list[int], int]]:
+    """Name, type, shape and bytes of each parameter in an adapter's tables (FlatBuffers)."""
+
+    def number(at: int, size: int = 4, signed: bool = False) -> int:
+        if not 0 <= at <= len(data) - size:
+            raise ValueError("it is cut off")
+        return int.from_bytes(data[at : at + size], "little", signed=signed)
+
+    def field(table: int, index: int) -> int:
+        places = table - number(table, signed=True)
+        at = 4 + 2 * index
+        return table + (number(places + at, 2) if at < number(places, 2) else 0)
+
+    def items(table: int, index: int, most: int) -> tuple[int, int]:
+        """Where the items of a field begin, and how many there are."""
+        at = field(table, index)
+        if at == table:
+            raise ValueError("a parameter lacks its name, its shape or its numbers")
+        at += number(at)
+        if number(at) > most:
+            raise ValueError(f"a list has {number(at):,} items, and may have {most:,}")
+        return at + 4, number(at)
+
+    start, n = items(number(0), 3, _MOST_PARAMETERS)
+    for at in range(start, start + 4 * n, 4):
+        table = at + number(at)
+        kind, (first, rank) = field(table, 2), items(table, 1, _MOST_DIMENSIONS)
+        shape = [number(first + 8 * i, 8, signed=True) for i in range(rank)]
+        begin, length = items(table, 0, _LONGEST)  # The runtime reads it up to a NUL.
+        name = data[begin : begin + length].partition(b"\0")[0].decode(errors="replace")
+        yield name, 0 if kind == table else number(kind), shape, items(table, 3, len(data))[1]
