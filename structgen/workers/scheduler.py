@@ -175,13 +175,19 @@ class _Unit:
     """What takes turns: an output, or a batch of them."""
 
     def __init__(self, jobs: Sequence[Job | WorkJob]) -> None:
-        self.jobs = list(jobs)
-        owners = {job.owner for job in jobs}
         # A batch of several is nobody's: it takes turns as one more, and keeps no prompts for any.
-        self.owner: Hashable = owners.pop() if len(owners) == 1 else object()
+        self.owner: Hashable = object()
+        self.go_on(jobs)
         self.steps: Iterator[None] = iter(())
         self.has_begun = False  # whether it is before its first pass, or further
         self.number = next(_NUMBERS)
+
+    def go_on(self, jobs: Sequence[Job | WorkJob]) -> None:
+        """Have these alone; those of one owner take turns as that owner's."""
+        self.jobs = list(jobs)
+        owners = {job.owner for job in jobs}
+        if len(owners) == 1:
+            self.owner = owners.pop()
 
     @property
     def n_tokens(self) -> int:
@@ -544,7 +550,7 @@ class Scheduler:
         errors: dict[int, Exception] = {}
 
         def end(index: int) -> None:
-            unit.jobs = [job for job in unit.jobs if job is not jobs[index]]
+            unit.go_on([job for job in unit.jobs if job is not jobs[index]])
             jobs[index].on_end(errors.get(index))
             if index in errors:
                 errors[index].__traceback__ = None  # it has this frame, and the prompts with it
@@ -564,7 +570,7 @@ class Scheduler:
         for index in left[1:]:
             other = _Unit([jobs[index]])
             other.steps = rows.alone(index)
-            unit.jobs.remove(jobs[index])
+            unit.go_on([job for job in unit.jobs if job is not jobs[index]])
             other.has_begun = True
             if self._advance(other):
                 self._units.append(other)

@@ -60,6 +60,7 @@ class Counting(FakeModel):
 
             def counted(token_ids: Any) -> None:
                 self.passes.append("batch")
+                self.time += 1
                 extend(token_ids)
 
             batch.extend = counted  # type: ignore[method-assign]
@@ -440,6 +441,23 @@ def test_free_text_of_several_owners_shares_passes_but_no_prompts() -> None:
         seen |= {unit.owner for unit in office.scheduler._units}
     assert set(office.model.passes) == {"batch"}  # type: ignore[attr-defined]
     assert not seen & {"a", "b", None}
+
+
+def test_what_is_left_of_a_batch_of_several_takes_turns_as_its_owners() -> None:
+    model = Counting()
+    office = Office(model)
+    about: Any = {"batch_size": None, "masked": False}
+    for prompt in "ABCDE":
+        office.ask(prompt, owner="much", search={"max_new_tokens": 400}, **about)
+        office.ask(prompt.lower(), owner="little", search={"max_new_tokens": 2}, **about)
+        while prompt.lower() not in office.ended:
+            office.scheduler.step()
+    before = len(model.passes)
+    office.ask("N", owner="little", search={"max_new_tokens": 40})
+    while "N" not in office.ended:
+        office.scheduler.step()
+    assert len(model.passes) - before <= 2 * 40 + 1
+    office.scheduler.close()
 
 
 def test_an_owners_many_rows_are_in_no_batch_of_another() -> None:
