@@ -28,6 +28,7 @@ from structgen.models.base import MediaPrompt, Model, Passes, joined
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.values import Judging
 
+from .call_validation import check_fits
 from .generation import Generation
 from .options import SearchOptions
 from .progress import Clock, Reporter
@@ -137,8 +138,10 @@ class Sections:
 
     def _last(self) -> Generation:
         """The answer after the longest sections that there may be: what is wrong is told now."""
-        room = np.zeros(self._reserved, np.int32)
+        n_before = len(self.prompt_ids) + self._reserved
         try:
+            check_fits(self._model, n_before, self._search.max_new_tokens)  # else it takes memory
+            room = np.zeros(self._reserved, np.int32)
             return self._generation("answer", np.concatenate([self.prompt_ids, room]))
         except (PromptError, OptionError, BudgetTooSmall) as error:
             limits = ("max_length", "max_new_tokens")

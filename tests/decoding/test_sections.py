@@ -168,6 +168,8 @@ def test_budgets_without_room_are_told_before_anything_runs() -> None:
         structgen.PromptError, match=r"holds 100.* are kept for thoughts and drafts"
     ):
         Generator(model, Cup, think=97)("Tea?")
+    with pytest.raises(structgen.PromptError, match=r"has 1,000,.* are kept for thoughts"):
+        Generator(model, Cup, think=10**15)("Tea?")  # which took four bytes each
     assert not model.started[1:], "nothing ran but the one that had room"
 
 
