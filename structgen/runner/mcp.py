@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar, cast, final
 
 from pydantic import ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from structgen.automaton.core import GROW
 from structgen.automaton.work import Limits, sharing
@@ -311,7 +311,8 @@ class Connection:
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
         assert self._client is not None
         try:
-            json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+            json.dumps(arguments, allow_nan=False)
+            to_json([{"params": {"arguments": arguments}}])  # as deep as the message, and a little
         except ValueError as error:  # it would end the connection, or be null
             raise ToolFailure(f"The arguments cannot be written as JSON: {error}") from error
         exchange = _Exchange(math.inf)

@@ -125,8 +125,10 @@ def test_values_and_errors(server: McpServer) -> None:
 
 
 def test_arguments_that_cannot_be_sent_end_no_connection(server: McpServer) -> None:
-    """Half a character ended it for all callers, and an infinite number was sent as null."""
-    for wrong in (r'"\ud83d"', "1e999"):
+    """Half a character, or values too deep for Pydantic's writer, ended it for all callers, and an
+    infinite number was sent as null."""
+    deep = ["[" * depth + "]" * depth for depth in range(252, 258)]
+    for wrong in (r'"\ud83d"', "1e999", *deep):
         outcome = run(server, "population", f'{{"city": {wrong}}}')
         assert "cannot be written as JSON" in str(outcome.error)
     assert run(server, "noon").content == "yes"
