@@ -395,22 +395,28 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
         is_of_transport = type(error).__module__.partition(".")[0] in transports
         if isinstance(error, openai.APIConnectionError) or is_of_transport:
             cause = error.__cause__ or error
-            why = str(cause) or type(cause).__name__
+            why = _shown(cause) or type(cause).__name__
             raise RemoteError(f"{where} cannot be reached, or broke off: {why}.") from error
         # The client lets through what reading an answer raises: no JSON, no UTF-8, too deep.
         if isinstance(error, (openai.OpenAIError, ValueError, RecursionError)):
-            raise RemoteError(f"{where} gave an answer that is not understood: {error}") from error
+            why = _shown(error)
+            raise RemoteError(f"{where} gave an answer that is not understood: {why}") from error
         raise
 
 
 def _said(error: openai.APIStatusError) -> str:
     """What the server says of an error, which the client knows of errors in OpenAI's form only."""
-    said = error.message[:_LONGEST_SAID]
+    said = error.message
     if not (isinstance(error.body, dict) and error.body.get("message")):
         with contextlib.suppress(Exception):  # it was not read
             written = error.response.text[:_SHOWN].strip()
             said = written if written and written not in said else said
-    return printable(said)
+    return _shown(said)
+
+
+def _shown(said: object) -> str:
+    """Words that may be the server's."""
+    return printable(str(said)[:_LONGEST_SAID])
 
 
 SIDE_BY_SIDE = 8

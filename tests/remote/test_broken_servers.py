@@ -169,6 +169,7 @@ def test_a_servers_words_steer_no_terminal_and_a_password_is_not_told(server: Ch
         (Reply(status=500, raw=b"x\x1b[2J"), r"at http://127[^@]*\(status 500\): x\\x1b\[2J"),
         (Reply(status=400, raw=b'{"message": %s}' % steers), r"x\\x1b\[2J"),
         (Reply(refusal="x\x1b[2J"), r"x\\x1b\[2J"),
+        (Reply(raw=b'{"error": {"message": %s}}' % steers), r"x\\x1b\[2J"),
     ):
         server.say = [reply]
         with pytest.raises((RemoteError, structgen.Refused), match=said):
