@@ -2,7 +2,7 @@
 
 Each command calls the Python API and shows the result. Results go to standard output, everything
 else (progress, errors) to standard error, so that output can be piped. An error that structgen
-raises on purpose is one short message and exit code 1; anything else is a traceback.
+raises on purpose, or of a file, is one short message and exit code 1; else it is a traceback.
 """
 
 from __future__ import annotations
@@ -143,10 +143,7 @@ def decide(
     asked = questions_from_json(json_in(questions, "--questions"))
     about = text_in(state, f"--state {state}")
     given: Any = parsed(about, f"--state {state}") if state.endswith(".json") else about
-    try:
-        known = [Calibration.load(path) for path in calibrations]
-    except OSError as error:
-        raise OptionError(f"--calibration {error.filename}: {error.strerror}.") from None
+    known = [Calibration.load(path) for path in calibrations]
     if saved is not None and (debias is not None or known):
         raise OptionError("--decider says all of it: leave out --debias and --calibration.")
     options: dict[str, Any] = {"calibrations": known, "debias": debias}
@@ -378,6 +375,9 @@ for command in (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 fine, 1 a structgen error, 2 wrong usage, 130 Ctrl-C."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # who started this has closed it
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     sys.exit(_run(arguments))
 
 
@@ -395,7 +395,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nStopped.", err=True)
         return 130
-    except BrokenPipeError:
-        # The reader went away (`structgen … | head`). Nothing more can be written, at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            where = error.filename or "Standard output"
+            click.echo(f"Error: {harmless(str(where), err=True)}: {error.strerror}.", err=True)
+        if error.filename is None:
+            # The reader went away (`structgen … | head`), or there is no room. Nothing more can be
+            # written, at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -15,7 +15,7 @@ import structgen
 from structgen.errors import OptionError, counted
 
 from .generation import named_type
-from .terminal import FILE, parsed, text_in
+from .terminal import FILE, parsed, text_in, writing
 
 _TYPE = "A type is a .json file with a JSON Schema, MODULE:NAME, FILE.py:NAME or /REGEX/."
 _command = partial(click.command, epilog=_TYPE)
@@ -132,7 +132,5 @@ def show(type_name: str, output: Path | None) -> None:
     if output is None:
         click.echo(drawn, nl=False)
         return
-    try:
+    with writing("--output", output):
         output.write_text(drawn, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"--output {output} cannot be written: {error.strerror}.") from None

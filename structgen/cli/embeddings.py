@@ -13,7 +13,7 @@ import structgen
 from structgen.errors import OptionError, counted
 from structgen.storage import written_whole
 
-from .terminal import model_option
+from .terminal import model_option, writing
 
 if TYPE_CHECKING:
     from structgen import Embedder
@@ -81,11 +81,8 @@ def embed(
         write(sys.stdout.buffer, form, texts, vectors, embedder.name)
         sys.stdout.buffer.flush()
         return
-    try:
-        with written_whole(to) as target:
-            write(target, form, texts, vectors, embedder.name)
-    except OSError as error:
-        raise OptionError(f"--to {to} cannot be written: {error.strerror}.") from None
+    with writing("--to", to), written_whole(to) as target:
+        write(target, form, texts, vectors, embedder.name)
     click.echo(f"Wrote {to}: {counted(len(texts), 'vector')}.", err=True)
 
 

@@ -24,7 +24,7 @@ import structgen
 from structgen.errors import OptionError, OutputTypeError, did_you_mean
 from structgen.options import OPTIONS
 
-from .terminal import FILE, harmless, having, json_in, load, model_option
+from .terminal import FILE, harmless, having, json_in, load, model_option, text_in, writing
 
 
 def named_type(text: str, option: str = "--type") -> Any:
@@ -326,7 +326,8 @@ def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
     _tell_end(result, options["max_new_tokens"])
     if table:
         click.echo(f"\n{result.trace}")
-    result.trace.save(output)
+    with writing("--output", output):
+        result.trace.save(output)
     click.echo(f"Wrote {output}.", err=True)
     if opens:
         click.launch(str(output))
@@ -349,7 +350,7 @@ def prepare(
     from structgen.decoding import options as search_options
 
     lowered, written = form.lowered()
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = text_in("-", "Standard input") if prompt == "-" else prompt
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": text})
     search_options.parse(options)

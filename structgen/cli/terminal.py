@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,15 @@ def bytes_in(file: str, shown: str) -> bytes:
     if len(data) > MOST_BYTES:
         raise OptionError(f"{shown} has more than {MOST_BYTES:,} bytes.")
     return data
+
+
+@contextlib.contextmanager
+def writing(option: str, file: Path) -> Iterator[None]:
+    """Name the option in errors of the file that is written inside."""
+    try:
+        yield
+    except OSError as error:
+        raise OptionError(f"{option} {file} cannot be written: {error.strerror}.") from None
 
 
 def json_in(file: str, option: str) -> Any:

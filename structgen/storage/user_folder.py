@@ -203,7 +203,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
-    path = path.resolve()  # a link goes on leading to it
+    path = Path(os.path.realpath(path))  # a link goes on leading to it
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with temporary.open("wb") as file:

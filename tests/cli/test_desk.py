@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -31,6 +32,26 @@ def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     return int(ended.value.code or 0)
+
+
+def test_what_files_do_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for arguments, said in (
+        (["show", "/a/", "-o", str(tmp_path / "loop")], "loop cannot be written: Too many levels"),
+        (["grammars", "check", "x" * 300], f"{'x' * 300}: File name too long."),
+    ):
+        assert run(*arguments) == 1
+        assert said in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", None)  # as where it is closed
+    assert run("lint", "-") == 1
+    assert "is not JSON" in capsys.readouterr().err
+    sys.stdin.close()
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert run("sample", "/a/") == 1
+    assert capsys.readouterr().err == "Error: Standard output: No space left on device.\n"
 
 
 def test_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
