@@ -149,20 +149,19 @@ class WrittenTexts:
         at = bisect_right(self._sorted, value)
         return at < len(self._sorted) and self._sorted[at].startswith(value)
 
-    def ended(self, before: bytes, text: bytes) -> int | None:
-        """Which text a token ended that led from ``before`` to ``text``; None: it led away from
-        all of them."""
+    def ended(self, text: bytes) -> int | None:
+        """Which text stands whole in ``text``, after which none continues: the longest that it
+        begins with; None: it led away from all of them."""
         if not text.startswith(self._lead):
             return None
         value = self._head + text[len(self._lead) :]
         if self._is_spelt(value):
             string = _STRING.match(value)
             return None if string is None else self._index.get(canonical(string[0])[0])
-        first = max(len(value) - (len(text) - len(before)), 0)
-        for end in range(len(value), first - 1, -1):
-            found = self._index.get(value[:end])
-            if found is not None:
-                return found
+        # Most often it is the first looked at.
+        for at in range(bisect_right(self._sorted, value) - 1, -1, -1):
+            if value.startswith(self._sorted[at]):
+                return self._index[self._sorted[at]]
         return None
 
     def _is_spelt(self, value: bytes) -> bool:

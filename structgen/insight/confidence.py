@@ -156,7 +156,7 @@ class TokenTree:
                 if self._texts.is_open(more) and token_id not in self._vocabulary.eos_token_ids:
                     heapq.heappush(open_places, (-worth, len(paths) - 1, token_id))
                 else:
-                    ended = self._texts.ended(text, more)
+                    ended = self._texts.ended(more)
                     if ended is not None:
                         self.masses[ended] += worth
                         if worth > self._best_ways[ended]:

@@ -117,6 +117,35 @@ def test_every_label_by_full_enumeration(script, options):
     assert off <= rough.error_bound <= 0.05
 
 
+@pytest.mark.parametrize("end", [".", "..", ".\n"])
+def test_a_label_ends_though_what_ends_it_begins_another(end):
+    model = FakeModel()
+    template = replace(SHORT, ends=(end,))
+    decider = undebiased(model, template=template, tolerance=0)
+    question = Choice("which?", ["1", "1.5"])
+    sequence = model.start(model.context_length)
+    sequence.append(decider.prompt_ids("s", question))
+
+    def chance(*path):
+        """Of these tokens, and all that may end the output where the last is None."""
+        found = 1.0
+        start = sequence.length
+        for token in path:
+            scores = np.exp(sequence.logits()[0].astype(np.float64))
+            ids = [END, END_TOO] if token is None else [TOKENS.index(token)]
+            found *= scores[ids].sum() / scores.sum()
+            sequence.append(ids[:1])
+        sequence.rewind(start)
+        return found
+
+    last = end[1:].encode() or None
+    one = chance(b"1", None) + chance(b"1", b".", last)
+    mass = one + chance(b"1", b".", b"5")
+    answer = decider.decide("s", {"q": question})["q"]
+    assert answer.mass == pytest.approx(mass)
+    assert answer.probability == pytest.approx(one / mass)
+
+
 def test_255_options():
     model = FakeModel(context_length=4000)
     decider = undebiased(model, template=SHORT, tolerance=0)
