@@ -45,7 +45,7 @@ from structgen.types import lower
 
 from . import columns
 from .parts import Parts
-from .rows import BadRow, Prompts, Row, Source, n_bytes_of
+from .rows import BadRow, Prompts, Row, Source, as_json, n_bytes_of
 
 ON_ERROR = ("row", "skip", "fail")
 
@@ -618,7 +618,13 @@ def batch(
                 if report is not None:
                     report(made)
         names = dict.fromkeys(name for row in found for name in row)
-        return source.table([{name: row.get(name) for name in names} for row in found])
+        found = [{name: row.get(name) for name in names} for row in found]
+        try:
+            return source.table(found)
+        except Exception:  # no column has values of these types; as texts of JSON it has
+            for row in found:
+                row[result] = None if row[result] is None else as_json(row[result]).decode()
+            return source.table(found)
     folder = Path(output)
     table = None
     if format == "parquet":

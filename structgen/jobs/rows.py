@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import glob
 import hashlib
 import itertools
@@ -165,8 +166,11 @@ class Source:
             _check_names("The table", given.schema.names)
             return cls._of_table(given.to_pylist(), type(given).from_pylist, given.schema)
         if hasattr(given, "to_dicts"):  # Polars
-            return cls._of_table(given.to_dicts(), type(given))
+            # Without that it takes the types of the first hundred rows: 1.5 after them would be 1.
+            table = functools.partial(type(given), infer_schema_length=None)
+            return cls._of_table(given.to_dicts(), table)
         if hasattr(given, "to_dict") and hasattr(given, "columns"):  # pandas
+            _check_names("The table", list(given.columns))
             return cls._of_table(given.to_dict("records"), type(given))
         if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
             rows = list(given)
@@ -284,6 +288,8 @@ def _schema(files: Sequence[Path]) -> Any:
 def _check_names(path: Path | str, names: Sequence[str]) -> None:
     if twice := [name for name, n in Counter(names).items() if n > 1]:
         raise OptionError(f"{path} has two columns {twice[0]!r}. Rename one.")
+    if other := [name for name in names if not isinstance(name, str)]:
+        raise OptionError(f"{path} has a column {other[0]!r}, which is no text. Rename it.")
 
 
 def _digest(path: Path) -> dict[str, Any]:

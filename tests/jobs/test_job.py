@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pyarrow
 import pyarrow.parquet
@@ -296,6 +296,41 @@ def test_tables_give_tables(
     assert set(made["letter"].to_pylist()) <= {"a", "b"}
     with pytest.raises(OptionError, match="has a column 'id'"):
         batch(table, Regex("[ab]"), runner=runner, result="id")
+
+
+class Frame:
+    """A table as Polars has it, which takes the types of the first rows unless it is told."""
+
+    def __init__(self, rows: list[Row], *, infer_schema_length: int | None = 100) -> None:
+        self.rows = rows
+        kinds = {type(row["output"]) for row in rows[:infer_schema_length]}
+        assert {type(row["output"]) for row in rows} == kinds
+
+    def to_dicts(self) -> list[Row]:
+        return [{"text": row["text"]} for row in self.rows]
+
+
+@pytest.mark.parametrize("kind", [Frame, pyarrow.Table.from_pylist])
+def test_tables_hold_outputs_of_any_type_in_any_row(kind: Any) -> None:
+    def chat(fields: Any, model: str) -> Any:
+        message = SimpleNamespace(content=fields["messages"][0]["content"])
+        choice = SimpleNamespace(
+            finish_reason="stop", confidence=None, result=None, value=0, message=message
+        )
+        usage = SimpleNamespace(prompt_tokens=1, completion_tokens=1)
+        return SimpleNamespace(choices=[choice], usage=usage)
+
+    def outputs(*texts: str) -> list[Any]:
+        table = kind([{"text": text, "output": None} for text in texts])
+        if kind is not Frame:
+            table = table.drop_columns(["output"])
+        made = batch(table, list[int] | float, runner=cast("Any", fake), model="small")
+        return [row["output"] for row in (made.rows if kind is Frame else made.to_pylist())]
+
+    fake = SimpleNamespace(chat=chat)
+    assert outputs(*["1"] * 120, "1.5")[-2:] == [1, 1.5]
+    if kind is not Frame:  # Arrow has no column of both
+        assert outputs("1", "[2]", "1.5") == ["1", "[2]", "1.5"]
 
 
 class Kind(Enum):

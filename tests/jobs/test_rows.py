@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow
 import pyarrow.parquet
@@ -192,6 +193,10 @@ def test_tables_texts_and_iterables() -> None:
     assert source.table(TABLE).to_pylist() == TABLE
     with pytest.raises(OptionError, match="The table has two columns 'a'"):
         Source.of(pyarrow.table([["x"], ["y"]], names=["a", "a"]))
+    for columns, said in (([1, 1], "two columns 1"), ([0, "a"], "a column 0")):
+        frame = SimpleNamespace(to_dict=lambda how: [], columns=columns)  # as pandas has it
+        with pytest.raises(OptionError, match=f"The table has {said}"):
+            Source.of(frame)
     assert list(Source.of(["a.", "b"]).read()) == [{"text": "a."}, {"text": "b"}]
     assert list(Source.of(row for row in TABLE).read()) == TABLE
     bad = list(Source.of([{1: 2}, 3]).read())
