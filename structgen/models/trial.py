@@ -85,7 +85,7 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.models import cache, damage
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"6 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"7 {og.__version__} {template}".encode(errors="replace"))
     try:
         user_folder.inside(folder, _TEMPLATE)
     except ValueError as error:
@@ -128,7 +128,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"9 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"10 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -309,6 +309,19 @@ _PLAIN = re.compile(r"(?:\||\\[pP]\{\w+\}|\\[^\d]|\[(?:[^\[\]\\]|\\.)+\]|[^\[\](
 """A pattern without repetition and groups: each character is compared with a few."""
 
 
+_WRITES_MORE = {
+    "ByteLevel",
+    "Metaspace",
+    "handle_chinese_chars",  # of a BertNormalizer
+    "suffix",  # of a BPEDecoder
+    "word_delimiter_token",  # of CTC
+}
+"""Types and fields of steps that write more than they read, like one character a byte."""
+
+_EMPTY = re.compile(r"(?:\\[bBAzZGKyY]|[\^$])*")
+"""A way of a pattern in `_PLAIN` that is found in no character."""
+
+_MOST_STEPS = 100
 _MOST_GROWTH = 64  # times; the Unicode forms make 18 characters of one
 _LONGEST_WORD = 256  # characters; published ones have 100
 _LONGEST_PIECE = 512  # characters of a token
@@ -324,9 +337,13 @@ def _wrong(data: bytes) -> str | None:
         piece = max((len(piece) for piece, _ in pieces), default=0)
         affixes = (model.get(f) or "" for f in ("continuing_subword_prefix", "end_of_word_suffix"))
         affix = max(map(len, affixes))
-        growth = max(math.prod(_growths(document.get(one))) for one in ("normalizer", "decoder"))
-        if growth > _MOST_GROWTH:
-            return f"may write {growth:,.0f} characters for one; the most is {_MOST_GROWTH}"
+        for names in (("normalizer", "pre_tokenizer"), ("decoder",), ("post_processor",)):
+            growths = [*_growths([document.get(name) for name in names])]
+            if len(growths) > _MOST_STEPS:
+                return f"has {len(growths):,} steps in its {names[0]}; the most is {_MOST_STEPS}"
+            if (growth := math.prod(growths)) > _MOST_GROWTH:
+                what = "tokens" if "post_processor" in names else "characters"
+                return f"may write {growth:,.0f} {what} for one; the most is {_MOST_GROWTH}"
         if affix > _MOST_GROWTH:
             return f"puts {affix:,} characters beside parts of words; the most is {_MOST_GROWTH}"
         if word > _LONGEST_WORD:
@@ -346,11 +363,19 @@ def _growths(section: Any) -> Iterator[float]:
         for one in section:
             yield from _growths(one)
     elif isinstance(section, dict):
-        for one in ("normalizers", "decoders"):
+        for one in ("normalizers", "pretokenizers", "decoders", "processors"):
             yield from _growths(section.get(one))
-        yield max(1, len(section.get("prepend", "")))  # to each piece between added tokens
+        yield 1 + len(section.get("prepend", ""))  # to each piece between added tokens
+        yield 2 if _WRITES_MORE & {*section, section.get("type")} else 1
+        if "single" in section:
+            ids = (len(one["ids"]) for one in section["special_tokens"].values())
+            yield max(map(len, (section["single"], section["pair"]))) * max(ids, default=1)
         if "content" in section and "pattern" in section:
-            yield max(1, len(section["content"]) / (len(section["pattern"].get("String", "")) or 1))
+            size, sought = len(section["content"]), section["pattern"]
+            if text := sought.get("String"):
+                yield max(1, size / len(text))
+            else:  # it may be found between any two characters
+                yield max(1, size + any(map(_EMPTY.fullmatch, sought.get("Regex", "").split("|"))))
         if packed := section.get("precompiled_charsmap"):
             data = base64.b64decode(packed)  # the bytes of a trie, that trie, and texts
             texts = data[4 + int.from_bytes(data[:4], "little") :].decode(errors="replace")

@@ -183,6 +183,7 @@ def test_the_folder_holds_only_what_is_needed():
     assert found - {cache.RECORD} == {file.path for file in entry.files}
 
 
+SPACES = {"pattern": {"Regex": " {2,}"}, "content": "▁"}
 GROWS = {"type": "Replace", "pattern": {"String": "ж"}, "content": "ж" * 2}
 
 
@@ -200,6 +201,13 @@ def charsmap(text: str) -> dict[str, str]:
     trie = b"x" * 100
     packed = len(trie).to_bytes(4, "little") + trie + text.encode() + b"\0"
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(packed).decode()}
+
+
+def around(n_texts: int, n_ids: int) -> dict[str, Any]:
+    pieces = [{"Sequence": {"id": "A", "type_id": 0}}] * n_texts
+    special = {"x": {"id": "x", "ids": [0] * n_ids, "tokens": ["a"] * n_ids}}
+    single = [*pieces, {"SpecialToken": {"id": "x", "type_id": 0}}]
+    return {"single": single, "pair": [], "special_tokens": special}
 
 
 def splits(*patterns: str) -> dict[str, Any]:
@@ -314,8 +322,17 @@ def test_patterns_of_published_tokenizers_are_taken(tmp_path: Path, name: str) -
         ({"normalizer": {"type": "Sequence", "normalizers": [GROWS] * 7}}, "write 128 characters"),
         ({"decoder": {"type": "Sequence", "decoders": [GROWS] * 7}}, "write 128 characters"),
         ({"normalizer": charsmap("ab" * 50)}, "write 100 characters for one; the most is 64"),
+        ({"normalizer": [GROWS | {"pattern": {"String": ""}, "content": "x"}] * 7}, "write 128 ch"),
+        ({"normalizer": [GROWS | {"pattern": {"Regex": r"\n|\b"}}] * 4}, "write 81 characters"),
+        ({"normalizer": [{"type": "ByteLevel"}] * 7}, "write 128 characters for one"),
+        ({"normalizer": [{"handle_chinese_chars": True}] * 7}, "write 128 characters for one"),
+        ({"pre_tokenizer": [{"type": "Metaspace"}] * 7}, "write 128 characters for one"),
+        ({"decoder": [{"suffix": ""}] * 7}, "write 128 characters for one"),
+        ({"normalizer": [{"type": "NFC"}] * 51}, "has 102 steps in its normalizer"),
+        ({"post_processor": around(1, 99)}, "write 198 tokens for one; the most is 64"),
+        ({"post_processor": around(99, 1)}, "write 100 tokens for one; the most is 64"),
         ({"model": WORDS | {"max_input_chars_per_word": 1000}}, "words of 1,000 characters"),
-        ({"normalizer": {"type": "Prepend", "prepend": "a" * 99}}, "write 99 characters for one"),
+        ({"normalizer": {"type": "Prepend", "prepend": "a" * 99}}, "write 100 characters for on"),
         ({"model": WORDS | {"continuing_subword_prefix": "#" * 99}}, "99 characters beside parts"),
         ({"model": {"unk_id": 0, "vocab": [["a" * 600, 0]]}}, "a token of 600 characters"),
         ({"normalizer": GROWS | {"pattern": "x"}}, "cannot be understood: AttributeError"),
@@ -330,6 +347,11 @@ def test_what_some_texts_may_wait_for_is_refused(
 
 
 def test_what_letters_become_in_published_tokenizers_is_taken(tmp_path: Path) -> None:
-    steps = [charsmap("صلى الله عليه وسلم"), GROWS, {"type": "Lowercase"}]
-    document = {"normalizer": {"type": "Sequence", "normalizers": steps}, "model": {"vocab": {}}}
+    steps = [charsmap("صلى الله عليه وسلم"), {"type": "Replace", **SPACES}, {"type": "Lowercase"}]
+    document = {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "always"},
+        "post_processor": {"type": "TemplateProcessing", **around(1, 1)},
+        "model": {"vocab": {}},
+    }
     assert trial._wrong(dumps(document).encode()) is None
