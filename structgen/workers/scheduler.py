@@ -28,8 +28,9 @@ the owner whose type is compiled is `charge`d for the work. No type is compiled 
 
 Batches. Waiting jobs that fit together begin together if that is faster: always for free text,
 unless prompts share a prefix; for output types if earlier outputs of the type suggest it
-(`structgen.decoding.loop`). A batch is of one owner, or has one row of each of several. Scores in a
-batch round differently, so each job says whether it may be in one.
+(`structgen.decoding.loop`). A batch is of one owner, or has one row of each of several, who share
+what its passes take. Scores in a batch round differently, so each job says whether it may be in
+one.
 """
 
 from __future__ import annotations
@@ -175,24 +176,21 @@ class _Unit:
     """What takes turns: an output, or a batch of them."""
 
     def __init__(self, jobs: Sequence[Job | WorkJob]) -> None:
-        # A batch of several is nobody's: it takes turns as one more, and keeps no prompts for any.
-        self.owner: Hashable = object()
-        self.go_on(jobs)
+        self.jobs = list(jobs)
         self.steps: Iterator[None] = iter(())
         self.has_begun = False  # whether it is before its first pass, or further
         self.number = next(_NUMBERS)
 
-    def go_on(self, jobs: Sequence[Job | WorkJob]) -> None:
-        """Have these alone; those of one owner take turns as that owner's."""
-        self.jobs = list(jobs)
-        owners = {job.owner for job in jobs}
-        if len(owners) == 1:
-            self.owner = owners.pop()
+    @property
+    def owners(self) -> set[Hashable]:
+        """Whose its outputs are. It takes turns as the one who has had least; each pays a part."""
+        return {job.owner for job in self.jobs}
 
     @property
-    def n_tokens(self) -> int:
-        """Tokens that its outputs hold."""
-        return sum(job.run.part.tokens.length for job in self.jobs if isinstance(job, Job))
+    def owner(self) -> Hashable:
+        """Whose prompts it reuses and keeps; a batch of several has nobody's."""
+        owners = self.owners
+        return owners.pop() if len(owners) == 1 else object()
 
     @property
     def is_masked(self) -> bool:
@@ -319,7 +317,7 @@ class Scheduler:
         paused = self._paused()
         ready = [unit for unit in self._units if unit not in paused and not unit.is_blocked]
         with self._having:
-            self._ready = {unit.owner for unit in ready}
+            self._ready = {owner for unit in ready for owner in unit.owners}
             if not self._units:
                 self._had.clear()  # nobody waits for them to have had less
             if not ready:
@@ -331,8 +329,8 @@ class Scheduler:
             if self._held_up.issuperset(ready):
                 self._held_up.clear()
             free = (unit for unit in ready if unit not in self._held_up)
-            unit = min(free, key=lambda unit: had[unit.owner])
-            self._least = min(had[unit.owner] for unit in ready)
+            unit = min(free, key=lambda unit: min(had[owner] for owner in unit.owners))
+            self._least = min(had[owner] for owner in self._ready)
         self._units.remove(unit)
         return unit
 
@@ -343,13 +341,14 @@ class Scheduler:
         held: Counter[Hashable] = Counter()
         oldest: dict[Hashable, int] = {}
         for unit in self._units:
-            held[unit.owner] += unit.n_tokens
-            oldest[unit.owner] = min(unit.number, oldest.get(unit.owner, unit.number))
+            for job in unit.jobs:
+                held[job.owner] += job.run.part.tokens.length if isinstance(job, Job) else 0
+                oldest[job.owner] = min(unit.number, oldest.get(job.owner, unit.number))
         most = OPEN_AT_REST * self._model.context_length
         return {
             unit
             for unit in self._units
-            if held[unit.owner] > most and unit.number > oldest[unit.owner]
+            if all(held[one] > most and unit.number > oldest[one] for one in unit.owners)
         }
 
     def close(self) -> None:
@@ -400,7 +399,7 @@ class Scheduler:
             len(self._units) < self._at_rest or self._passes - self._since >= self._patience
         ):
             return True
-        open_of = {unit.owner for unit in self._units}
+        open_of = {owner for unit in self._units for owner in unit.owners}
         return any(line[0].owner not in open_of for line in self._waiting.values())
 
     def _open(self) -> None:
@@ -491,7 +490,7 @@ class Scheduler:
                     return True
                 held.callback(GROW.release)  # between two masks nobody else takes it
             self._held_up.clear()
-            began = self._clock()
+            began, owners = self._clock(), unit.owners
             try:
                 begin_slice()
                 with sharing(unit.owner):
@@ -501,7 +500,8 @@ class Scheduler:
             finally:
                 took = self._clock() - began
                 self.passed += took
-                self.charge(unit.owner, took)
+                for owner in owners:
+                    self.charge(owner, took / len(owners))
         return True
 
     def _work(self, job: WorkJob) -> Iterator[None]:
@@ -550,7 +550,7 @@ class Scheduler:
         errors: dict[int, Exception] = {}
 
         def end(index: int) -> None:
-            unit.go_on([job for job in unit.jobs if job is not jobs[index]])
+            unit.jobs = [job for job in unit.jobs if job is not jobs[index]]
             jobs[index].on_end(errors.get(index))
             if index in errors:
                 errors[index].__traceback__ = None  # it has this frame, and the prompts with it
@@ -570,7 +570,7 @@ class Scheduler:
         for index in left[1:]:
             other = _Unit([jobs[index]])
             other.steps = rows.alone(index)
-            unit.go_on([job for job in unit.jobs if job is not jobs[index]])
+            unit.jobs.remove(jobs[index])
             other.has_begun = True
             if self._advance(other):
                 self._units.append(other)

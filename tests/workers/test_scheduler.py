@@ -460,6 +460,24 @@ def test_what_is_left_of_a_batch_of_several_takes_turns_as_its_owners() -> None:
     office.scheduler.close()
 
 
+def test_batches_of_two_owners_are_no_further_owners() -> None:
+    model = Counting()
+    office = Office(model)
+    about: Any = {"batch_size": None, "masked": False}
+    for left, right in zip("ABCDEFGH", "IJKLMNOP", strict=True):
+        office.ask(left, owner="one", search={"max_new_tokens": 400}, **about)
+        office.ask(right, owner="two", search={"max_new_tokens": 400}, **about)
+    for _ in range(20):
+        office.scheduler.step()
+    assert all({job.owner for job in u.jobs} == {"one", "two"} for u in office.scheduler._units)
+    before = len(model.passes)
+    office.ask("Z", owner="little", search={"max_new_tokens": 20})
+    while "Z" not in office.ended:
+        office.scheduler.step()
+    assert len(model.passes) - before <= 3 * 20 + 1
+    office.scheduler.close()
+
+
 def test_an_owners_many_rows_are_in_no_batch_of_another() -> None:
     office = Office(Counting())
     for prompt, owner in (("A", "a"), ("B", "b"), ("C", "a"), ("D", "a"), ("E", "c")):
