@@ -13,6 +13,7 @@ client's ``http_get``. Knows no catalogue, and converts nothing.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import io
 import json
@@ -283,8 +284,8 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         with _explained(repo_id):
             listing = _listing(repo_id)
         chosen, where = _chosen(name, subfolder, list(listing.files), task)
-        # A folder for each commit: files of two commits must not mix.
-        arriving = work / listing.commit
+        # Not for each commit: a mirror may list other files, which must not mix with the hub's.
+        arriving = work / hashlib.sha256(ascii(listing).encode()).hexdigest()[:40]
         model = _inside(arriving, where, repo_id) if where else arriving
         targets = {file: _inside(arriving, file, repo_id) for file in chosen}
         for stale in work.iterdir():

@@ -15,7 +15,6 @@ import hub_server
 import numpy as np
 import onnx
 import pytest
-from hub_server import COMMIT
 from huggingface_hub import file_download, get_session
 from huggingface_hub.utils import _http
 
@@ -139,6 +138,19 @@ def test_a_transfer_that_fails_for_good_is_an_error_and_the_next_try_succeeds(hu
     # What had arrived was kept: the other files, and most of this one.
     ((file, first),) = hub.downloads
     assert (file, first >= len(FILES[file]) // 2) == ("model.onnx.data", True)
+
+
+def test_what_another_hub_lists_is_not_taken_for_this_ones(hub):
+    """A mirror's files were checked by what the mirror says of them."""
+    mine = {**FILES, "tokenizer.json": b"[]", "chat_template.jinja": b"of the mirror"}
+    hub.repositories["org/cut"] = mine
+    hub.cuts["model.onnx.data"] = 1000
+    with pytest.raises(DownloadError, match="broke off"):
+        models.path("org/cut")
+    hub.repositories["org/cut"] = FILES
+    hub.cuts.clear()
+    folder = models.path("org/cut")
+    assert fetched(folder) == {name: FILES[name] for name in fetched(folder)}
 
 
 def test_a_hub_that_has_us_wait_for_a_day_is_not_waited_for(tmp_path, monkeypatch):
@@ -456,7 +468,7 @@ def test_what_is_resumed_is_not_abandoned(hub, cache_folder):
     hub.repositories["org/cut"] = FILES
     hub.cuts["model.onnx.data"] = 1000
     work = cache_folder / "partial" / "org--cut"
-    (work / COMMIT).mkdir(parents=True)
+    (work / "x").mkdir(parents=True)
     old = time.time() - 6 * 24 * 3600
     os.utime(work, (old, old))
     with pytest.raises(DownloadError):
@@ -506,7 +518,7 @@ def test_a_disk_that_becomes_full_is_told_as_one(hub, monkeypatch):
 def test_nothing_is_fetched_to_where_others_can_put_links(hub, cache_folder, tmp_path):
     mine = tmp_path / "mine"
     mine.write_bytes(FILES["model.onnx.data"][:100])
-    arriving = cache_folder / "partial" / "org--tiny-onnx" / COMMIT
+    arriving = cache_folder / "partial" / "org--tiny-onnx"
     arriving.mkdir(parents=True)
     (arriving / "model.onnx.data.part").symlink_to(mine)
     cache_folder.chmod(0o777)
