@@ -167,7 +167,8 @@ class Source:
             return cls._of_table(given.to_pylist(), type(given).from_pylist, given.schema)
         if hasattr(given, "to_dicts"):  # Polars
             # Without that it takes the types of the first hundred rows: 1.5 after them would be 1.
-            table = functools.partial(type(given), infer_schema_length=None)
+            kind: Any = type(given)
+            table = functools.partial(kind, infer_schema_length=None)
             return cls._of_table(given.to_dicts(), table)
         if hasattr(given, "to_dict") and hasattr(given, "columns"):  # pandas
             _check_names("The table", list(given.columns))
