@@ -290,7 +290,7 @@ def _check_names(path: Path | str, names: Sequence[str]) -> None:
     if twice := [name for name, n in Counter(names).items() if n > 1]:
         raise OptionError(f"{path} has two columns {twice[0]!r}. Rename one.")
     if other := [name for name in names if not isinstance(name, str)]:
-        raise OptionError(f"{path} has a column {other[0]!r}, which is no text. Rename it.")
+        raise OptionError(f"{path} has a column {other[0]!r}, which is not text. Rename it.")
 
 
 def _digest(path: Path) -> dict[str, Any]:
