@@ -25,7 +25,7 @@ from .desk import diff, lint, sample, show
 from .embeddings import DEFAULT_EMBEDDER, embed, search
 from .generation import DIALECTS, generate, is_name, library_text, trace
 from .model_commands import doctor, shelf
-from .terminal import FILE, Group, console, harmless, json_in, load, model_option, parsed, text_in
+from .terminal import FILE, Group, console, json_in, load, model_option, parsed, say, text_in
 
 
 @click.group()
@@ -70,7 +70,7 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
         text = text_in(file, shown)
     found = problems(text, start, dialect, path)
     for problem in found:
-        click.echo(str(problem))
+        say(problem)
     errors = sum(problem.is_error for problem in found)
     if errors and not cfg.is_decided(dialect, path):
         name = cfg.NAMES[cfg.dialect_of(text, path)]
@@ -159,12 +159,12 @@ def decide(
         click.echo(f"Nothing that was learned is used: it is about {about}.", err=True)
     for name, answer in answers.items():
         if not answer.informative:
-            click.echo(f"{name}: no signal ({answer.no_signal}).", err=True)
+            say(f"{name}: no signal ({answer.no_signal}).", err=True)
     if trace:
         for prompts in answers.trace.values():
             for prompt in prompts:
-                click.echo(f"{prompt}\n", err=True)
-    click.echo(json.dumps(answers_to_json(answers), ensure_ascii=False, indent=2))
+                say(f"{prompt}\n", err=True)
+    say(json.dumps(answers_to_json(answers), ensure_ascii=False, indent=2))
 
 
 @click.command()
@@ -390,7 +390,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except StructgenError as error:
-        click.echo(f"Error: {harmless(str(error), err=True)}", err=True)
+        say(f"Error: {error}", err=True)
         return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nStopped.", err=True)
@@ -398,7 +398,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
             where = error.filename or "Standard output"
-            click.echo(f"Error: {harmless(str(where), err=True)}: {error.strerror}.", err=True)
+            say(f"Error: {where}: {error.strerror}.", err=True)
         if error.filename is None:
             # The reader went away (`structgen … | head`), or there is no room. Nothing more can be
             # written, at exit either.

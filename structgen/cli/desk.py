@@ -15,7 +15,7 @@ import structgen
 from structgen.errors import OptionError, counted
 
 from .generation import named_type
-from .terminal import FILE, parsed, text_in, writing
+from .terminal import FILE, parsed, say, text_in, writing
 
 _TYPE = "A type is a .json file with a JSON Schema, MODULE:NAME, FILE.py:NAME or /REGEX/."
 _command = partial(click.command, epilog=_TYPE)
@@ -42,7 +42,7 @@ def sample(type_name: str, n: int, seed: int) -> None:
     A text with line ends takes several lines.
     """
     for text in structgen.sample(type_of(type_name), n, seed):
-        click.echo(text)
+        say(text)
 
 
 @_command()
@@ -65,7 +65,7 @@ def lint(type_name: str) -> int:
     ]
     for path, text in sorted(said, key=lambda one: lines.get(one[0], 0)):
         line = f"{lines[path]}:" if path in lines else ""
-        click.echo(f"{type_name}:{line} {path}: {text}")
+        say(f"{type_name}:{line} {path}: {text}")
     click.echo(f"{type_name}: {counted(len(said), 'finding')}.")
     return 1 if said else 0
 

@@ -13,7 +13,7 @@ import structgen
 from structgen.errors import OptionError, counted
 from structgen.storage import written_whole
 
-from .terminal import model_option, writing
+from .terminal import model_option, say, writing
 
 if TYPE_CHECKING:
     from structgen import Embedder
@@ -118,7 +118,7 @@ def search(query: str, file: str, model: str, top_k: int, dimensions: int | None
     shown = [i for i in best if found.texts[i].strip()][:top_k]
     width = len(str(max(shown) + 1))
     for i in shown:
-        click.echo(f"{scores[i]:6.3f}  {i + 1:>{width}}  {' '.join(found.texts[i].split())}")
+        say(f"{scores[i]:6.3f}  {i + 1:>{width}}  {' '.join(found.texts[i].split())}")
 
 
 def _documents(embedder: Embedder, found: Texts, file: str, dimensions: int | None) -> FloatArray:

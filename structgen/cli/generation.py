@@ -24,7 +24,7 @@ import structgen
 from structgen.errors import OptionError, OutputTypeError, did_you_mean
 from structgen.options import OPTIONS
 
-from .terminal import FILE, harmless, having, json_in, load, model_option, text_in, writing
+from .terminal import FILE, harmless, having, json_in, load, model_option, say, text_in, writing
 
 
 def named_type(text: str, option: str = "--type") -> Any:
@@ -322,7 +322,7 @@ def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
         raise OptionError(f"--output {output}: there is no folder {output.parent}.")
     generator, prompt, options = prepare(**arguments)
     result = generator.result(prompt, trace=True, **options)
-    click.echo(harmless(result.text))
+    say(result.text)
     _tell_end(result, options["max_new_tokens"])
     if table:
         click.echo(f"\n{result.trace}")

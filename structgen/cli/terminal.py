@@ -85,6 +85,11 @@ def harmless(text: str, *, err: bool = False) -> str:
     return _STEERS.sub(lambda found: printable(found[0]), text)
 
 
+def say(text: object, *, err: bool = False) -> None:
+    """Print a line that may have foreign text."""
+    click.echo(harmless(str(text), err=err), err=err)
+
+
 MOST_BYTES = 1 << 30
 """Of a file that is read at once."""
 

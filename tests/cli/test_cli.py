@@ -180,6 +180,13 @@ def test_foreign_texts_steer_no_terminal(tmp_path, capsys, monkeypatch, is_termi
     shown = capsys.readouterr()
     assert not {"\x1b", "\x9b"} & {*shown.out}
     assert r"\x1b" in shown.err
+    schema, grammar = tmp_path / "s.json", tmp_path / "g.lark"
+    schema.write_text('{"const": "\x9b2J", "\x9bminLenght": 1}')
+    grammar.write_text('start: "\x1b[2J" \x1b\n')
+    for read in (["sample", "-n", "1", str(schema)], ["grammars", "check", str(grammar)]):
+        commands._run(read)
+        shown = capsys.readouterr().out
+        assert is_terminal is not bool({"\x1b", "\x9b"} & {*shown})
     assert terminal.harmless("a\tb\n\x7f") == ("a\tb\n\\x7f" if is_terminal else "a\tb\n\x7f")
 
 
