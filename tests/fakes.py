@@ -89,6 +89,7 @@ class FakeModel:
     name = "fake"
     start_ids: tuple[int, ...] = ()
     adapters = ()
+    adapter_loads = 0
     most_rows = 256
     pace = ON_CPU
     draft: DraftModel | None = None

@@ -317,10 +317,12 @@ class Asker:
             PromptError: something does not fit the context, or there are too many tokens in all.
         """
         priors: dict[Question, _Prior] = {}
+        settings = self._settings
+        adapter = None if settings.adapter is None else self.model.adapter_loads
         for question in questions.values():
-            if self._settings.debias_of(question) != "none":
+            if settings.debias_of(question) != "none":
                 made = functools.partial(_Prior, question)
-                priors[question] = self._once((self._settings, question), made)
+                priors[question] = self._once((settings, adapter, question), made)
                 yield
         asked = yield from _made(self._reading(state, question) for question in questions.values())
         unknown = yield from _made(
@@ -333,7 +335,6 @@ class Asker:
             replace(one, is_enough=self._divides(priors.get(question)))
             for one, question in zip(asked, questions.values(), strict=True)
         ]
-        settings = self._settings
         parts, usage = yield from read(
             self.model, [*every, *unknown], settings.tolerance, adapter=settings.adapter
         )

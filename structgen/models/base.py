@@ -173,6 +173,10 @@ class Model(KnownModel, Protocol):
     def adapters(self) -> Collection[str]:
         """Names of the adapters that are loaded."""
 
+    @property
+    def adapter_loads(self) -> int:
+        """How many have been loaded so far: a name may have been another's before."""
+
     def encode(self, text: str) -> TokenIds:
         """Token ids of ``text``, int32 ``[n]``; special tokens spelt out in it are recognised."""
 

@@ -319,6 +319,17 @@ def test_a_prior_is_divided_out_and_read_once():
     assert again.usage.passes < first.usage.passes
 
 
+def test_a_prior_is_read_anew_with_another_adapter_of_the_same_name():
+    model = FakeModel()
+    model.adapters = ("a",)
+    decider = Decider(model, template=SHORT, adapter="a", debias="prior")
+    question = {"q": Choice("which?", ["good", "bad"])}
+    for loads, n_prompts in ((1, 2), (1, 1), (2, 2)):
+        model.adapter_loads = loads
+        usage = decider.decide("s", question).usage
+        assert usage.passes - usage.label_passes == n_prompts
+
+
 def test_nothing_tells_one_owner_what_another_has_asked():
     """Who asked what another had asked was told of fewer tokens, and at once."""
     model, question = FakeModel(), {"q": Choice("which?", ["one", "two"])}

@@ -214,6 +214,7 @@ class TextModel:
         self._settings = {**_SETTINGS, **known}
         self._adapters: Any = None  # the runtime's set, from the first on
         self._adapter_files: dict[str, Path] = {}
+        self.adapter_loads = 0
         kept = PREFIX_CACHE if given.prefix_cache is None else given.prefix_cache
         self.sequences = SequencePool(bytes_per_token, kept, given.prefix_cache_n)
 
@@ -609,6 +610,7 @@ class TextModel:
                 f"ONNX Runtime GenAI cannot read the adapter {file}: {in_short(error)}."
             ) from error
         self._adapter_files[name] = file.absolute()
+        self.adapter_loads += 1
         try:
             self._new_sequence(name, 16).append_tokens(np.zeros((1, 1), np.int32))
             return
