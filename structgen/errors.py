@@ -62,6 +62,25 @@ def failure(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+_MOST_CAUSES = 100
+
+
+def let_go(error: BaseException) -> None:
+    """Have an error, and those it came of, no longer hold the frames that they passed through.
+
+    For where errors end, once they were told and logged. What they hold is all that was asked; and
+    where a frame or a task there holds the error, only a full collection would free it.
+    """
+    left: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while left and len(seen) < _MOST_CAUSES:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            left += [one.__context__, one.__cause__]
+
+
 _LONGEST_MESSAGE = 4_000
 _END = 1_000
 

@@ -52,6 +52,20 @@ def test_errors_are_pickled_and_copied_whole(error, again):
     assert repr(vars(other)) == repr(vars(error))
 
 
+def test_what_is_let_go_of_keeps_no_frame():
+    try:
+        try:
+            raise KeyError("a")
+        except KeyError:
+            raise errors.OptionError("no") from None
+    except errors.OptionError as error:
+        first, cause = error, error.__context__
+    cause.__cause__ = first  # a circle
+    errors.let_go(first)
+    assert first.__context__ is cause
+    assert first.__traceback__ is cause.__traceback__ is None
+
+
 INSTEAD_IN_MESSAGES = {
     **INSTEAD,
     r"(?<!here )(is|are|was|were) no (?!longer|more)": "is not a",

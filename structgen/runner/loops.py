@@ -136,7 +136,7 @@ class LoopThread:
             future.cancel()
             raise
         finally:
-            del future  # the traceback has this frame, and what was asked with it
+            del future  # a program that is told of an error is to keep nothing else by it
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function in the loop. Raises as `wait`."""
@@ -196,39 +196,35 @@ class _Stream(Generic[T]):
         self._work: Future[None] | None = None
         self._is_over = False
 
-    def _begin(self, put: Callable[[T | Future[None]], object]) -> None:
-        """Have pieces come, and at last the future of what made them."""
+    def _begin(self, put: Callable[[T | None], object]) -> None:
+        """Have pieces come, and None at last."""
         if self._work is None:
             self._work = self._thread.begin(_pump(self._make(), put))
             finalizer = weakref.finalize(self, self._work.cancel)
-            puts = [put]  # emptied at the end: the future keeps `ended`, and what it is put into it
 
-            def ended(work: Future[None]) -> None:  # also where it never began
-                # The traceback of an error leads back to this stream: what keeps the one would
-                # keep the other, for ever.
-                finalizer.detach()
+            def ended(_: Future[None]) -> None:  # also where it never began
+                finalizer.detach()  # an error leads back to this stream: neither would ever go
                 with contextlib.suppress(asyncio.CancelledError):
-                    puts.pop()(work)
+                    put(None)
 
             self._work.add_done_callback(ended)
 
-    def _taken(self, piece: T | Future[None]) -> T | None:
+    def _taken(self, piece: T | None) -> T | None:
         """A piece; None at the end, and where this stream was closed."""
-        if self._is_over:
+        if self._is_over or self._work is None:
             return None
-        if not isinstance(piece, Future):
+        if piece is not None:
             return piece
         self._is_over = True
-        error = _closed() if piece.cancelled() else piece.exception()
-        self._work = None
         try:
-            if isinstance(error, Interrupted):
-                raise error.cause
-            if error is not None:
-                raise error
-            return None
+            self._work.result()
+        except Interrupted as error:
+            raise error.cause from None
+        except CancelledError:
+            raise _closed() from None
         finally:
-            del piece, error  # the traceback has this frame, and what was asked with it
+            self._work = None
+        return None
 
     def _stop(self) -> None:
         self._is_over = True
@@ -237,12 +233,9 @@ class _Stream(Generic[T]):
 
 
 async def _pump(pieces: AsyncGenerator[T, None], put: Callable[[T], object]) -> None:
-    try:
-        async with contextlib.aclosing(pieces):
-            async for piece in pieces:
-                put(piece)
-    finally:
-        del put  # a traceback has this frame, and leads by the queue to the task that keeps it
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            put(piece)
 
 
 @final
@@ -251,7 +244,7 @@ class ChunkStream(_Stream[T], Iterator[T], contextlib.AbstractContextManager["Ch
 
     def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         super().__init__(thread, make)
-        self._arrived: queue.SimpleQueue[T | Future[None]] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[T | None] = queue.SimpleQueue()
 
     def __next__(self) -> T:
         """Wait for the next piece.
@@ -289,7 +282,7 @@ class AsyncChunkStream(
 
     def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         super().__init__(thread, make)
-        self._arrived: asyncio.Queue[T | Future[None]] | None = None
+        self._arrived: asyncio.Queue[T | None] | None = None
 
     async def __anext__(self) -> T:
         """Wait for the next piece.
@@ -300,11 +293,11 @@ class AsyncChunkStream(
         if self._is_over:
             raise StopAsyncIteration
         if self._arrived is None:
-            arrived: asyncio.Queue[T | Future[None]] = asyncio.Queue()
+            arrived: asyncio.Queue[T | None] = asyncio.Queue()
             self._arrived = arrived
             loop = asyncio.get_running_loop()
 
-            def put(piece: T | Future[None]) -> None:
+            def put(piece: T | None) -> None:
                 try:
                     loop.call_soon_threadsafe(arrived.put_nowait, piece)
                 except RuntimeError:  # the reader's loop is closed
@@ -374,12 +367,10 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
     """Call a function in a thread of its own, in this context. If this is cancelled the thread goes
     on; the end of the process does not wait for it."""
     loop = asyncio.get_running_loop()
-    # Emptied at the end: an error's traceback has these frames, and theirs who wait, with bodies.
-    futures: list[asyncio.Future[ResultT]] = [loop.create_future()]
+    future: asyncio.Future[ResultT] = loop.create_future()
     context = contextvars.copy_context()
 
     def settle(error: BaseException | None, *made: ResultT) -> None:
-        future = futures.pop()
         if future.done():
             return
         if error is None:
@@ -398,10 +389,9 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
         # Where the loop is closed, nobody waits any more.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, *outcome)
-        del outcome
 
     threading.Thread(target=work, name=name, daemon=True).start()
-    return await futures[0]
+    return await future
 
 
 def is_async(function: Any) -> bool:
@@ -537,7 +527,6 @@ class Places:
             is_wanted = False
             if not is_at_work:
                 task.cancel()
-            del task  # an error's traceback has this frame
 
     def _give_back(self, owner: Hashable, began: float) -> None:
         """Take a place from an owner, who goes behind the others that wait."""

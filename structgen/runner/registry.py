@@ -167,7 +167,7 @@ class Registry:
                 )
         found = self.entries.get(self.aliases.get(name, name))
         if found is None:
-            raise self._unknown(name)  # in no variable: its traceback would keep what was asked
+            raise self._unknown(name)
         return found
 
     def _unknown(self, name: str) -> ModelNotFound:

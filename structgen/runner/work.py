@@ -381,4 +381,4 @@ async def pieces_of(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        piece = raised = None  # an error's traceback has this frame, and the prompts with it
+        piece = raised = None  # as in `LoopThread.wait`

@@ -18,12 +18,11 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
-from structgen.errors import StructgenError
 from structgen.runner import Aside, Runner, Trials, installed
 
 from . import wire
 from .batches import Batches, Files
-from .errors import ApiError, told
+from .errors import ApiError
 from .gateway import LOG, Gateway, Keys, keys_in
 from .openapi import Application
 from .routes import ROUTERS, sounds
@@ -97,8 +96,6 @@ def create_app(
         app.include_router(router)
     if settings.docs:
         app.add_api_route("/docs", _docs, include_in_schema=False)
-    app.add_exception_handler(ApiError, _known_error)
-    app.add_exception_handler(StructgenError, _known_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_middleware(
         Gateway,
@@ -144,14 +141,6 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
             LOG.error("%s cannot be loaded: %s", id_, error)
     app.state.is_ready = True
     await app.state.trials.start()
-
-
-async def _known_error(request: Request, error: Exception) -> Response:
-    api = told(error)
-    request.state.log["error"] = api.code or api.status
-    if api.code == "model_unavailable":  # clients are not told of the server's folders
-        request.state.log["why"] = str(error.__cause__ or error)
-    return api.response
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

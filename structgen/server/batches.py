@@ -31,7 +31,7 @@ from typing import Any, TypeVar, final
 from filelock import FileLock, Timeout
 from starlette.types import ASGIApp, Message
 
-from structgen.errors import OptionError, StructgenError
+from structgen.errors import OptionError, StructgenError, let_go
 from structgen.insight import check_values
 from structgen.jobs import BadRow, Job, Parts, Row, Source, Unread, as_json
 from structgen.runner import Aside
@@ -610,6 +610,7 @@ class Batches:
             except Exception as error:
                 LOG.exception("the batch %s cannot go on", id_)
                 again = await asyncio.to_thread(self._fail, owner, id_, error)
+                let_go(error)
             self._now = None
             if again is not None:
                 loop.call_later(again, self._add, owner, id_)

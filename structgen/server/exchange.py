@@ -19,6 +19,7 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from structgen.asgi import left
+from structgen.errors import let_go
 from structgen.runner import AsyncChunkStream
 
 from .errors import ApiError, told
@@ -50,9 +51,10 @@ async def answered(request: Request, work: Awaitable[T], told: Told = told) -> T
     try:
         return await within(request.receive, work, settings_of(request).request_seconds)
     except Exception as error:
-        if told(error).status == 500:
+        said = told(error)
+        if said.status == 500:
             raise
-        raise told(error) from error  # in no variable: its traceback would keep what was sent
+        raise said from error
 
 
 async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
@@ -67,10 +69,9 @@ async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
             raise ClientGone
         raise too_long(most)
     finally:
-        for one in (task, gone):
-            one.cancel()
+        task.cancel()
+        gone.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
-        del task, one  # the error's traceback has this frame, and what was sent with it
 
 
 def too_long(most: float) -> ApiError:
@@ -186,18 +187,16 @@ class EventStream(Response):
                 async for one in events:
                     await send({"type": "http.response.body", "body": one, "more_body": True})
 
-        error: Exception | None = None
+        last = b""
         try:
             await within(receive, write(), self._most)
         except ClientGone:
             raise
-        except Exception as raised:
-            error = raised
-        last = b""
-        if error is not None:
+        except Exception as error:
             said = self._told(error)
             if said.status == 500:
                 LOG.error("a stream failed: %s", scope["state"]["id"], exc_info=error)
+            let_go(error)
             scope["state"]["log"]["error"] = said.code or said.status
             body = json.dumps(said.body, ensure_ascii=False)
             last = event(body) if self._failed is None else self._failed(said)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from structgen.errors import OptionError, failure
+from structgen.errors import OptionError, failure, let_go
 from structgen.runner import Metrics, Traces
 from structgen.workers import STRANGER, Stranger, give_back
 
@@ -328,7 +328,7 @@ class Gateway:
                 out["openai-processing-ms"] = str(round((time.perf_counter() - began) * 1000))
             await send(message)
 
-        error: BaseException | None = None
+        error: Exception | None = None
         with span_of(self._traces.tracer(), scope["method"], headers, id_) as span:
             try:
                 self._admit(scope, headers)
@@ -344,7 +344,8 @@ class Gateway:
                     await self._app(scope, _replayed(body, receive), sending)
                 finally:
                     STRANGER.reset(token)
-            except ClientGone:
+            except ClientGone as gone:
+                let_go(gone)
                 if not status:
                     status = 499
                     self._metrics.http_response(_endpoint(scope) or "", status)
@@ -357,9 +358,13 @@ class Gateway:
                         await ended.response(scope, receive, sending)
                 raise
             except Exception as raised:
-                error = raised
+                error, api = raised, told(raised)
+                log = scope["state"]["log"]
+                log["error"] = api.code or api.status
+                if api.code == "model_unavailable":  # clients are not told of the server's folders
+                    log["why"] = str(raised.__cause__ or raised)
                 if not status:
-                    await told(raised).response(scope, receive, sending)
+                    await api.response(scope, receive, sending)
             finally:
                 self._held[by] -= held
                 if not self._held[by]:
@@ -372,7 +377,8 @@ class Gateway:
                     loop.call_later(_SOON, lambda: loop.run_in_executor(None, give_back))
                 span |= {"status": status, "route": _endpoint(scope)}
                 self._log(scope, id_, status, began, error)
-                error = None  # its traceback has this frame, and what was sent with it
+                if error is not None:
+                    let_go(error)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Check who asks.
@@ -473,22 +479,18 @@ class Gateway:
 
         async def read() -> bytes:
             parts: list[bytes] = []
-            message: Message = {}
             size = 0
-            try:
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > most:
-                        raise too_large
-                    taken(len(parts[-1]))
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-            finally:
-                parts, message = [], {}  # an error keeps this frame until the collector comes
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > most:
+                    raise too_large
+                taken(len(parts[-1]))
+                if not message.get("more_body", False):
+                    return b"".join(parts)
 
         try:
             return await asyncio.wait_for(read(), self._settings.body_seconds)
@@ -501,7 +503,7 @@ class Gateway:
             ) from None
 
     def _log(
-        self, scope: Scope, id_: str, status: int, began: float, error: BaseException | None
+        self, scope: Scope, id_: str, status: int, began: float, error: Exception | None
     ) -> None:
         entry: dict[str, Any] = {
             "id": id_,

@@ -59,7 +59,6 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> int:
                 "invalid_value",
             ) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
-            error.__traceback__ = None  # `wait_for` is in it, whose task keeps it, with the body
             raise refused(f"{param}: {error}", param, "invalid_value") from None
         finally:  # the thread may still wait for a host that says a byte now and then
             for link in links:

@@ -275,7 +275,6 @@ class WorkerProcess:
             while (message := frames.read()) is not None:
                 self._n_heard += 1
                 self._hear(message)
-                del message  # else an error, and what its traceback holds, until the next one comes
         except Exception:
             traceback.print_exc()
             self._process.kill()
@@ -694,10 +693,9 @@ def raised(ended: Ended) -> Any:
     Raises:
         StructgenError: what it failed with.
     """
-    error, ended.error = ended.error, None
     try:
-        if error is not None:
-            raise error
+        if ended.error is not None:
+            raise ended.error
         return ended.result
     finally:
-        del error  # its traceback has this frame, and what was asked with it
+        ended.error = None  # it is theirs who have asked

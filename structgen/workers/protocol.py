@@ -287,8 +287,7 @@ class Ended:
     """A call has ended: with a result, an error, or both where the text was cut.
 
     The result of a `Call` is a `GenerationResult`, that of an `ErrandCall` the errand's, that of a
-    `EmbedderCall` what the method returns. Whoever raises the error takes it out: its traceback has
-    the frames that hold this.
+    `EmbedderCall` what the method returns. Whoever raises the error takes it out.
     """
 
     id: int

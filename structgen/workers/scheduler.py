@@ -506,7 +506,7 @@ class Scheduler:
 
     def _work(self, job: WorkJob) -> Iterator[None]:
         """Other work, to before each of its passes."""
-        result, failed = None, None
+        result = None
         try:
             try:
                 while True:
@@ -518,12 +518,12 @@ class Scheduler:
             finally:
                 job.work.close()  # may fail, too
         except Exception as error:
-            failed = error
-        job.on_end(result, failed)
-        del failed  # its traceback has this frame, and the sound or prompt with it
+            job.on_end(result, error)
+        else:
+            job.on_end(result, None)
 
     def _alone(self, job: Job) -> Iterator[None]:
-        run, failed = job.run, None
+        run = job.run
         try:
             for chunks in made(self._model, run):
                 if chunks:
@@ -533,9 +533,9 @@ class Scheduler:
             if job.kind is not None:
                 self._note(job)
         except Exception as error:
-            failed = error
-        job.on_end(failed)
-        del failed  # as above
+            job.on_end(error)
+        else:
+            job.on_end(None)
 
     def _note(self, job: Job) -> None:
         """Remember what an output made alone took, for those of its kind."""
@@ -552,8 +552,6 @@ class Scheduler:
         def end(index: int) -> None:
             unit.jobs = [job for job in unit.jobs if job is not jobs[index]]
             jobs[index].on_end(errors.get(index))
-            if index in errors:
-                errors[index].__traceback__ = None  # it has this frame, and the prompts with it
 
         rows = Rows(
             self._model,

@@ -48,6 +48,7 @@ from structgen.errors import (
     ModelError,
     StructgenError,
     UnenforcedWarning,
+    let_go,
 )
 from structgen.insight import TOP
 from structgen.models import genai
@@ -419,7 +420,7 @@ class _Worker:
             caller, prompt, prepared = last
             if caller == message.caller and prompt == message.prompt:
                 if isinstance(prepared, StructgenError):
-                    raise prepared.with_traceback(None)
+                    raise prepared
                 return prepared
         self._last = None
         try:
@@ -639,13 +640,14 @@ def _end_with_parent() -> None:
 def _portable(error: BaseException, what: str) -> Exception:
     """An error that the parent can raise: one of structgen's own."""
     if isinstance(error, StructgenError):
-        error.__traceback__ = None  # its frames have what was asked, and what failed before it
+        let_go(error)
         try:
             pickle.dumps(error)
         except Exception:
             return ModelError(f"{what}: {type(error).__name__}: {error}")
         return error
     told = "".join(traceback.format_exception(error))
+    let_go(error)
     print(told, file=sys.stderr, end="")
     return ModelError(
         f"{what}: {type(error).__name__} in the model's process: {error}\n{told}".rstrip()

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from structgen import Runner
 from structgen.decoding import AsyncStream, SearchOptions, Several, chat
-from structgen.errors import ModelNotFound, OptionError, Overloaded, RequestError
+from structgen.errors import ModelNotFound, OptionError, Overloaded, RequestError, let_go
 from structgen.media import data_uri
 from structgen.runner import (
     Aside,
@@ -43,7 +43,7 @@ from structgen.runner.work import _scores, pieces_of
 from structgen.server import Settings, pictures, wire
 from structgen.server import gateway as gateway_module
 from structgen.server.errors import ApiError, told
-from structgen.server.exchange import answered, begun
+from structgen.server.exchange import EventStream, answered, begun
 from structgen.server.gateway import Gateway, Keys
 from structgen.server.routes import responses
 from structgen.server.routes.models import DetokenizeBody, TokenizeBody
@@ -510,6 +510,16 @@ def test_who_is_not_answered_before_the_server_ends_is_told_so() -> None:
     assert json.loads(sent[1]["body"])["error"]["code"] == "server_ending"
 
 
+async def refusal(asked: Awaitable[Any]) -> str:
+    """What is said of an error, which is then let go of, as the server does."""
+    try:
+        await asked
+    except (ApiError, RequestError) as error:
+        let_go(error)
+        return str(error)
+    raise AssertionError
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_what_has_failed_keeps_nothing_of_what_was_asked(streams: bool) -> None:
     """Not until the collector comes: a few sounds of 20 MB are few objects."""
@@ -528,8 +538,7 @@ def test_what_has_failed_keeps_nothing_of_what_was_asked(streams: bool) -> None:
         stream = AsyncChunkStream(thread, partial(pieces, sound))
         asked = begun(request, stream, told) if streams else answered(request, anext(pieces(sound)))
         del stream
-        with pytest.raises(ApiError, match="no"):
-            await asked
+        assert await refusal(asked) == "no"
 
     thread = LoopThread("streams")
     gc.disable()
@@ -573,8 +582,7 @@ def test_an_error_of_work_aside_keeps_no_frame_of_who_waits_for_it() -> None:
         await Aside(1, 8, "work").do(None, refuse)
 
     async def main(large: list[Any]) -> None:
-        with pytest.raises(RequestError):
-            await takes(large.pop())
+        assert await refusal(takes(large.pop())) == "no"
 
     with nothing_is_kept() as large:
         asyncio.run(main(large))
@@ -599,6 +607,28 @@ def test_a_stream_that_is_left_keeps_nothing_of_what_was_asked() -> None:
         thread.stop()
 
 
+def test_a_stream_that_takes_too_long_keeps_nothing_of_what_was_asked() -> None:
+    async def events(large: Any) -> AsyncGenerator[bytes, None]:
+        yield b""
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        pass
+
+    async def main(large: list[Any]) -> None:
+        stream = EventStream(events(large.pop()), most=0.01, told=told)
+        await stream({"state": {"id": "", "log": {}}}, asyncio.Event().wait, send)
+
+    with nothing_is_kept() as large:
+        asyncio.run(main(large))
+
+
+def test_an_error_tells_a_program_where_it_was_raised() -> None:
+    with Runner() as runner, pytest.raises(ModelNotFound) as caught:
+        runner.chat(messages="Hi.", model="nope")
+    assert caught.traceback[-1].name == "entry"
+
+
 def test_an_unknown_model_keeps_nothing_of_what_was_asked() -> None:
     def asks(large: Any) -> None:
         runner.chat(messages="Hi.", model="nope")
@@ -615,8 +645,7 @@ def test_a_picture_that_is_not_fetched_keeps_nothing_of_what_was_asked() -> None
         )
         part = {"type": "input_image", "image_url": "http://a.b/c.png"}
         body = {"input": [{"content": [part]}], "user": large.pop()}
-        with pytest.raises(ApiError, match="does not fetch"):
-            await pictures.with_pictures(request, body)
+        assert "does not fetch" in await refusal(pictures.with_pictures(request, body))
 
     with nothing_is_kept() as large:
         asyncio.run(main(large))

@@ -544,7 +544,7 @@ class TextModel:
     ) -> Passes[Listening]:
         """The windows of a sound, before the first. Args and raises as `transcribe`."""
         if not isinstance(self.reader, Whisper):
-            raise no_transcripts(self.name)  # in no variable: its traceback would keep the sound
+            raise no_transcripts(self.name)
         if not isinstance(audio, Audio):
             raise PromptError(
                 f"transcribe takes a structgen.media.Audio, and got {type(audio).__name__}."

@@ -17,6 +17,7 @@ from typing import Any, final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from structgen.errors import let_go
 from structgen.options import FIELDS
 from structgen.runner import AsyncChunkStream, ChatChunk, ChatRequest, samples_how
 
@@ -519,7 +520,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
         api = asked.told(error)
         if api.status == 500:
             LOG.error("an answer in the background failed", exc_info=error)
-        error.__traceback__ = None  # `wait_for` is in it, whose task keeps it, with the body
+        let_go(error)
         job.say(events.fail(api))
     finally:
         job.end()
