@@ -14,17 +14,19 @@ from structgen import models
 WEIGHT = "model.final_norm.weight"
 
 
-def adaptable(folder: Path) -> Path:
-    """The default model with one weight as an input that adapters may replace, and two of these.
+def adaptable(folder: Path, source: Path | None = None) -> Path:
+    """A model with one weight as an input that adapters may replace, and two adapters.
 
+    The model is the default one, or that of the folder ``source``.
     ``same.onnx_adapter`` has the weight as it is, ``turned.onnx_adapter`` the opposite of it.
     """
     # Of the copy: onnx_ir reads no file that has several names, as those of a linked cache have.
-    shutil.copytree(models.path("smollm2-135m-instruct"), folder, dirs_exist_ok=True)
+    source = source or models.path("smollm2-135m-instruct")
+    shutil.copytree(source, folder, dirs_exist_ok=True)
     graph = ir.load(folder / "model.onnx")
     weight = graph.graph.initializers[WEIGHT]
     assert weight.const_value is not None
-    values = np.array(weight.const_value.numpy(), np.float32)
+    values = np.array(weight.const_value.numpy())
     graph.graph.inputs.append(weight)
     ir.save(graph, folder / "model.onnx")
     for name, changed in (("same", values), ("turned", -values)):

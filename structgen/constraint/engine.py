@@ -51,6 +51,8 @@ class Engine:
         size: how many tokens the vocabulary has.
         counting: the automaton where a rule of a grammar limits its tokens; else None.
         after_token: the state after a token, by state times ``size`` plus token id; of those met.
+        free: states met after which no byte is forced.
+        n_allowed: tokens that the mask of a state allows, of states met whose masks are kept.
         limits: the limits of one call, for all work that a mask or a token causes.
         refusals: the errors of calls that exceeded the limits. They may have left half-made
             objects.
@@ -80,6 +82,8 @@ class Engine:
                 self.counting = built.machine
         self.size = vocabulary.size
         self.after_token: dict[int, int] = {}
+        self.free: set[int] = set()
+        self.n_allowed: dict[int, int] = {}
         self._plans: dict[int, Plan] = {}
         self._plan_sizes: dict[int, int] = {}
         self.limits = built.limits
@@ -140,6 +144,7 @@ class Engine:
         if anew or is_due:
             self._weighed_at, self._held_at = grown, self.held
             memos = len(self.after_token) + len(self._plans) + len(self._plan_sizes)
+            memos += len(self.free) + len(self.n_allowed)
             # Few states of a grammar may hold much: rules, stacks and what they come to.
             self._weight = max(self.machine.weight, self.held) + 150 * memos
             self.is_spent |= self._weight > self.limits.memory

@@ -53,7 +53,7 @@ _MOST_KNOWN = 16_384
 class Speller:
     """Spells bytes in tokens. Keeps no state; safe to share."""
 
-    def __init__(self, vocabulary: Vocabulary, encode: Callable[[str], Any]) -> None:
+    def __init__(self, vocabulary: Vocabulary, encode: Callable[[str], TokenIds]) -> None:
         """Spell in ``vocabulary``, as ``encode`` does: text to token ids, special ones
         included.
         """
@@ -74,18 +74,18 @@ class Speller:
             end = len(data) - cut
             return [*self(before, data[:end]), *self._vocabulary.encode_bytes(data[end:])]
         tokens = self._vocabulary.tokens
-        context = [int(token) for token in before[-_CONTEXT:]]
-        for start in range(len(context) + 1):
+        context: list[int] = before[-_CONTEXT:].tolist()
+        pieces = [tokens[token] for token in context]
+        # Text on either side of a special token is encoded apart.
+        first = max((i for i, piece in enumerate(pieces, 1) if not piece), default=0)
+        for start in range(first, len(context) + 1):
             kept = context[start:]
-            if not all(tokens[token] for token in kept):
-                continue  # text on either side of a special token is encoded apart
             try:
-                text = (b"".join(tokens[token] for token in kept) + data).decode()
-                found = [int(token) for token in self._encode(text)]
+                found: list[int] = self._encode((b"".join(pieces[start:]) + data).decode()).tolist()
             except (UnicodeDecodeError, PromptError):  # characters that no prompt may have
                 continue
             rest = found[len(kept) :]
-            if found[: len(kept)] == kept and b"".join(tokens[t] for t in rest) == data:
+            if found[: len(kept)] == kept and b"".join([tokens[t] for t in rest]) == data:
                 return rest
         return self._vocabulary.encode_bytes(data)
 

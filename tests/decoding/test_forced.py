@@ -18,9 +18,14 @@ from structgen.constraint import Cursor
 from structgen.decoding import Generation, Rows, SearchOptions, passes_of
 from structgen.decoding.chat_tokens import Speller
 from structgen.models import base
+from structgen.sampling import TokenIds
 from structgen.vocabulary.tokens import Vocabulary
 
 NOTHING = np.empty(0, np.int32)
+
+
+def encoded(text: str) -> TokenIds:
+    return np.array(encode(text), np.int32)
 
 
 # Spelling
@@ -32,7 +37,7 @@ def test_it_goes_on_as_the_tokenizer_would(text, cut):
     ids = encode(text)
     before = np.array(ids[:cut], np.int32)
     data = b"".join(TOKENS[i] for i in ids[cut:])
-    spelt = Speller(vocabulary(), encode)(before, data)
+    spelt = Speller(vocabulary(), encoded)(before, data)
     assert b"".join(TOKENS[i] for i in spelt) == data
     try:
         data.decode()
@@ -43,12 +48,12 @@ def test_it_goes_on_as_the_tokenizer_would(text, cut):
 
 @given(st.lists(st.sampled_from(range(3, len(TOKENS))), max_size=10), st.binary(max_size=6))
 def test_whatever_stands_before_it_spells_exactly_the_bytes(before, data):
-    spelt = Speller(vocabulary(), encode)(np.array(before, np.int32), data)
+    spelt = Speller(vocabulary(), encoded)(np.array(before, np.int32), data)
     assert b"".join(TOKENS[i] for i in spelt) == data
 
 
 def test_a_tokenizer_that_adds_a_space_is_not_believed():
-    spell = Speller(vocabulary(), lambda text: encode(" " + text))
+    spell = Speller(vocabulary(), lambda text: encoded(" " + text))
     assert b"".join(TOKENS[i] for i in spell(NOTHING, b"true")) == b"true"
 
 

@@ -51,7 +51,7 @@ def test_characters_are_cut_where_no_token_has_a_part_of_them() -> None:
         [*(letter.encode() for letter in letters), b""], eos_token_ids=[3]
     )
     token_ids = np.array([letters.index(letter) for letter in "bba" + "中" * 60 + "bb"], np.int32)
-    speller = Speller(vocabulary, lambda text: list(map(letters.index, text)))
+    speller = Speller(vocabulary, lambda text: np.array([*map(letters.index, text)], np.int32))
     speculation = Speculation(vocabulary.tokens, None, speller, ON_CPU, len(token_ids))
     assert speculation.guess(token_ids, 100) == []
 

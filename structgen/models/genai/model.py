@@ -237,7 +237,7 @@ class TextModel:
         if "\0" in text:
             raise _after_nul("The text")
         token_ids = np.asarray(self.og_tokenizer.encode(text), np.int32)
-        outside = token_ids[(token_ids < 0) | (token_ids >= self.vocabulary.size)]
+        outside = token_ids[token_ids.view(np.uint32) >= self.vocabulary.size]  # or negative
         if len(outside) and outside[0] < 0:
             raise PromptError(
                 f"The prompt has a character that the tokenizer of {self.name} has no token for, "
