@@ -54,6 +54,7 @@ class Columns:
         rows = [self._written(row) for row in rows]
         names = dict.fromkeys(name for row in rows for name in row)
         if schema is None:
+            names = dict.fromkeys((*(one.name for one in self._inputs or ()), *names))
             told: dict[str, Any] = {
                 "error": arrow.struct([("type", arrow.string()), ("message", arrow.string())]),
                 "finish_reason": arrow.string(),

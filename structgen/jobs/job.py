@@ -612,19 +612,20 @@ def batch(
             return made
         bar = shown(made) if progress is None and has_bars() else contextlib.nullcontext(progress)
         with made, bar as report:
-            found = []
+            found, places = [], []
             for row in made:
                 found.append(row)
+                places.append(made.n_rows - 1)
                 if report is not None:
                     report(made)
-        names = dict.fromkeys(name for row in found for name in row)
-        found = [{name: row.get(name) for name in names} for row in found]
-        try:
-            return source.table(found)
-        except Exception:  # no column has values of these types; as texts of JSON it has
-            for row in found:
-                row[result] = None if row[result] is None else as_json(row[result]).decode()
-            return source.table(found)
+        names = (name for name in columns.BESIDE if any(name in row for row in found))
+        more = {name: [row.get(name) for row in found] for name in (result, "error", *names)}
+        with contextlib.suppress(Exception):  # there may be no column for values of these types
+            table = source.table(places, more)
+            if embed or all(map(_is_same, _values(table[result]), more[result])):
+                return table
+        more[result] = [None if one is None else as_json(one).decode() for one in more[result]]
+        return source.table(places, more)
     folder = Path(output)
     table = None
     if format == "parquet":
@@ -639,6 +640,29 @@ def batch(
         made.write(parts, report)
     made.check(parts)
     return folder
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column of Arrow, Polars or pandas."""
+    made: list[Any] = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
+    return made
+
+
+def _is_same(found: Any, given: Any) -> bool:
+    """Whether a table holds a value of JSON: 1 may be 1.0, and what objects lack may be null."""
+    if isinstance(given, dict):
+        return isinstance(found, dict) and all(
+            _is_same(found.get(name), given.get(name)) for name in found.keys() | given.keys()
+        )
+    if isinstance(given, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(given)
+            and all(map(_is_same, found, given))
+        )
+    if given is None:
+        return found is None or found != found  # as pandas has it
+    return bool(found == given) and isinstance(found, bool) == isinstance(given, bool)
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ def as_json(value: Any) -> bytes:
     """A value as JSON in UTF-8: NaN and infinities are null, other unknown values texts."""
     unread: list[Unread] = []
 
-    def plain(one: Any) -> str:
+    def plain(one: Any) -> Any:
         if not isinstance(one, Unread):
             return _plain(one)
         unread.append(one)
@@ -92,8 +92,10 @@ def as_json(value: Any) -> bytes:
     return text
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any) -> Any:
     """What JSON has for a value that it does not know."""
+    if getattr(getattr(value, "dtype", None), "kind", "M") not in "mM":
+        return value.tolist()  # NumPy's, whose texts leave out what is in the middle
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
@@ -133,7 +135,8 @@ class Source:
         read: begins reading at the first row.
         identity: what tells this input from others, as JSON; None: unknown.
         total: how many rows there are, where that is known.
-        table: makes a table of the caller's kind of result rows; None: the input is no table.
+        table: the caller's table, of the rows at some places, with more columns; None: the input is
+            no table.
         schema: of Arrow, where the input has one.
         check: raises OptionError where files have changed since the source was made.
     """
@@ -141,7 +144,7 @@ class Source:
     read: Callable[[], Iterator[Row | BadRow]]
     identity: Any = None
     total: int | None = None
-    table: Callable[[list[Row]], Any] | None = None
+    table: Callable[[list[int], dict[str, list[Any]]], Any] | None = None
     schema: Any = None
     check: Callable[[], None] = lambda: None
 
@@ -164,15 +167,13 @@ class Source:
             return cls.of_files([os.fspath(given)])
         if hasattr(given, "to_pylist") and hasattr(given, "schema"):  # Arrow
             _check_names("The table", given.schema.names)
-            return cls._of_table(given.to_pylist(), type(given).from_pylist, given.schema)
+            return cls._of_table(given.to_pylist(), functools.partial(_arrow, given), given.schema)
         if hasattr(given, "to_dicts"):  # Polars
-            # Without that it takes the types of the first hundred rows: 1.5 after them would be 1.
-            kind: Any = type(given)
-            table = functools.partial(kind, infer_schema_length=None)
-            return cls._of_table(given.to_dicts(), table)
+            return cls._of_table(given.to_dicts(), functools.partial(_polars, given))
         if hasattr(given, "to_dict") and hasattr(given, "columns"):  # pandas
             _check_names("The table", list(given.columns))
-            return cls._of_table(given.to_dict("records"), type(given))
+            rows = given.to_dict("records")
+            return cls._of_table(rows, lambda places, more: given.iloc[places].assign(**more))
         if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
             rows = list(given)
             if rows and all(map(_is_name, rows)):
@@ -238,6 +239,21 @@ class Source:
                 check()
 
         return cls(rows, identity, _count(files), schema=_schema(files), check=check)
+
+
+def _arrow(given: Any, places: list[int], more: Mapping[str, list[Any]]) -> Any:
+    arrow = pyarrow()
+    if len(places) < len(given):
+        given = given.take(arrow.array(places, arrow.int64()))
+    for name, values in more.items():
+        given = given.append_column(name, arrow.array(values))
+    return given
+
+
+def _polars(given: Any, places: list[int], more: Mapping[str, list[Any]]) -> Any:
+    rows = [dict(zip(more, values, strict=True)) for values in zip(*more.values(), strict=True)]
+    # Without the length it takes the types of the first hundred rows: 1.5 after them would be 1.
+    return given[places].hstack(type(given)(rows, schema=list(more), infer_schema_length=None))
 
 
 def _is_name(given: Any) -> bool:
@@ -640,7 +656,8 @@ def _text(row: Row, name: str) -> str:
 def _value_text(value: Any, name: str) -> str:
     if isinstance(value, (str, bytes)):
         return value if isinstance(value, str) else str(_plain(value))
-    if value is None or (isinstance(value, float) and math.isnan(value)):  # as pandas has it
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if value is None or is_nan or type(value).__name__ in ("NaTType", "NAType"):  # of pandas
         raise PromptError(f"{name} is empty in this row.")
     return json.dumps(value, ensure_ascii=False, default=_plain)
 

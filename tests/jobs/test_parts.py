@@ -171,6 +171,18 @@ def test_an_output_that_does_not_fit_its_column_is_a_row_with_an_error() -> None
     assert json.loads(table["output"][0].as_py()) == {"a": 1, "zz": 2}  # open: any names
 
 
+def test_columns_of_several_inputs_come_when_they_come() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    inputs = pyarrow.schema({"a": pyarrow.int8(), "b": pyarrow.string()})
+    made = Columns(None, "output", inputs)
+    first = made.table([{"a": 1, "output": "x"}], None)
+    both = pyarrow.concat_tables([first, made.table([{"b": "y", "output": "z"}], first.schema)])
+    assert both.to_pylist() == [
+        {"a": 1, "b": None, "output": "x"},
+        {"a": None, "b": "y", "output": "z"},
+    ]
+
+
 def test_values_of_several_types_are_told_apart() -> None:
     """A text among them was no JSON: 5 and "5" were one."""
     pytest.importorskip("pyarrow")

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -122,6 +123,10 @@ def test_what_json_has_not_is_told(tmp_path: Path) -> None:
     assert "NaN is not a number of JSON" in found[0].error  # type: ignore[union-attr]
     with pytest.raises(PromptError, match="is empty"):
         Prompts().of({"text": float("nan")})
+    with pytest.raises(PromptError, match="empty in this row"):
+        Prompts().of({"text": type("NaTType", (), {})()})  # of pandas
+    array = np.arange(2000)
+    assert Prompts().of({"text": array})[0]["content"] == json.dumps(array.tolist())
 
 
 def test_rows_of_parquet_are_few_at_a_time(tmp_path: Path) -> None:
@@ -190,7 +195,14 @@ def test_tables_texts_and_iterables() -> None:
     source = Source.of(table)
     assert list(source.read()) == TABLE
     assert source.table is not None
-    assert source.table(TABLE).to_pylist() == TABLE
+    assert source.table([], {"c": []}).column_names == [*TABLE[0], "c"]
+    # What no values of Python become again stays as it is.
+    odd = pyarrow.array([[("k", 1)], []], pyarrow.map_(pyarrow.string(), pyarrow.int64()))
+    odd = pyarrow.table({"text": ["a", "b"], "map": odd, "n": pyarrow.array([1, 2], "uint8")})
+    made = Source.of(odd).table
+    assert made is not None
+    assert made([1], {"c": [{"d": 1}]}) == odd.slice(1).append_column("c", [[{"d": 1}]])
+    assert made([0, 1], {}) == odd
     with pytest.raises(OptionError, match="The table has two columns 'a'"):
         Source.of(pyarrow.table([["x"], ["y"]], names=["a", "a"]))
     for columns, said in (([1, 1], "two columns 1"), ([0, "a"], "a column 0")):
