@@ -28,9 +28,9 @@ the owner whose type is compiled is `charge`d for the work. No type is compiled 
 
 Batches. Waiting jobs that fit together begin together if that is faster: always for free text,
 unless prompts share a prefix; for output types if earlier outputs of the type suggest it
-(`structgen.decoding.loop`). A batch is of one owner, or has one row of each of several, who share
-what its passes take. Scores in a batch round differently, so each job says whether it may be in
-one.
+(`structgen.decoding.loop`). A batch is of one owner, or has one row of each of several: each pays a
+part of reading the prompts, and further passes are paid by whoever's turn it is. Scores in a batch
+round differently, so each job says whether it may be in one.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class _Unit:
 
     @property
     def owners(self) -> set[Hashable]:
-        """Whose its outputs are. It takes turns as the one who has had least; each pays a part."""
+        """Whose its outputs are. It takes turns as the one who has had least."""
         return {job.owner for job in self.jobs}
 
     @property
@@ -490,7 +490,7 @@ class Scheduler:
                     return True
                 held.callback(GROW.release)  # between two masks nobody else takes it
             self._held_up.clear()
-            began, owners = self._clock(), unit.owners
+            began, payers = self._clock(), self._payers(unit)
             try:
                 begin_slice()
                 with sharing(unit.owner):
@@ -500,9 +500,22 @@ class Scheduler:
             finally:
                 took = self._clock() - began
                 self.passed += took
-                for owner in owners:
-                    self.charge(owner, took / len(owners))
+                for owner in payers:
+                    self.charge(owner, took / len(payers))
         return True
+
+    def _payers(self, unit: _Unit) -> Sequence[Hashable]:
+        """Who pays the next pass, in equal parts.
+
+        Of a batch of several all pay for the prompts, and then who has had least, for whom it is.
+        If all paid, who is ahead would be so until it ends, and with nothing else have a turn.
+        """
+        owners = [job.owner for job in unit.jobs]
+        runs = [job.run for job in unit.jobs if isinstance(job, Job)]
+        if not any(run.part.tokens.length > len(run.prompt_ids) for run in runs):
+            return owners
+        with self._having:
+            return [min(owners, key=lambda owner: self._had.get(owner, self._least))]
 
     def _work(self, job: WorkJob) -> Iterator[None]:
         """Other work, to before each of its passes."""

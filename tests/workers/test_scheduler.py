@@ -21,7 +21,7 @@ from structgen import Generator
 from structgen.automaton.core import GROW
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import Generation, SearchOptions, encode
-from structgen.errors import IncompleteOutput, OptionError
+from structgen.errors import IncompleteOutput, OptionError, let_go
 from structgen.media import Image
 from structgen.models.base import PREFIXES_OF
 from structgen.types import Regex
@@ -478,6 +478,27 @@ def test_batches_of_two_owners_are_no_further_owners() -> None:
     office.scheduler.close()
 
 
+def test_who_has_a_row_in_a_batch_of_several_has_turns_for_the_rest() -> None:
+    model = Counting()
+    office = Office(model)
+    for prompt, owner in (("A", "one"), ("B", "two")):
+        office.ask(
+            prompt, owner=owner, batch_size=None, masked=False, search={"max_new_tokens": 400}
+        )
+    for _ in range(4):
+        office.scheduler.step()
+    office.ask("N", owner="one", search={"max_new_tokens": 400})
+    office.ask("O", owner="three", search={"max_new_tokens": 400})
+    before = len(model.passes)
+    for _ in range(18):
+        office.scheduler.step()
+    told = model.passes[before:]
+    assert "A" not in office.ended
+    assert told.count("N") >= 3  # half of what its owner has
+    assert 5 <= told.count("O") <= 7
+    office.scheduler.close()
+
+
 def test_an_owners_many_rows_are_in_no_batch_of_another() -> None:
     office = Office(Counting())
     for prompt, owner in (("A", "a"), ("B", "b"), ("C", "a"), ("D", "a"), ("E", "c")):
@@ -708,7 +729,10 @@ def test_other_work_that_fails_is_cancelled_or_late() -> None:
 
 
 def test_what_has_failed_keeps_nothing_of_what_was_asked() -> None:
-    """Not until the collector comes, which counts objects: a sound of 20 MB is few."""
+    """Not until the collector comes, which counts objects: a sound of 20 MB is few.
+
+    Who is told of the error lets go of it, as the worker does.
+    """
     office = Office(Counting())
     sounds = [Counting(), Counting(), Counting(), Counting()]  # anything large
     kept = [weakref.ref(sound) for sound in sounds]
@@ -722,12 +746,12 @@ def test_what_has_failed_keeps_nothing_of_what_was_asked() -> None:
 
     gc.disable()
     try:
-        office.scheduler.submit([WorkJob(work(sounds.pop()), lambda *told: None)])
+        office.scheduler.submit([WorkJob(work(sounds.pop()), lambda made, error: let_go(error))])
         for prompts in ("a", "bc"):
             for prompt in prompts:
                 job = office.ask(prompt, batch_size=len(prompts))
                 job.on_chunks = functools.partial(on_chunks, sound=sounds.pop())
-                job.on_end = lambda error: None
+                job.on_end = let_go  # type: ignore[assignment]
                 del job, office.jobs[prompt]
             office.finish()
         assert [one() for one in kept] == [None] * 4
