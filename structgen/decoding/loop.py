@@ -274,7 +274,8 @@ def batch_pays(
     sampled = sum(usage.sampled_tokens for usage in usages) / n
     guessed = sum(usage.guessed_tokens for usage in usages) / n
     accepted = sum(usage.accepted_tokens for usage in usages) / n
-    alone = before + sampled - accepted + pace.token * (forced + guessed + prompts - shared)
+    alone = before + sampled - accepted + pace.token * (forced + prompts - shared)
+    alone += (pace.token + pace.scores) * guessed
     steps = before + sampled + forced
     together = steps * (1 + pace.row * (rows - 1)) / rows + pace.token * prompts
     return together < alone

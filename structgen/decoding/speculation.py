@@ -179,7 +179,7 @@ class Speculation:
         """
         likely = math.prod(self._scores[kind][0] / self._scores[kind][1] for kind in kinds)
         price = self._draft_cost * self._cost(n_unseen)
-        risk = price + self._pace.token * (len(kinds) + 1)
+        risk = price + self._pace.of_guess(len(kinds) + 1)
         pays = self._drafted(likely) * min(room, _REPAID) > price - self._draft_cost
         granted = self._granted + min(self._saved_drafting - self._saved, 0)
         if not pays or risk + self._pace.token > granted:
@@ -197,7 +197,8 @@ class Speculation:
         """Take down what a guess was worth."""
         kinds, token = self._latest, self._pace.token
         # After a wrong guess the next pass runs one token again.
-        saved = sum(map(self._gain, kinds[:n_right])) - token * (n_guessed + (n_right < n_guessed))
+        saved = sum(map(self._gain, kinds[:n_right])) - token * (n_right < n_guessed)
+        saved -= self._pace.of_guess(n_guessed)
         self._saved += saved
         if any(kind >= _DRAFTED for kind in kinds):
             self._saved_drafting += saved
@@ -266,7 +267,8 @@ class Speculation:
     def _drafted(self, likely: float) -> float:
         """What a token of a draft model gains after others that come with a probability."""
         again = self._pace.token * (1 - self._drafted_rate)
-        return likely * (self._drafted_rate - again) - self._draft_cost - self._pace.token
+        dearer = self._pace.token + self._pace.scores
+        return likely * (self._drafted_rate - again) - self._draft_cost - dearer
 
     @property
     def _granted(self) -> float:
@@ -287,7 +289,7 @@ class Speculation:
         best, most, gained, likely = 0, 0.0, 0.0, 1.0
         again = self._pace.token  # after a wrong guess the next pass runs one token again
         for n, kind in enumerate(kinds, 1):
-            dearer = self._pace.token * n
+            dearer = self._pace.of_guess(n)
             if dearer + again > self._granted:
                 break
             likely *= self._scores[kind][0] / self._scores[kind][1]

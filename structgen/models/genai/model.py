@@ -27,6 +27,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +46,7 @@ from structgen.models.base import (
     ON_INT8_CPU,
     ON_MEDIA,
     PREFIXES_OF,
+    SCORES_ON_GPU,
     Allowed,
     DraftModel,
     LoadOptions,
@@ -355,7 +357,7 @@ class TextModel:
         if self.reader is not None:
             return ON_MEDIA
         if self.device != "CPU":
-            return ON_GPU
+            return replace(ON_GPU, scores=SCORES_ON_GPU * self.vocabulary.size)
         return ON_INT8_CPU if health.has_int8_products() else ON_CPU
 
     @property
