@@ -232,7 +232,11 @@ class Files:
             "purpose": purpose,
             "status": "processed",
         }
-        self._describe(owner, about)
+        try:
+            self._describe(owner, about)
+        except ApiError:
+            self.content(owner, id_).unlink(missing_ok=True)  # it would count, and nobody see it
+            raise
         return about
 
     def room(self, owner: str) -> int:

@@ -124,8 +124,9 @@ class Store:
         def get() -> Stored | None:
             with self._transaction() as connection:
                 row = connection.execute(
-                    "SELECT response, items, messages FROM responses WHERE id = ? AND owner = ?",
-                    (id_, owner),
+                    "SELECT response, items, messages FROM responses "
+                    "WHERE id = ? AND owner = ? AND written >= ?",
+                    (id_, owner, self._oldest),
                 ).fetchone()
             if row is None:
                 return None
@@ -151,7 +152,8 @@ class Store:
         def remove() -> bool:
             with self._transaction() as connection:
                 done = connection.execute(
-                    "DELETE FROM responses WHERE id = ? AND owner = ?", (id_, owner)
+                    "DELETE FROM responses WHERE id = ? AND owner = ? AND written >= ?",
+                    (id_, owner, self._oldest),
                 )
                 return done.rowcount == 1
 
@@ -161,7 +163,13 @@ class Store:
         """Close the file."""
         self._file.close()
 
+    @property
+    def _oldest(self) -> float:
+        """When what is still given was written, at the earliest."""
+        return self._clock() - self._seconds
+
     def _make_room(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM responses WHERE written < ?", (self._oldest,))
         count, total = connection.execute("SELECT count(*), sum(size) FROM responses").fetchone()
         while count > self._most or total > _MOST_BYTES:
             # Of whoever has most, so that nobody drives out what is another's.
@@ -176,11 +184,9 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, without answers that are too old; undone if anything goes wrong."""
+        """One transaction; undone if anything goes wrong."""
         try:
             with self._file.transaction() as connection:
-                oldest = self._clock() - self._seconds
-                connection.execute("DELETE FROM responses WHERE written < ?", (oldest,))
                 yield connection
         except SessionError as error:
             raise ApiError(

@@ -554,6 +554,22 @@ def test_a_batch_goes_on_when_the_disk_has_room_again(
     run(tmp_path, work)
 
 
+def test_a_file_without_room_for_its_description_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files(tmp_path, 1000)
+    room = files.room("a")
+
+    def full(self: Files, *about: Any) -> None:
+        raise ApiError(507, "The file cannot be kept.")
+
+    monkeypatch.setattr(Files, "_describe", full)
+    with pytest.raises(ApiError):
+        files.add("a", b"x" * 100, "x.jsonl")
+    assert files.room("a") == room
+    files.close()
+
+
 def test_a_batch_that_is_found_and_added_runs_once(tmp_path: Path) -> None:
     """A client may make one while a server that starts looks for those that were left."""
     app = App()
