@@ -395,8 +395,9 @@ def test_the_page(whisper, tone, tmp_path, monkeypatch, capsys):
 def test_what_transcribe_refuses(whisper, tone):
     with pytest.raises(PromptError, match=r"takes a structgen\.media\.Audio, and got"):
         whisper.transcribe("tone.wav")
-    with pytest.raises(OptionError, match="temperature=2"):
-        whisper.transcribe(tone, temperature=2)
+    for wrong in ({"temperature": 2}, {"temperature": "0"}, {"prompt": None}):
+        with pytest.raises(OptionError, match=rf"{next(iter(wrong))}="):
+            whisper.transcribe(tone, **wrong)
     with pytest.raises(PromptError, match="has a NUL"):
         whisper.transcribe(tone, prompt="a\0b")
     with pytest.raises(PromptError, match="does not know the language 'xx'"):

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import ModelError, OptionError, PromptError, counted
+from structgen.errors import ModelError, PromptError, counted
 from structgen.media import Audio, Image, Media
 from structgen.models import damage, health
 from structgen.models.base import (
@@ -61,6 +61,7 @@ from structgen.models.base import (
 from structgen.models.listening import Heard, Listening, Transcript, Window
 from structgen.models.loading import in_short
 from structgen.models.progress import Progress, late
+from structgen.options import Real, Word
 from structgen.sampling import Logits, TokenIds
 from structgen.storage.user_folder import inside
 from structgen.vocabulary import Vocabulary
@@ -551,9 +552,8 @@ class TextModel:
             raise PromptError(
                 f"transcribe takes a structgen.media.Audio, and got {type(audio).__name__}."
             )
-        if isinstance(temperature, bool) or not 0 <= temperature <= 1:
-            raise OptionError(f"temperature={temperature!r} is not a number from 0 to 1.")
-        words = prompt.strip()
+        temperature = Real(0, 1)("temperature", temperature)
+        words = Word()("prompt", prompt).strip()
         token_ids = self.encode(f" {words}") if words else np.empty(0, np.int32)
         first = Window(np.empty(0, np.float32), *self.reader.told(audio), token_ids, temperature)
         return Listening((yield from decoding(audio.data)), first)
