@@ -373,27 +373,24 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
         LookupError, ValueError, RecursionError: it is damaged.
     """
     largest = 1
-    for group in range(metadata.num_row_groups):
+    # The package's own `metadata.row_group(0).column(0)` ends the process where it is damaged.
+    about, _ = _thrift(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+    for group in about[4, 9]:
         unpacked = packed = 0
-        for i in range(metadata.num_columns):
-            column = metadata.row_group(group).column(i)
-            begin, n, size, most = column.data_page_offset, 0, 0, 0
-            if column.has_dictionary_page:
-                begin = min(begin, column.dictionary_page_offset)
-            while n < column.num_values:
+        for i, chunk in enumerate(group[1, 9]):
+            column, schema = chunk[3, 12], metadata.schema.column(i)
+            begin = min(column[9, 6], column.get((11, 6), column[9, 6]))
+            n = size = most = 0
+            while n < column[5, 6]:
                 head, end = _thrift(data, begin)
-                new = (head.get(5) or head.get(8) or {}).get(1, 0)
-                if begin < 0 or head[3] < 0 or new < 0 or (not new and size):
+                new = (head.get((5, 12)) or head.get((8, 12)) or {}).get((1, 5), 0)
+                if begin < 0 or head[3, 5] < 0 or new < 0 or (not new and size):
                     raise ValueError("a page begins nowhere, or has no values")
-                begin, size, most = end + head[3], size + head[3], max(most, head[2])
+                begin, size, most = end + head[3, 5], size + head[3, 5], max(most, head[2, 5])
                 n += new
-            if (
-                metadata.schema.column(i).max_repetition_level
-                and n > 8 * _MOST_VALUES
-                and n > 1000 * size
-            ):
+            if schema.max_repetition_level and n > 8 * _MOST_VALUES and n > 1000 * size:
                 raise OptionError(
-                    f"{path} cannot be read: {size:,} bytes of {column.path_in_schema!r} are "
+                    f"{path} cannot be read: {size:,} bytes of {schema.path!r} are "
                     f"{n:,} values. Write its lists as several rows."
                 )
             unpacked, packed = unpacked + most, packed + size
@@ -406,36 +403,45 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
     return max(1, min(_MOST_AT_ONCE, _MOST_UNPACKED // largest))
 
 
-def _thrift(data: bytes | mmap, at: int) -> tuple[dict[int, Any], int]:
-    """A struct of Thrift's compact protocol: whole numbers and structs by id; and where it ends."""
-    found: dict[int, Any] = {}
+def _thrift(data: bytes | mmap, at: int) -> tuple[dict[tuple[int, int], Any], int]:
+    """A struct of Thrift's compact protocol, by id and kind, as fields of other kinds are skipped;
+    None: what is no number, struct or list. And where it ends."""
+    found: dict[tuple[int, int], Any] = {}
     number = 0
 
-    def whole() -> int:
+    def whole(bits: int = 32) -> int:
         nonlocal at
         value = shift = 0
         while (byte := data[at]) >= 128 and shift < 63:
             value |= (byte & 127) << shift
             at, shift = at + 1, shift + 7
         at += 1
-        if (value := value | byte << shift) >> 32:
-            raise ValueError("its pages have numbers of more than 32 bits")
+        if (value := value | byte << shift) >> bits:
+            raise ValueError(f"it has numbers of more than {bits} bits")
         return value
+
+    def one(kind: int) -> Any:
+        nonlocal at
+        if kind == 12:
+            struct, at = _thrift(data, at)
+            return struct
+        if kind in (4, 5, 6):
+            value = whole(64 if kind == 6 else 32)
+            return value >> 1 ^ -(value & 1)
+        if kind == 9:
+            head, at = data[at], at + 1
+            return [one(head & 15) for _ in range(head >> 4 if head < 240 else whole())]
+        if kind not in (1, 2, 3, 7, 8):
+            raise ValueError(f"it has fields of the kind {kind}")
+        size = whole() if kind == 8 else {7: 8}.get(kind, 1)  # a text; a float; in lists bools, too
+        at += size
+        return None
 
     while head := data[at]:
         at += 1
         number = number + (head >> 4) if head >> 4 else whole() >> 1
-        kind = head & 15
-        if kind == 12:
-            found[number], at = _thrift(data, at)
-        elif kind in (4, 5, 6):
-            value = whole()
-            found[number] = value >> 1 ^ -(value & 1)
-        elif kind == 8:
-            length = whole()
-            at += length
-        elif kind not in (1, 2):  # true and false
-            raise ValueError(f"its pages have fields of the kind {kind}")
+        if head & 15 not in (1, 2):  # true and false
+            found[number, head & 15] = one(head & 15)
     return found, at + 1
 
 
