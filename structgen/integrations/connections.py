@@ -30,6 +30,9 @@ more, one of the address that has most is closed: sockets are files."""
 
 _MOST_FILES = 65_536
 
+_PART = 64 << 10
+"""Bytes of an answer that are sent at once."""
+
 _LEAST_READ = 16 << 10
 """Bytes that a client that reads takes at least within the limit, if so many are there."""
 
@@ -251,6 +254,25 @@ class Connection(H11Protocol):
         self._timer = None
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
+
+
+def replayed(body: bytes, receive: Any) -> Any:
+    """An ASGI ``receive`` that gives a whole body once, and then what the client does."""
+    ahead = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receiving() -> Any:
+        return ahead.pop() if ahead else await receive()
+
+    return receiving
+
+
+async def in_parts(send: Any, message: Any) -> None:
+    """Send a message, of which little is sent at once: it is under way until it is read."""
+    body, sent = message.get("body", b""), 0
+    for end in range(_PART, len(body), _PART):
+        await send({"type": "http.response.body", "body": body[sent:end], "more_body": True})
+        sent = end
+    await send({**message, "body": body[sent:]} if sent else message)
 
 
 def connections(head_seconds: float = 30.0, write_seconds: float = 30.0) -> type[Connection]:

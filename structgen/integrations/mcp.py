@@ -49,7 +49,7 @@ from structgen.runner import (
 )
 from structgen.workers import STRANGER, Stranger
 
-from .connections import connections, have_files
+from .connections import connections, have_files, in_parts, replayed
 from .frameworks import Growing, vectors_of
 
 try:
@@ -719,7 +719,6 @@ PATH = "/mcp"
 _SHORT = 8 << 10  # bytes of a message that there is always room for
 _MOST_BESIDE = 10_000  # values of a message beside the arguments of a call
 _MOST_HELD = 64 << 20  # bytes of longer messages that are read or answered
-_PART = 64 << 10  # bytes of an answer that are sent at once
 _BODY_SECONDS = 30.0  # in which a message has to arrive
 _SESSION = b"mcp-session-id"
 _OVER = "structgen.over"  # in a scope: a future that is done when nobody waits for the answer
@@ -937,10 +936,6 @@ class Bounded:
                 cancelled.set_result(None)
             if id_ is not None:
                 self._calls[session, id_] = over
-        ahead = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def received() -> Any:
-            return ahead.pop() if ahead else await receive()
 
         async def sent(message: Any) -> None:
             if method == "initialize" and message.get("status") == 200:
@@ -953,7 +948,7 @@ class Bounded:
                     oldest = next(iter(self._answers))
                     oldest.set_result(None)
                     del self._answers[oldest]
-            sending = asyncio.ensure_future(_in_parts(send, message))
+            sending = asyncio.ensure_future(in_parts(send, message))
             try:
                 await asyncio.wait([sending, left], return_when=asyncio.FIRST_COMPLETED)
                 if not left.done():
@@ -962,22 +957,13 @@ class Bounded:
                 sending.cancel()
 
         try:
-            await self._app({**scope, _OVER: over}, received, sent)
+            await self._app({**scope, _OVER: over}, replayed(body, receive), sent)
         finally:
             self._answers.pop(left, None)
             if session is not None and self._calls.get((session, id_)) is over:
                 del self._calls[session, id_]
             if not over.done():
                 over.set_result(None)
-
-
-async def _in_parts(send: Any, message: Any) -> None:
-    """Send a message, of which little is sent at once: what is not read can be left then."""
-    body, sent = message.get("body", b""), 0
-    for end in range(_PART, len(body), _PART):
-        await send({"type": "http.response.body", "body": body[sent:end], "more_body": True})
-        sent = end
-    await send({**message, "body": body[sent:]} if sent else message)
 
 
 def _about(body: bytes) -> tuple[Any, Any, Any]:
@@ -1006,18 +992,18 @@ def _about(body: bytes) -> tuple[Any, Any, Any]:
 @contextlib.asynccontextmanager
 async def _loading(runner: Runner, models: Models, lazy: bool) -> AsyncIterator[None]:
     """Load models meanwhile: hosts wait only seconds for the first answer."""
-    task = asyncio.create_task(_load(runner, () if lazy else (*models.text, *models.embedding)))
+
+    async def load() -> None:
+        for model in () if lazy else (*models.text, *models.embedding):
+            try:
+                await runner.aload(model)
+            except StructgenError as error:  # which a call that needs it is told, too
+                _log.error("%s cannot be loaded: %s", model, error)
+
+    task = asyncio.create_task(load())
     try:
         yield
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def _load(runner: Runner, models: Sequence[str]) -> None:
-    for model in models:
-        try:
-            await runner.aload(model)
-        except StructgenError as error:  # which a call that needs it is told, too
-            _log.error("%s cannot be loaded: %s", model, error)

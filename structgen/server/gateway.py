@@ -28,6 +28,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structgen.errors import OptionError, failure, let_go
+from structgen.integrations.connections import in_parts, replayed
 from structgen.runner import Metrics, Traces
 from structgen.workers import STRANGER, Stranger, give_back
 
@@ -199,9 +200,6 @@ the conversations that they read and the answers that were not read."""
 _MOST_REQUESTS = 1_024
 """Most requests of one key under way: each counts as that part of these bytes, at least."""
 
-_PART = 64 << 10
-"""Bytes that are sent at once."""
-
 _MUCH = 64 << 20
 """Bytes of bodies after which memory that is free is given back: it is in pieces by then."""
 
@@ -310,14 +308,6 @@ class Gateway:
 
         async def sending(message: Message) -> None:
             nonlocal status
-            # In parts, so that an answer that is read slowly is under way until it is read.
-            body = message.get("body", b"")
-            ends = range(_PART, len(body), _PART)
-            for end in ends:
-                part = {"body": body[end - _PART : end], "more_body": True}
-                await send({"type": "http.response.body", **part})
-            if ends:
-                message = {**message, "body": body[ends[-1] :]}
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._metrics.http_response(_endpoint(scope) or "", status)
@@ -326,7 +316,7 @@ class Gateway:
                 out["x-content-type-options"] = "nosniff"
                 out["x-frame-options"] = "DENY"
                 out["openai-processing-ms"] = str(round((time.perf_counter() - began) * 1000))
-            await send(message)
+            await in_parts(send, message)
 
         error: Exception | None = None
         with span_of(self._traces.tracer(), scope["method"], headers, id_) as span:
@@ -341,7 +331,7 @@ class Gateway:
                 owner, of = scope["state"].get("owner", ""), self._settings
                 token = STRANGER.set(Stranger(owner, of.max_work, of.max_mask_work))
                 try:
-                    await self._app(scope, _replayed(body, receive), sending)
+                    await self._app(scope, replayed(body, receive), sending)
                 finally:
                     STRANGER.reset(token)
             except ClientGone as gone:
@@ -514,31 +504,12 @@ class Gateway:
             "by": scope["state"].get("holder"),
             **scope["state"]["log"],
         }
-        unexpected = error is not None and told(error).status == 500
-        level = logging.ERROR if unexpected else logging.INFO
-        LOG.log(
-            level,
-            "%s",
-            json.dumps(entry, default=str),
-            extra={"entry": entry},
-            exc_info=error if unexpected else None,
-        )
+        unexpected = error if entry.get("error") == "internal_error" else None
+        level = logging.INFO if unexpected is None else logging.ERROR
+        said = json.dumps(entry, default=str)
+        LOG.log(level, "%s", said, extra={"entry": entry}, exc_info=unexpected)
 
 
 def _endpoint(scope: Scope) -> str | None:
     """The path of the endpoint that was reached, with names in place of what varies."""
     return getattr(scope.get("route"), "path", None)
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """What gives the body once, and then what the client does."""
-    is_told = False
-
-    async def receiving() -> Message:
-        nonlocal is_told
-        if not is_told:
-            is_told = True
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await receive()
-
-    return receiving

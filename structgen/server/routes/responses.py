@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, final
 
@@ -427,7 +428,7 @@ async def _made(
 ) -> AsyncGenerator[bytes, None]:
     """Have the chunks of a chat make an answer: its events. It is kept before the last is told."""
     every = partial(_all, request, is_counted=not stored.response["background"])  # else `_unread`
-    try:
+    async with aclosing(pieces):
         for one in events.begin():
             yield one
         async for piece in pieces:
@@ -442,8 +443,6 @@ async def _made(
             await _store(request).put(stored)
         for one in last:
             yield one
-    finally:
-        await pieces.aclose()
 
 
 async def _read(events: AsyncGenerator[bytes, None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -61,7 +62,7 @@ async def transcriptions(request: Request) -> Response:
     going = await begun(request, runner_of(request).astream_transcribe(asked), told)
 
     async def events() -> AsyncGenerator[bytes, None]:
-        try:
+        async with aclosing(going):
             async for window in going:
                 segments, transcript = window
                 for one in segments:
@@ -69,8 +70,6 @@ async def transcriptions(request: Request) -> Response:
                     yield event(json.dumps(delta, ensure_ascii=False))
             done = {"type": "transcript.text.done", **_short(transcript)}
             yield event(json.dumps(done, ensure_ascii=False))
-        finally:
-            await going.aclose()
 
     return EventStream(events(), most=settings_of(request).request_seconds, told=told)
 

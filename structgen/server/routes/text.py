@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -62,14 +63,12 @@ async def streamed(request: Request, pieces: AsyncChunkStream[PieceT], told: Tol
     going = await begun(request, pieces, told)
 
     async def events() -> AsyncGenerator[bytes, None]:
-        try:
+        async with aclosing(going):
             async for piece in going:
                 note(request, piece)
                 check_sure(piece)
                 yield event(piece.model_dump_json())
             yield DONE
-        finally:
-            await going.aclose()
 
     return EventStream(events(), most=settings_of(request).request_seconds, told=told)
 
