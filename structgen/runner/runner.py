@@ -16,7 +16,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar, final
@@ -735,17 +735,15 @@ class Runner(
     ) -> AsyncGenerator[CompletionChunk, None]:
         began = time.perf_counter()
         wants_usage = request.stream_options is not None and request.stream_options.include_usage
-        with self._seen("text_completion", request.model) as (entry, record):
-            async with self._registry.lease(entry) as host:
-                chunks = answers.complete(
-                    text_host(host, entry), request, entry.id, began, streams=streams
-                )
-                async with contextlib.aclosing(chunks) as made:
-                    async for chunk in made:
-                        if chunk.usage is not None:
-                            record.usage |= counted(chunk.usage)
-                        if chunk.usage is None or wants_usage or not streams:
-                            yield chunk
+        async with self._seen("text_completion", request.model) as (entry, record, host):
+            text = text_host(host, entry)
+            chunks = answers.complete(text, request, entry.id, began, streams=streams)
+            async with contextlib.aclosing(chunks) as made:
+                async for chunk in made:
+                    if chunk.usage is not None:
+                        record.usage |= counted(chunk.usage)
+                    if chunk.usage is None or wants_usage or not streams:
+                        yield chunk
 
     # -- how --------------------------------------------------------------------------------
 
@@ -778,9 +776,8 @@ class Runner(
         async def ask(asked: ChatRequest) -> Asked:
             began = time.perf_counter()
             async with self._registry.lease(entry) as host:
-                answer = answers.chat(
-                    text_host(host, entry), asked, entry.id, began, streams=streams
-                )
+                text = text_host(host, entry)
+                answer = answers.chat(text, asked, entry.id, began, streams=streams)
                 async with contextlib.aclosing(answer) as pieces:
                     async for piece in pieces:
                         yield piece
@@ -788,13 +785,16 @@ class Runner(
         entry = self._registry.entry(request.model)
         return self._conversations.answer(request, ask, entry.id, loop)
 
-    @contextlib.contextmanager
-    def _seen(self, kind: str, model: str | None) -> Iterator[tuple[Entry, RequestRecord]]:
-        """A request that is counted, and has a span, and the model it is for."""
+    @contextlib.asynccontextmanager
+    async def _seen(
+        self, kind: str, model: str | None
+    ) -> AsyncIterator[tuple[Entry, RequestRecord, Host]]:
+        """A request that is counted, and has a span, and the model it is for, loaded."""
         entry = self._registry.entry(model)
         span = self._conversations.traces.begin(kind, entry.id, request_model=entry.id)
         with self.metrics.request(kind, entry.id) as record, span:
-            yield entry, record
+            async with self._registry.lease(entry) as host:
+                yield entry, record, host
             tokens = record.usage.get("prompt")
             span.set(input_tokens=None if tokens is None else int(tokens))
 
@@ -829,9 +829,8 @@ class Runner(
     ) -> EmbeddingResponse:
         """Make vectors of texts. Args and raises as for `chat`, with an `EmbeddingRequest`."""
         asked = EmbeddingRequest.of(request, fields, model)
-        with self._seen("embeddings", asked.model) as (entry, record):
-            async with self._registry.lease(entry) as host:
-                made = await vectors.embed(host, asked, entry.id, self._registry.embedders())
+        async with self._seen("embeddings", asked.model) as (entry, record, host):
+            made = await vectors.embed(host, asked, entry.id, self._registry.embedders())
             record.usage["prompt"] = made.usage.prompt_tokens
         return made
 
@@ -861,12 +860,11 @@ class Runner(
         self, request: TranscriptionRequest
     ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
         audio = request.audio
-        with self._seen("transcribe", request.model) as (entry, _):
-            async with self._registry.lease(entry) as host:
-                heard = text_host(host, entry).hear(audio, request.prompt, request.temperature)
-                async with contextlib.aclosing(heard) as windows:
-                    async for window in windows:
-                        yield window
+        async with self._seen("transcribe", request.model) as (entry, _, host):
+            heard = text_host(host, entry).hear(audio, request.prompt, request.temperature)
+            async with contextlib.aclosing(heard) as windows:
+                async for window in windows:
+                    yield window
 
     async def _rerank(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
@@ -876,10 +874,9 @@ class Runner(
         Args and raises as for `chat`, with a `RerankRequest`.
         """
         asked = RerankRequest.of(request, fields, model)
-        with self._seen("rerank", asked.model) as (entry, record):
-            async with self._registry.lease(entry) as host:
-                ranker = embedding_host(host, entry, self._registry)
-                made = await vectors.rerank(ranker, asked, entry.id)
+        async with self._seen("rerank", asked.model) as (entry, record, host):
+            ranker = embedding_host(host, entry, self._registry)
+            made = await vectors.rerank(ranker, asked, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
         return made
 
@@ -893,9 +890,8 @@ class Runner(
         Args and raises as for `chat`, with a `DecisionRequest`. See `structgen.decisions`.
         """
         asked = DecisionRequest.of(request, fields, model)
-        with self._seen("decide", asked.model) as (entry, record):
-            async with self._registry.lease(entry) as host:
-                made = await vectors.decide(host, asked, entry.id)
+        async with self._seen("decide", asked.model) as (entry, record, host):
+            made = await vectors.decide(host, asked, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
             record.usage["cached"] = made.usage.prompt_tokens_details.cached_tokens
         return made

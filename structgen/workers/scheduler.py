@@ -351,17 +351,6 @@ class Scheduler:
             if all(held[one] > most and unit.number > oldest[one] for one in unit.owners)
         }
 
-    def close(self) -> None:
-        """End all outputs where they are."""
-        self._take_in()
-        jobs = [job for line in self._waiting.values() for job in line]
-        jobs += [job for unit in self._units for job in unit.jobs]
-        for job in jobs:
-            job.cancel()
-        self._end_interrupted()
-        while self.step():
-            pass
-
     # -- who waits --------------------------------------------------------------------------
 
     def _take_in(self) -> None:

@@ -166,7 +166,7 @@ class _Worker:
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(
             FORM_BYTES, lambda kept: form_weight(kept[0].constraint, kept[1])
         )
-        self._last: tuple[int, Any, Prepared | StructgenError] | None = None
+        self._last: tuple[int, Any, Any] = (0, None, None)  # caller, prompt, what came of it
 
     def serve(self) -> None:
         """Load the model, then make outputs."""
@@ -226,28 +226,28 @@ class _Worker:
             while (message := self._frames.read()) is not None:
                 if isinstance(message, Cancel):
                     self._cancel(message)
-                    continue
-                if isinstance(message, Verdict):
+                elif isinstance(message, Verdict):
                     self._hear(message)
-                    continue
-                if isinstance(message, Ping):
+                elif isinstance(message, Ping):
                     self._tell(message)
-                    continue
-                if isinstance(message, (Call, ErrandCall)):
-                    with self._lock:
-                        self._received.add(message.id)
-                self._is_prepared.clear()
-                size = self._frames.size - len(getattr(message, "lowered", None) or b"")
-                prompt = getattr(message, "prompt", None)
-                has_media = isinstance(prompt, list) and bool(chat.media_of(prompt))
-                is_long = size > _LONG or has_media
-                (self._long if is_long else self._arrived).put(message)
+                else:
+                    self._take(message)
         except BaseException:
             traceback.print_exc()
         self._is_over = True
         self._arrived.put(None)
         self._long.put(None)
         self._scheduler.wake()
+
+    def _take(self, message: Call | ErrandCall | Adapter) -> None:
+        if not isinstance(message, Adapter):
+            with self._lock:
+                self._received.add(message.id)
+        self._is_prepared.clear()
+        size = self._frames.size - len(getattr(message, "lowered", None) or b"")
+        prompt = getattr(message, "prompt", None)
+        has_media = isinstance(prompt, list) and bool(chat.media_of(prompt))
+        (self._long if size > _LONG or has_media else self._arrived).put(message)
 
     def _cancel(self, message: Cancel) -> None:
         with self._lock:
@@ -416,20 +416,18 @@ class _Worker:
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """The prompt of a call in tokens, worked out once for all its outputs."""
-        if (last := self._last) is not None:
-            caller, prompt, prepared = last
-            if caller == message.caller and prompt == message.prompt:
-                if isinstance(prepared, StructgenError):
-                    raise prepared
-                return prepared
-        self._last = None
-        try:
-            prepared = task.prepare(message.prompt, message.search)
-        except StructgenError as error:
-            self._last = (message.caller, message.prompt, error)
-            raise
-        self._last = (message.caller, message.prompt, prepared)
-        return prepared
+        caller, prompt, prepared = self._last
+        if caller != message.caller or prompt != message.prompt:
+            self._last = (0, None, None)
+            try:
+                prepared = task.prepare(message.prompt, message.search)
+            except StructgenError as error:
+                prepared = error
+            self._last = (message.caller, message.prompt, prepared)
+        if isinstance(prepared, StructgenError):
+            raise prepared
+        made: Prepared = prepared
+        return made
 
     def _task(self, message: Call) -> Task | None:
         """What makes the outputs of a call; None where its type is not known here."""

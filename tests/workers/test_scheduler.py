@@ -97,6 +97,11 @@ class Office:
         while self.scheduler.step():
             pass
 
+    def close(self) -> None:
+        for job in self.jobs.values():
+            self.scheduler.cancel(job)
+        self.finish()
+
 
 def test_each_has_a_pass_in_turn() -> None:
     model = Counting()
@@ -364,7 +369,7 @@ def test_nobody_saves_time_up() -> None:
     for _ in range(20):
         office.scheduler.step()
     assert 9 <= model.passes[before:].count("A") <= 11
-    office.scheduler.close()
+    office.close()
 
 
 def test_owners_have_as_many_passes_each() -> None:
@@ -457,7 +462,7 @@ def test_what_is_left_of_a_batch_of_several_takes_turns_as_its_owners() -> None:
     while "N" not in office.ended:
         office.scheduler.step()
     assert len(model.passes) - before <= 2 * 40 + 1
-    office.scheduler.close()
+    office.close()
 
 
 def test_batches_of_two_owners_are_no_further_owners() -> None:
@@ -475,7 +480,7 @@ def test_batches_of_two_owners_are_no_further_owners() -> None:
     while "Z" not in office.ended:
         office.scheduler.step()
     assert len(model.passes) - before <= 3 * 20 + 1
-    office.scheduler.close()
+    office.close()
 
 
 def test_who_has_a_row_in_a_batch_of_several_has_turns_for_the_rest() -> None:
@@ -496,7 +501,7 @@ def test_who_has_a_row_in_a_batch_of_several_has_turns_for_the_rest() -> None:
     assert "A" not in office.ended
     assert told.count("N") >= 3  # half of what its owner has
     assert 5 <= told.count("O") <= 7
-    office.scheduler.close()
+    office.close()
 
 
 def test_an_owners_many_rows_are_in_no_batch_of_another() -> None:
@@ -640,7 +645,7 @@ def test_close_ends_all(batch_size: int | None) -> None:
     for _ in range(3):
         office.scheduler.step()
     n = len(model.passes)
-    office.scheduler.close()
+    office.close()
     assert set(office.ended) == set("ABCDEF")
     assert len(model.passes) == n
     assert office.scheduler.n_open == 0
