@@ -397,8 +397,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 130
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
-            where = error.filename or "Standard output"
-            say(f"Error: {where}: {error.strerror}.", err=True)
+            where = "" if error.filename is None else f"{error.filename}: "
+            # Libraries raise some without a number, and their words alone.
+            say(f"Error: {where}{error.strerror or error or type(error).__name__}.", err=True)
         if error.filename is None:
             # The reader went away (`structgen … | head`), or there is no room. Nothing more can be
             # written, at exit either.

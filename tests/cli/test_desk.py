@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import structgen
 from structgen.cli import main
 
 SCHEMA = """{
@@ -51,7 +54,26 @@ def test_what_files_do_is_told_in_a_line(
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert run("sample", "/a/") == 1
-    assert capsys.readouterr().err == "Error: Standard output: No space left on device.\n"
+    assert capsys.readouterr().err == "Error: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("no Parquet"), "no Parquet"),
+        (TimeoutError(), "TimeoutError"),
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+    ],
+)
+def test_an_error_without_a_file_has_its_words(error, said, capfd, monkeypatch):
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(structgen, "sample", fails)
+    with open(os.devnull, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert run("sample", "/a/") == 1
+    assert capfd.readouterr().err == f"Error: {said}.\n"
 
 
 def test_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
