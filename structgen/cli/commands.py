@@ -399,7 +399,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if not isinstance(error, BrokenPipeError):
             where = "" if error.filename is None else f"{error.filename}: "
             # Libraries raise some without a number, and their words alone.
-            say(f"Error: {where}{error.strerror or error or type(error).__name__}.", err=True)
+            say(f"Error: {where}{error.strerror or str(error) or type(error).__name__}.", err=True)
         if error.filename is None:
             # The reader went away (`structgen … | head`), or there is no room. Nothing more can be
             # written, at exit either.

@@ -54,9 +54,6 @@ def deployment(
     except ImportError:
         raise OptionError("This needs Ray Serve: pip install 'structgen[ray]'.") from None
     least, most = (replicas, replicas) if isinstance(replicas, int) else replicas
-    for name in ("sessions", "files"):
-        if settings.get(name) is not None and most > 1:
-            raise OptionError(f"{name}= is of one server only, and there are {most} replicas.")
     flags = {
         "models": models or catalogue.DEFAULT,
         "host": "0.0.0.0",  # Serve's proxy says who may ask
@@ -64,11 +61,19 @@ def deployment(
         "replicated": most > 1,
         **settings,
     }
-    given = Settings.of(flags)
+
+    def settled() -> Settings:
+        found = Settings.of(flags)  # with the environment of this process
+        for name in ("sessions", "files"):
+            if getattr(found, name) is not None and most > 1:
+                raise OptionError(f"{name}= is of one server only, and there are {most} replicas.")
+        return found
+
+    given = settled()
 
     class Server:
         def __init__(self) -> None:
-            self._settings = Settings.of(flags)  # with the environment of the replica, and its keys
+            self._settings = settled()  # a replica may have other variables, and its keys
             self._runner = runner_of(self._settings)
             for id_ in () if self._settings.lazy else self._runner.list_models():
                 self._runner.load(id_)  # requests come when they can be answered
