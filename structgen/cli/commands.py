@@ -76,7 +76,7 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
         name = cfg.NAMES[cfg.dialect_of(text, path)]
         shown += f" (read as {name}; --dialect says otherwise)"
     warnings = counted(len(found) - errors, "warning")
-    click.echo(f"{shown}: {counted(errors, 'error')}, {warnings}.")
+    say(f"{shown}: {counted(errors, 'error')}, {warnings}.")
     return 1 if errors else 0
 
 

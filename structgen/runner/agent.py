@@ -304,7 +304,7 @@ class Agent:
                 yield self._whole(response)
                 return
             events: asyncio.Queue[AgenticToolCall] = asyncio.Queue()
-            results = asyncio.ensure_future(self._run(calls, number, events.put_nowait))
+            results = asyncio.ensure_future(carried(self._run(calls, number, events.put_nowait)))
             try:
                 async for event in until(results, events):
                     yield beside(response, agentic_tool_call=event)
@@ -419,10 +419,13 @@ class Agent:
             why = f"There is no tool {name!r}. There are: {known}."
             return self._barred(record, "failed", why)
         try:
-            checked = tool.parse(record.arguments)
+            parsed = in_thread(lambda: tool.parse(record.arguments), f"tool {name}")
+            checked = await within(None, parsed)  # by code of its own
         except ParseError as error:
             why = f"The arguments are not valid: {error}"
             return self._barred(record, "failed", why)
+        except CancelledInside:
+            return self._barred(record, "failed", "The tool raised CancelledError.")
         except Exception as error:  # of a class's own checks
             return self._barred(record, "failed", await tool.raised(error))
         if self._request.approve is not None:

@@ -39,6 +39,7 @@ from structgen.workers import STRANGER, WorkerGenerator, owner, prompt_tokens
 from .constraints import Wanted, refusal, wanted
 from .fields import has_more, placed
 from .hosts import MAX_SCORES, TextHost
+from .loops import Interrupted
 from .requests import ChatRequest, CompletionRequest, Sampled
 
 EFFORTS = {"minimal": 128, "low": 512, "medium": 1024, "high": 4096, "xhigh": 8192}
@@ -338,14 +339,18 @@ async def pieces_of(
     """
     arrived: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
 
+    def fail(number: int, error: BaseException) -> None:
+        raised = error if isinstance(error, Exception) else Interrupted(error)  # by a check
+        arrived.put_nowait((number, raised))
+
     async def read(number: int, stream: AsyncStream[Any]) -> None:
         try:
             async with stream:
                 async for piece in stream:
                     arrived.put_nowait((number, piece))
                 arrived.put_nowait((number, stream.result))
-        except Exception as error:
-            arrived.put_nowait((number, error))
+        except BaseException as error:
+            fail(number, error)
 
     async def wait(number: int, prompt: Any) -> None:
         options = work.options if work.made == 1 else {**work.options, "n": work.made}
@@ -355,8 +360,8 @@ async def pieces_of(
                 arrived.put_nowait((number + index, result))
         except BatchError as error:
             arrived.put_nowait((number, next(iter(error.errors.values()))))
-        except Exception as error:
-            arrived.put_nowait((number, error))
+        except BaseException as error:
+            fail(number, error)
 
     going: list[AsyncStream[Any]] = []
     for prompt in work.prompts if streams else ():

@@ -589,7 +589,7 @@ class RunningCall:
             return
         try:
             verdict = judge.answer(question)
-        except Exception as error:  # the user's code has failed, and not refused
+        except BaseException as error:  # the user's code has failed, and not refused
             self._answers.put_nowait(Ended(question.id, None, error))
             return
         process.send(verdict)

@@ -292,7 +292,7 @@ class Ended:
 
     id: int
     result: Any
-    error: Exception | None
+    error: BaseException | None
 
 
 FORM_BYTES = 128 << 20

@@ -18,7 +18,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from structgen import RequestError, Runner, StructgenError, Tool
 from structgen.errors import ModelNotFound, SessionError
@@ -236,6 +236,35 @@ def test_what_ends_a_program_arrives_as_itself(runner: Runner, kind: type[BaseEx
     with pytest.raises(kind):
         list(runner.stream_chat(**fields))
     assert runner.chat(messages="Hello", max_tokens=2).text
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, _Ends])
+def test_what_a_check_ends_a_program_by_ends_no_runner(
+    runner: Runner, kind: type[BaseException]
+) -> None:
+    threads = []
+
+    def ends(x: int) -> int:
+        threads.append(threading.current_thread().name)
+        raise kind
+
+    class Checked(BaseModel):
+        """Has a check."""
+
+        x: Annotated[Literal[1], AfterValidator(ends)]
+
+        def __call__(self) -> str:
+            return "called"
+
+    fields: dict[str, Any] = {"messages": "Stop.", "max_tokens": 40}
+    tools = {"tools": [Checked], "tool_choice": "required", "max_tool_rounds": 1}
+    for asked in (tools, {"output_type": Checked, "retries": 1}):
+        with pytest.raises(kind):
+            runner.chat(**fields, **asked)
+        with pytest.raises(kind):
+            list(runner.stream_chat(**fields, **asked))
+        assert runner.chat(messages="Hello", max_tokens=2).text
+    assert threads[:2] == ["tool Checked"] * 2, "it may take long, and others wait for the loop"
 
 
 def test_tools_of_all_kinds_without_rounds_are_handed_back(runner: Runner) -> None:
