@@ -420,7 +420,7 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
             f"warm_up takes a Vocabulary, got {type(vocabulary).__name__}: that of a model is "
             "model.vocabulary, that of a constraint is constraint.vocabulary."
         )
-    if not vocabulary.missing_bytes.isdisjoint("é".encode() + bytes(range(0x20, 0x7F))):
+    if not vocabulary.missing_bytes.isdisjoint({*range(0x20, 0x7F), *range(0x80, 0xC0), 0xC3}):
         return  # a small one, which spells no JSON, or not the texts below
     if grammars:
         # One that was compiled before, in whatever process, does without Lark.

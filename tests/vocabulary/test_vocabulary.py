@@ -220,6 +220,7 @@ def test_a_vocabulary_that_spells_no_json_warms_up() -> None:
     """A model that has it could not be loaded."""
     warm_up(Vocabulary([b"a", b"b", b""], [2]), grammars=True)
     warm_up(Vocabulary([bytes([byte]) for byte in range(128)] + [b""], [128]))
+    warm_up(Vocabulary([bytes([byte]) for byte in range(256) if byte != 0x80] + [b""], [255]))
 
 
 def test_missing_bytes() -> None:
