@@ -32,6 +32,7 @@ tokenizers and no files to read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -295,7 +296,7 @@ def save_masked(model: ir.Model, size: int, plain: Path) -> Path:
     _add_mask(model.graph, size)
     model.metadata_props["structgen.mask_of"] = sha256(plain)
     target = masked(plain)
-    aside = target.with_name(f".{target.name}.part")
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     aside.unlink(missing_ok=True)  # which could be a link
     try:
         ir.save(model, aside)
