@@ -39,7 +39,7 @@ from structgen.errors import (
     failure,
     printable,
 )
-from structgen.storage.user_folder import inside, root
+from structgen.storage.user_folder import WRONG, inside, root
 
 from . import cache, damage
 from .progress import Progress, bytes_under, megabytes, watching
@@ -100,6 +100,7 @@ it to; the hub's own limits on requests are for 300 s."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SHA1 = re.compile("[0-9a-f]{40}")
 _COMMIT = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+_TOKENS = re.compile("[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +244,11 @@ def _said(kind: str, value: str) -> str:
             "token_source= is none of 'literal:TOKEN', 'env:VARIABLE', 'path:FILE', 'cache' and "
             "'none'."
         )
-    if not (found or "").strip():
+    token = str(found or "").strip()
+    if not _TOKENS.fullmatch(token):  # an HTTP client would tell what else it is, line breaks say
         where = "" if kind == "literal" else value
-        raise OptionError(f"token_source='{kind}:{where}' holds no token.")
-    return str(found).strip()
+        raise OptionError(f"token_source='{kind}:{where}' holds no token, which is one word.")
+    return token
 
 
 def looks_like(name: str) -> bool:
@@ -439,15 +441,21 @@ class _Listing:
 def _listing(repo_id: str) -> _Listing:
     """What the hub has of a repository."""
     heard = _heard(lambda: _listed(repo_id), _LISTING_SECONDS, f"listed {repo_id}")
-    info = json.loads(heard)
-    if not isinstance(info["sha"], str) or not _COMMIT.fullmatch(info["sha"]):
-        raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
-    if len(info["siblings"]) > _MOST_FILES:
+    try:
+        info = json.loads(heard)
+        commit, files = info["sha"], info["siblings"]
+        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+            raise ValueError("it does not say which commit is the newest")
+        if len(files) > _MOST_FILES:
+            raise DownloadError(
+                f"{repo_id} has more than {_MOST_FILES:,} files: it is not fetched. Fetch the "
+                "model in it yourself, and name the folder."
+            )
+        return _Listing(commit, {file["rfilename"]: _hub_file(file) for file in files})
+    except WRONG as error:
         raise DownloadError(
-            f"{repo_id} has more than {_MOST_FILES:,} files: it is not fetched. Fetch the model "
-            "in it yourself, and name the folder."
-        )
-    return _Listing(info["sha"], {file["rfilename"]: _hub_file(file) for file in info["siblings"]})
+            f"The hub's listing of {repo_id} cannot be understood: {error!r:.200}."
+        ) from None
 
 
 def _heard(
@@ -638,7 +646,8 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or link.__context__
-    page = f"{_endpoint() or 'https://huggingface.co'}/{repo_id}"
+    hub = re.sub("//.*@", "//", _endpoint() or "https://huggingface.co")  # a mirror's password
+    page = f"{hub}/{repo_id}"
     if isinstance(error, errors.GatedRepoError):
         return DownloadError(
             f"{repo_id} is gated: accept its terms at {page}, then set HF_TOKEN to a token of "
@@ -646,8 +655,8 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
         )
     if isinstance(error, errors.RepositoryNotFoundError):
         return ModelNotFound(
-            f"There is no repository {repo_id} on {page.removesuffix('/' + repo_id)} that you may "
-            "read. Check the spelling; for a private one set HF_TOKEN (or run `hf auth login`)."
+            f"There is no repository {repo_id} on {hub} that you may read. Check the spelling; for "
+            "a private one set HF_TOKEN (or run `hf auth login`)."
         )
     if isinstance(error, errors.HFValidationError):
         return ModelNotFound(f"{repo_id!r} cannot be a repository's id: {error}")
@@ -671,6 +680,6 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
             return cache.disk_error(link)
     reason = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
     return DownloadError(
-        f"Fetching {repo_id} from {page.removesuffix('/' + repo_id)} broke off: {reason}. "
+        f"Fetching {repo_id} from {hub} broke off: {reason}. "
         "Check the network and try again: it continues where it stopped."
     )
