@@ -238,7 +238,7 @@ def _said(kind: str, value: str) -> str:
             found = Path(value).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = failure(error)
-            raise OptionError(f"token_source='path:{value}' cannot be read: {why}.") from None
+            raise OptionError(f"token_source= (path {value!r}) cannot be read: {why}.") from None
     elif kind != "literal":
         raise OptionError(
             "token_source= is none of 'literal:TOKEN', 'env:VARIABLE', 'path:FILE', 'cache' and "
@@ -246,8 +246,8 @@ def _said(kind: str, value: str) -> str:
         )
     token = str(found or "").strip()
     if not _TOKENS.fullmatch(token):  # an HTTP client would tell what else it is, line breaks say
-        where = "" if kind == "literal" else value
-        raise OptionError(f"token_source='{kind}:{where}' holds no token, which is one word.")
+        where = kind if kind == "literal" else f"{kind} {value!r}"
+        raise OptionError(f"token_source= ({where}) holds no token, which is one word.")
     return token
 
 

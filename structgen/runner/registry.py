@@ -242,7 +242,7 @@ class Registry:
         )
 
     async def _loaded(self, entry: Entry) -> Host:
-        """The model, loaded; counts one who uses it."""
+        """The model, loaded, for a call, of which its options are none; counts one who uses it."""
         entry.wanted += 1
         try:
             while True:
@@ -255,6 +255,8 @@ class Registry:
                     return entry.host
                 else:
                     await self.load(entry)
+        except OptionError as error:
+            raise ModelError(f"{entry.id} cannot be loaded: {error}") from error
         finally:
             entry.wanted -= 1
             self._tell()

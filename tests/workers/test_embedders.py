@@ -335,7 +335,7 @@ def test_options_of_text_models_are_no_embedders(tmp_path: Path, option: dict[st
         Runner({"v": {"source": place, **option}}) as runner,
         pytest.raises(OptionError, match=f"{next(iter(option))}= goes with a text model"),
     ):
-        runner.embed(input=SHORT, model="v")
+        runner.load("v")
 
 
 def test_max_length_is_no_text_models(tmp_path: Path) -> None:
