@@ -66,10 +66,10 @@ _MOST_CAUSES = 100
 
 
 def let_go(error: BaseException) -> None:
-    """Have an error, and those it came of, no longer hold the frames that they passed through.
+    """Drop the tracebacks of an error and of its causes.
 
-    For where errors end, once they were told and logged. What they hold is all that was asked; and
-    where a frame or a task there holds the error, only a full collection would free it.
+    Call it where an error ends, after it was logged. A traceback holds frames, and with them what
+    was asked; if a frame or a task in it holds the error, only a full collection frees them.
     """
     left: list[BaseException | None] = [error]
     seen: set[int] = set()

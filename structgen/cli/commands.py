@@ -7,6 +7,7 @@ raises on purpose, or of a file, is one short message and exit code 1; else it i
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -18,7 +19,7 @@ import click
 
 import structgen
 from structgen import models as _models
-from structgen.errors import OptionError, StructgenError, counted
+from structgen.errors import OptionError, StructgenError, counted, failure
 
 from .batch import batch
 from .desk import diff, lint, sample, show
@@ -398,9 +399,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
             where = "" if error.filename is None else f"{error.filename}: "
-            # Libraries raise some without a number, and their words alone.
-            say(f"Error: {where}{error.strerror or str(error) or type(error).__name__}.", err=True)
-        if error.filename is None:
+            say(f"Error: {where}{failure(error) or type(error).__name__}.", err=True)
+        if error.errno in (errno.EPIPE, errno.ENOSPC):
             # The reader went away (`structgen … | head`), or there is no room. Nothing more can be
             # written, at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import structgen
-from structgen.errors import OptionError, printable
+from structgen.errors import OptionError, failure, printable
 from structgen.storage.user_folder import unique
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def writing(option: str, file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OptionError(f"{option} {file} cannot be written: {error.strerror}.") from None
+        raise OptionError(f"{option} {file} cannot be written: {failure(error)}.") from None
 
 
 def json_in(file: str, option: str) -> Any:

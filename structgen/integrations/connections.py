@@ -267,7 +267,7 @@ def replayed(body: bytes, receive: Any) -> Any:
 
 
 async def in_parts(send: Any, message: Any) -> None:
-    """Send a message, of which little is sent at once: it is under way until it is read."""
+    """Send a message in small parts, so that the answer is under way until it is read."""
     body, sent = message.get("body", b""), 0
     for end in range(_PART, len(body), _PART):
         await send({"type": "http.response.body", "body": body[sent:end], "more_body": True})

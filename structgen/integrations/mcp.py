@@ -32,7 +32,7 @@ import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import from_json
 
-from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
+from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError, let_go
 from structgen.grammar.json_schema import closed
 from structgen.insight import check_values
 from structgen.runner import (
@@ -664,9 +664,11 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
             try:
                 result = await called(runner, tool, known[tool], params.arguments or {}, told)
             except StructgenError as error:
+                let_go(error)
                 return _text(str(error), is_error=True)
-            except Exception:
+            except Exception as error:
                 _log.exception("the tool %s", tool.name)
+                let_go(error)
                 return _text(f"{tool.name} failed; the server's log says why.", is_error=True)
         if wanted.cancelled_caught:
             return _text("The call was cancelled.", is_error=True)

@@ -37,6 +37,7 @@ LONGEST_LINE = 16 << 20
 _MOST_AT_ONCE = 16  # rows of Parquet
 _MOST_VALUES = 2_000_000  # in one row of Parquet
 _MOST_UNPACKED = 64 << 20  # bytes of pages, which may be in each of those rows
+_MOST_PARTS = 100_000  # columns of row groups, of which each takes 50 us and 4 kB
 _NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
 OF_DAMAGE = (
     OSError,
@@ -374,12 +375,18 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
     """
     largest = 1
     # The package's own `metadata.row_group(0).column(0)` ends the process where it is damaged.
-    about, _ = _thrift(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+    if (n_parts := metadata.num_row_groups * metadata.num_columns) > _MOST_PARTS:
+        raise OptionError(
+            f"{path} cannot be read: it has {n_parts:,} parts (columns of row groups); the most is "
+            f"{_MOST_PARTS:,}. Write it with larger row groups."
+        )
+    length = int.from_bytes(data[-8:-4], "little")
+    about, _ = _thrift(data, len(data) - 8 - length, has_lists=True)
     for group in about[4, 9]:
         unpacked = packed = 0
         for i, chunk in enumerate(group[1, 9]):
             column, schema = chunk[3, 12], metadata.schema.column(i)
-            begin = min(column[9, 6], column.get((11, 6), column[9, 6]))
+            begin = min(column[9, 6], column.get((11, 6)) or column[9, 6])  # some write 0 for none
             n = size = most = 0
             while n < column[5, 6]:
                 head, end = _thrift(data, begin)
@@ -403,9 +410,11 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
     return max(1, min(_MOST_AT_ONCE, _MOST_UNPACKED // largest))
 
 
-def _thrift(data: bytes | mmap, at: int) -> tuple[dict[tuple[int, int], Any], int]:
+def _thrift(
+    data: bytes | mmap, at: int, *, has_lists: bool = False
+) -> tuple[dict[tuple[int, int], Any], int]:
     """A struct of Thrift's compact protocol, by id and kind, as fields of other kinds are skipped;
-    None: what is no number, struct or list. And where it ends."""
+    None: what is no number, struct or list of these. And where it ends."""
     found: dict[tuple[int, int], Any] = {}
     number = 0
 
@@ -423,14 +432,18 @@ def _thrift(data: bytes | mmap, at: int) -> tuple[dict[tuple[int, int], Any], in
     def one(kind: int) -> Any:
         nonlocal at
         if kind == 12:
-            struct, at = _thrift(data, at)
+            struct, at = _thrift(data, at, has_lists=has_lists)
             return struct
         if kind in (4, 5, 6):
             value = whole(64 if kind == 6 else 32)
             return value >> 1 ^ -(value & 1)
-        if kind == 9:
+        if kind == 9 and has_lists:  # the heads of pages have none
             head, at = data[at], at + 1
-            return [one(head & 15) for _ in range(head >> 4 if head < 240 else whole())]
+            size = head >> 4 if head < 240 else whole()
+            if size > len(data) - at:
+                raise ValueError(f"it has a list of {size:,} values")
+            values = [one(head & 15) for _ in range(size)]
+            return values if head & 15 == 12 else None
         if kind not in (1, 2, 3, 7, 8):
             raise ValueError(f"it has fields of the kind {kind}")
         size = whole() if kind == 8 else {7: 8}.get(kind, 1)  # a text; a float; in lists bools, too

@@ -383,7 +383,7 @@ class Pace:
         row: the cost of a further row in a step.
         rows: most rows run together unless asked otherwise.
         again: most tokens of a batch that are run again in one pass, which nothing can end.
-        scores: the cost of reading the scores after a token, where the device else chooses.
+        scores: the cost of copying the scores after a token from the device.
     """
 
     longest_pass: int
@@ -394,8 +394,8 @@ class Pace:
     scores: float = 0.0
 
     def of_guess(self, n_tokens: int) -> float:
-        """What a pass costs more that verifies so many guessed tokens, by the scores after each of
-        them and before."""
+        """The extra cost of a pass that verifies so many guessed tokens, by the scores before and
+        after each."""
         return self.token * n_tokens + self.scores * (n_tokens + 1)
 
 

@@ -100,7 +100,7 @@ it to; the hub's own limits on requests are for 300 s."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SHA1 = re.compile("[0-9a-f]{40}")
 _COMMIT = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-_TOKENS = re.compile("[!-~]+")
+_TOKEN_FORM = re.compile("[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +245,11 @@ def _said(kind: str, value: str) -> str:
             "'none'."
         )
     token = str(found or "").strip()
-    if not _TOKENS.fullmatch(token):  # an HTTP client would tell what else it is, line breaks say
+    if not _TOKEN_FORM.fullmatch(token):  # HTTP clients repeat a malformed header in their errors
         where = kind if kind == "literal" else f"{kind} {value!r}"
-        raise OptionError(f"token_source= ({where}) holds no token, which is one word.")
+        raise OptionError(
+            f"token_source= ({where}) must hold one token: printable ASCII without spaces."
+        )
     return token
 
 
@@ -445,7 +447,7 @@ def _listing(repo_id: str) -> _Listing:
         info = json.loads(heard)
         commit, files = info["sha"], info["siblings"]
         if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-            raise ValueError("it does not say which commit is the newest")
+            raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
         if len(files) > _MOST_FILES:
             raise DownloadError(
                 f"{repo_id} has more than {_MOST_FILES:,} files: it is not fetched. Fetch the "

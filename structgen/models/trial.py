@@ -340,7 +340,8 @@ def _wrong(data: bytes) -> str | None:
         for names in (("normalizer", "pre_tokenizer"), ("decoder",), ("post_processor",)):
             growths = [*_growths([document.get(name) for name in names])]
             if len(growths) > _MOST_STEPS:
-                return f"has {len(growths):,} steps in its {names[0]}; the most is {_MOST_STEPS}"
+                where = " and ".join(names)
+                return f"has {len(growths):,} steps in its {where}; the most is {_MOST_STEPS}"
             if (growth := math.prod(growths)) > _MOST_GROWTH:
                 what = "tokens" if "post_processor" in names else "characters"
                 return f"may write {growth:,.0f} {what} for one; the most is {_MOST_GROWTH}"
@@ -358,28 +359,31 @@ def _wrong(data: bytes) -> str | None:
 
 
 def _growths(section: Any) -> Iterator[float]:
-    """How many characters each step of a part may write for one."""
+    """How many characters, or tokens, each step of a part may write for one."""
     if isinstance(section, list):
         for one in section:
             yield from _growths(one)
     elif isinstance(section, dict):
         for one in ("normalizers", "pretokenizers", "decoders", "processors"):
             yield from _growths(section.get(one))
-        yield 1 + len(section.get("prepend", ""))  # to each piece between added tokens
-        yield 2 if _WRITES_MORE & {*section, section.get("type")} else 1
+        growth: float = 1 + len(section.get("prepend", ""))  # to each piece between added tokens
+        if _WRITES_MORE & {*section, section.get("type")}:
+            growth *= 2
         if "single" in section:
             ids = (len(one["ids"]) for one in section["special_tokens"].values())
-            yield max(map(len, (section["single"], section["pair"]))) * max(ids, default=1)
+            growth *= max(1, len(section["single"]), len(section["pair"])) * max((1, *ids))
         if "content" in section and "pattern" in section:
             size, sought = len(section["content"]), section["pattern"]
             if text := sought.get("String"):
-                yield max(1, size / len(text))
+                growth *= max(1, size / len(text))
             else:  # it may be found between any two characters
-                yield max(1, size + any(map(_EMPTY.fullmatch, sought.get("Regex", "").split("|"))))
+                empty = any(map(_EMPTY.fullmatch, sought.get("Regex", "").split("|")))
+                growth *= max(1, size + empty)
         if packed := section.get("precompiled_charsmap"):
             data = base64.b64decode(packed)  # the bytes of a trie, that trie, and texts
             texts = data[4 + int.from_bytes(data[:4], "little") :].decode(errors="replace")
-            yield max(1, *map(len, texts.split("\0")))
+            growth *= max(1, *map(len, texts.split("\0")))
+        yield growth
 
 
 def _pattern(document: Any) -> str | None:

@@ -420,7 +420,7 @@ class Agent:
             return self._barred(record, "failed", why)
         try:
             parsed = in_thread(lambda: tool.parse(record.arguments), f"tool {name}")
-            checked = await within(None, parsed)  # by code of its own
+            checked = await within(None, parsed)  # runs the class's own checks
         except ParseError as error:
             why = f"The arguments are not valid: {error}"
             return self._barred(record, "failed", why)

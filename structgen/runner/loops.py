@@ -367,10 +367,12 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
     """Call a function in a thread of its own, in this context. If this is cancelled the thread goes
     on; the end of the process does not wait for it."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[ResultT] = loop.create_future()
+    # Emptied at the end, as `outcome` is: see `LoopThread.wait`.
+    futures: list[asyncio.Future[ResultT]] = [loop.create_future()]
     context = contextvars.copy_context()
 
     def settle(error: BaseException | None, *made: ResultT) -> None:
+        future = futures.pop()
         if future.done():
             return
         if error is None:
@@ -389,9 +391,10 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
         # Where the loop is closed, nobody waits any more.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, *outcome)
+        del outcome
 
     threading.Thread(target=work, name=name, daemon=True).start()
-    return await future
+    return await futures[0]
 
 
 def is_async(function: Any) -> bool:
@@ -527,6 +530,7 @@ class Places:
             is_wanted = False
             if not is_at_work:
                 task.cancel()
+            del task  # as in `LoopThread.wait`
 
     def _give_back(self, owner: Hashable, began: float) -> None:
         """Take a place from an owner, who goes behind the others that wait."""

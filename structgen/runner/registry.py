@@ -242,7 +242,10 @@ class Registry:
         )
 
     async def _loaded(self, entry: Entry) -> Host:
-        """The model, loaded, for a call, of which its options are none; counts one who uses it."""
+        """Load the model for a call, and count one user.
+
+        A wrong option of the model is a ModelError here: the caller has not passed it.
+        """
         entry.wanted += 1
         try:
             while True:

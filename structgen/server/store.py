@@ -152,8 +152,7 @@ class Store:
         def remove() -> bool:
             with self._transaction() as connection:
                 done = connection.execute(
-                    "DELETE FROM responses WHERE id = ? AND owner = ? AND written >= ?",
-                    (id_, owner, self._oldest),
+                    "DELETE FROM responses WHERE id = ? AND owner = ?", (id_, owner)
                 )
                 return done.rowcount == 1
 

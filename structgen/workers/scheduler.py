@@ -183,7 +183,7 @@ class _Unit:
 
     @property
     def owners(self) -> set[Hashable]:
-        """Whose its outputs are. It takes turns as the one who has had least."""
+        """The owners of its outputs. The one who has had least decides when it has a turn."""
         return {job.owner for job in self.jobs}
 
     @property

@@ -166,7 +166,8 @@ class _Worker:
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(
             FORM_BYTES, lambda kept: form_weight(kept[0].constraint, kept[1])
         )
-        self._last: tuple[int, Any, Any] = (0, None, None)  # caller, prompt, what came of it
+        # The caller and the prompt that were prepared last, and what came of it.
+        self._last: tuple[int, Any, Prepared | StructgenError] | None = None
 
     def serve(self) -> None:
         """Load the model, then make outputs."""
@@ -416,18 +417,18 @@ class _Worker:
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """The prompt of a call in tokens, worked out once for all its outputs."""
-        caller, prompt, prepared = self._last
-        if caller != message.caller or prompt != message.prompt:
-            self._last = (0, None, None)
+        if self._last is None or self._last[:2] != (message.caller, message.prompt):
+            self._last = None
+            prepared: Prepared | StructgenError
             try:
                 prepared = task.prepare(message.prompt, message.search)
             except StructgenError as error:
                 prepared = error
-            self._last = (message.caller, message.prompt, prepared)
+            self._last = message.caller, message.prompt, prepared
+        prepared = self._last[2]
         if isinstance(prepared, StructgenError):
             raise prepared
-        made: Prepared = prepared
-        return made
+        return prepared
 
     def _task(self, message: Call) -> Task | None:
         """What makes the outputs of a call; None where its type is not known here."""

@@ -157,6 +157,11 @@ def test_parquet_that_cannot_be_rows_is_told(tmp_path: Path) -> None:
         path.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
         with contextlib.suppress(OptionError):
             list(Source.of(path).read())
+    # The head of a page with a list of 2**32 values, of which each takes little.
+    with pytest.raises(ValueError, match="fields of the kind 9"):
+        rows._thrift(b"\x19\xf1\xff\xff\xff\xff\x0f" + b"\0" * 9, 0)
+    with pytest.raises(ValueError, match="a list of 4,294,967,295 values"):
+        rows._thrift(b"\x19\xf1\xff\xff\xff\xff\x0f" + b"\0" * 9, 0, has_lists=True)
     late = pyarrow.array([1_600_000_000_000_000_001], pyarrow.timestamp("ns"))
     twice = pyarrow.table([["x"], ["y"]], names=["a", "a"])
     for table, said in ((pyarrow.table({"t": late}), "anosecond"), (twice, "two columns 'a'")):

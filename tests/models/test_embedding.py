@@ -210,6 +210,9 @@ def around(n_texts: int, n_ids: int) -> dict[str, Any]:
     return {"single": single, "pair": [], "special_tokens": special}
 
 
+EMPTY: dict[str, Any] = {"single": [], "pair": [], "special_tokens": {}}
+
+
 def splits(*patterns: str) -> dict[str, Any]:
     steps = [
         {"type": "Split", "pattern": {"Regex": one}, "behavior": "Isolated", "invert": False}
@@ -328,8 +331,10 @@ def test_patterns_of_published_tokenizers_are_taken(tmp_path: Path, name: str) -
         ({"normalizer": [{"handle_chinese_chars": True}] * 7}, "write 128 characters for one"),
         ({"pre_tokenizer": [{"type": "Metaspace"}] * 7}, "write 128 characters for one"),
         ({"decoder": [{"suffix": ""}] * 7}, "write 128 characters for one"),
-        ({"normalizer": [{"type": "NFC"}] * 51}, "has 102 steps in its normalizer"),
+        ({"normalizer": [{"type": "NFC"}] * 101}, "has 101 steps in its normalizer and pre_tok"),
         ({"post_processor": around(1, 99)}, "write 198 tokens for one; the most is 64"),
+        ({"post_processor": around(99, 0)}, "write 100 tokens for one; the most is 64"),
+        ({"post_processor": [around(40, 1), EMPTY, around(9, 1)]}, "write 410 tokens for one"),
         ({"post_processor": around(99, 1)}, "write 100 tokens for one; the most is 64"),
         ({"model": WORDS | {"max_input_chars_per_word": 1000}}, "words of 1,000 characters"),
         ({"normalizer": {"type": "Prepend", "prepend": "a" * 99}}, "write 100 characters for on"),

@@ -74,6 +74,10 @@ def test_answers_that_are_kept_are_bounded(
                     "SELECT RAISE(ABORT, 'full'); END"
                 )
         assert await store.get("b", "me") is None
+        if is_file:
+            with sqlite3.connect(tmp_path / "kept.sqlite") as other:
+                other.execute("DROP TRIGGER full")
+        assert await store.remove("b", "me")  # it is old, and not deleted yet
         assert not await store.remove("b", "me")
         store.close()
 
