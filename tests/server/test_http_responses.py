@@ -224,7 +224,7 @@ def test_probabilities(client: openai.OpenAI) -> None:
 
 
 def test_an_answer_that_cannot_be_kept_is_told(
-    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     put = Store.put
 
@@ -238,6 +238,12 @@ def test_an_answer_that_cannot_be_kept_is_told(
     while made.status in ("queued", "in_progress"):
         made = client.responses.retrieve(made.id)
     assert made.status == "incomplete"
+    for _ in range(600):
+        if f"the answer {made.id} is not stored: The disk is full." in caplog.text:
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail(caplog.text)
 
 
 def test_in_the_background(client: openai.OpenAI) -> None:

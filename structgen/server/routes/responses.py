@@ -523,10 +523,14 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
         job.say(events.fail(api))
     finally:
         job.end()
-        if job.is_wanted:
-            await asyncio.shield(_store(request).put(stored))
-            job.is_kept = True
-        stored.items, stored.messages = [], []  # the store's from now on: they may be megabytes
+        try:
+            if job.is_wanted:
+                await asyncio.shield(_store(request).put(stored))
+                job.is_kept = True
+            stored.items, stored.messages = [], []  # the store's from now on: may be megabytes
+        except ApiError as error:  # a full disk, say: it is given from here as long as it is held
+            LOG.error("the answer %s is not stored: %s", stored.response["id"], error)
+            let_go(error)
 
 
 async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:
