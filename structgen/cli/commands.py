@@ -400,7 +400,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if not isinstance(error, BrokenPipeError):
             where = "" if error.filename is None else f"{error.filename}: "
             say(f"Error: {where}{failure(error) or type(error).__name__}.", err=True)
-        if error.errno in (errno.EPIPE, errno.ENOSPC):
+        broken = (errno.EPIPE, errno.EINVAL, errno.EIO, errno.ENOSPC)
+        if error.filename is None and error.errno in broken:
             # The reader went away (`structgen … | head`), or there is no room. Nothing more can be
             # written, at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -384,6 +384,7 @@ class Pace:
         rows: most rows run together unless asked otherwise.
         again: most tokens of a batch that are run again in one pass, which nothing can end.
         scores: the cost of copying the scores after a token from the device.
+        gather: passes for which requests wait, while others run, to begin as one batch.
     """
 
     longest_pass: int
@@ -392,6 +393,7 @@ class Pace:
     rows: int
     again: int
     scores: float = 0.0
+    gather: int = 0
 
     def of_guess(self, n_tokens: int) -> float:
         """The extra cost of a pass that verifies so many guessed tokens, by the scores before and
@@ -451,7 +453,7 @@ ON_INT8_CPU = replace(ON_CPU, token=0.2)
 """Processors with VNNI: passes over 2, 4 and 8 tokens cost 1.14, 1.52 and 2.31 of one over one; of
 Qwen2.5-Coder-0.5B 1.05, 1.44 and 2.19."""
 
-ON_GPU = Pace(longest_pass=1024, token=0.01, row=0.02, rows=32, again=1 << 17)
+ON_GPU = Pace(longest_pass=1024, token=0.01, row=0.02, rows=32, again=1 << 17, gather=64)
 """H200, such a model in 16 bits: steps of 2.3, 3.0 and 3.6 ms for 1, 8 and 32 rows; a pass over 8
 tokens takes 1.07 times as long as one over 1."""
 

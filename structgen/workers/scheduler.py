@@ -29,8 +29,10 @@ the owner whose type is compiled is `charge`d for the work. No type is compiled 
 Batches. Waiting jobs that fit together begin together if that is faster: always for free text,
 unless prompts share a prefix; for output types if earlier outputs of the type suggest it
 (`structgen.decoding.loop`). A batch is of one owner, or has one row of each of several: each pays a
-part of reading the prompts, and further passes are paid by whoever's turn it is. Scores in a batch
-round differently, so each job says whether it may be in one.
+part of reading the prompts, and further passes are paid by whoever's turn it is. A batch takes no
+more rows once it runs. So on a GPU, where many rows cost about as much as one, jobs of owners with
+something open wait until as many wait as run, or for `Pace.gather` passes. Scores in a batch round
+differently, so each job says whether it may be in one.
 """
 
 from __future__ import annotations
@@ -246,6 +248,7 @@ class Scheduler:
         self._units: deque[_Unit] = deque()
         self._passes = 0
         self._since = 0  # the pass from which somebody has waited
+        self._gathered = 0  # the pass from which those who wait gather
         self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
         self._clock = clock
         self._having = threading.Lock()
@@ -355,7 +358,7 @@ class Scheduler:
 
     def _take_in(self) -> None:
         if self._inbox and not self._waiting:
-            self._since = self._passes
+            self._since = self._gathered = self._passes
         while self._inbox:
             job = self._inbox.popleft()
             self._waiting.setdefault(job.caller, deque()).append(job)
@@ -384,12 +387,21 @@ class Scheduler:
     def _may_open(self) -> bool:
         if not self._waiting:
             return False
-        if self.n_open < self._most and (
-            len(self._units) < self._at_rest or self._passes - self._since >= self._patience
-        ):
+        is_due = self._passes - self._since >= self._patience
+        has_room = self.n_open < self._most and (len(self._units) < self._at_rest or is_due)
+        if has_room and not self._gathers():
+            self._gathered = self._passes
             return True
         open_of = {owner for unit in self._units for owner in unit.owners}
         return any(line[0].owner not in open_of for line in self._waiting.values())
+
+    def _gathers(self) -> bool:
+        """Whether those who wait are to wait until more can begin with them; see `Pace.gather`."""
+        if self._passes - self._gathered >= self._model.pace.gather or self.n_open < self._at_rest:
+            return False
+        lines = self._waiting.values()
+        rows = [self._rows(line[0]) if isinstance(line[0], Job) else 1 for line in lines]
+        return min(rows) > 1 and sum(map(len, lines)) < min(self.n_open, max(rows))
 
     def _open(self) -> None:
         """Begin the output whose turn it is, with others in a batch if that pays."""
@@ -400,6 +412,8 @@ class Scheduler:
             unit.steps = self._work(first)
         else:
             jobs = self._companions(first)
+            if any(line[0].owner == first.owner for line in self._waiting.values()):
+                self._gathered = self._passes - self._model.pace.gather  # they did not fit in
             unit = _Unit(jobs)
             unit.steps = self._alone(first) if len(jobs) == 1 else self._together(unit, jobs)
         self._units.appendleft(unit)
@@ -415,7 +429,7 @@ class Scheduler:
 
     def _companions(self, first: Job) -> list[Job]:
         """The jobs to begin together with one that has been taken: itself at least."""
-        size = min(self._rows(first), self._most - self.n_open, self._model.most_rows)
+        size = min(self._rows(first), self._most - self.n_open)
         found = [first]
         longest = len(first.run.prompt_ids)
         shortest = longest
@@ -449,6 +463,7 @@ class Scheduler:
         most = self._model.pace.rows if job.batch_size is None else job.batch_size
         if most > 1 and job.batch_size is None and job.kind is not None:
             most = most if job.kind in self._usages else 1
+        most = min(most, self._model.most_rows)
         return most if self._batch_size is None else min(most, self._batch_size)
 
     def _gain(self, jobs: Sequence[Job]) -> bool:

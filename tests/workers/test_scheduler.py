@@ -6,10 +6,12 @@ import functools
 import gc
 import io
 import itertools
+import random
 import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +25,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import Generation, SearchOptions, encode
 from structgen.errors import IncompleteOutput, OptionError, let_go
 from structgen.media import Image
-from structgen.models.base import PREFIXES_OF
+from structgen.models.base import ON_GPU, PREFIXES_OF
 from structgen.types import Regex
 from structgen.workers import Job, Scheduler, WorkJob
 from structgen.workers import worker as worker_module
@@ -41,7 +43,7 @@ class Counting(FakeModel):
 
     def start(self, max_length: int, **options: Any) -> FakeSequence:
         sequence = super().start(max_length, **options)
-        prompt = bytes(self.vocabulary.tokens[options["prefix"][0]]).decode()
+        prompt = bytes(self.vocabulary.tokens[options["prefix"][0]]).decode(errors="replace")
         append = sequence.append
 
         def counted(token_ids: Any) -> None:
@@ -566,6 +568,72 @@ def test_free_text_that_waits_begins_as_one_batch() -> None:
     assert model.passes == ["batch"] * 5
     assert set(office.texts.values()) == {"abcde"}
     assert set(office.ended.values()) == {None}
+
+
+def test_many_who_ask_one_after_the_other_share_batches_on_a_gpu() -> None:
+    """Each began in a batch of its own, and such a batch takes as long as one of 32 rows there."""
+
+    def passes(gather: int) -> tuple[int, int]:
+        model = Counting()
+        model.pace = replace(ON_GPU, gather=gather)
+        office, r = Office(model), random.Random(1)
+        due = [(r.randint(0, 3), client) for client in range(32)]
+        began: dict[str, int] = {}
+        waited: list[int] = []
+        who: dict[str, int] = {}
+        names = map(chr, itertools.count(0x4E00))
+        for step in itertools.count():
+            for _, client in [one for one in due if one[0] <= step]:
+                prompt = next(names)
+                who[prompt], began[prompt] = client, step
+                search = {"max_new_tokens": r.randint(5, 20), "speculate": False}
+                office.ask(prompt, batch_size=None, owner="all", search=search)
+            due = [one for one in due if one[0] > step]
+            office.scheduler.step()
+            waited += [step - began.pop(prompt) for prompt in office.texts.keys() & began]
+            due += [(step + r.randint(1, 3), who.pop(one)) for one in office.ended.keys() & who]
+            if len(office.ended) > 300:
+                assert set(office.ended.values()) == {None}
+                office.close()
+                return len(model.passes), sorted(waited)[len(waited) * 19 // 20]
+
+    (one_by_one, waited), (together, waited_together) = passes(0), passes(64)
+    assert together < 0.7 * one_by_one
+    assert waited_together < waited
+
+
+def test_nobody_waits_long_for_more_to_begin_with() -> None:
+    """Those who fit into no batch together begin one after the other, and of an owner who comes
+    again and again nobody waits longer for that."""
+
+    def waits(
+        prompts: list[str], *, others: bool = False, rows: int = 256, gather: int = 64
+    ) -> list[int]:
+        model = Counting()
+        assert model.script is not None
+        model.script = [*model.script[:-1] * 120, model.script[-1]]
+        model.pace, model.most_rows = replace(ON_GPU, gather=gather), rows
+        office = Office(model)
+        forever = {"max_new_tokens": 3000, "speculate": False}
+        for name in "ABCDEFGH":
+            office.ask(name, owner="all", batch_size=None, search=forever)
+        for _ in range(8):
+            office.scheduler.step()
+        for prompt in prompts:
+            office.ask(prompt, owner="all", batch_size=None)
+        found: dict[str, int] = {}
+        for step in range(400):
+            if others and step % 20 == 0:
+                office.ask(f"{step}?", owner=step, batch_size=None)
+            office.scheduler.step()
+            found |= {one: step for one in prompts if one in office.texts and one not in found}
+        office.close()
+        return [found.get(one, 400) for one in prompts]
+
+    lengths = [chr(0x61 + i) * 60 * (i + 1) for i in range(6)]
+    assert max(waits(lengths)) < 100
+    assert max(waits(["x"], others=True)) < 100
+    assert waits(lengths, rows=1) == waits(lengths, rows=1, gather=0)
 
 
 def test_rows_that_are_done_are_told_at_once() -> None:

@@ -531,6 +531,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
         except ApiError as error:  # a full disk, say: it is given from here as long as it is held
             LOG.error("the answer %s is not stored: %s", stored.response["id"], error)
             let_go(error)
+            job.size += await aside(request, lambda: sum(map(len, stored.texts())), is_large=True)
 
 
 async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:
