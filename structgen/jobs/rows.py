@@ -374,12 +374,12 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
         LookupError, ValueError, RecursionError: it is damaged.
     """
     largest = 1
-    # The package's own `metadata.row_group(0).column(0)` ends the process where it is damaged.
     if (n_parts := metadata.num_row_groups * metadata.num_columns) > _MOST_PARTS:
         raise OptionError(
             f"{path} cannot be read: it has {n_parts:,} parts (columns of row groups); the most is "
             f"{_MOST_PARTS:,}. Write it with larger row groups."
         )
+    # The package's own `metadata.row_group(0).column(0)` ends the process where it is damaged.
     length = int.from_bytes(data[-8:-4], "little")
     about, _ = _thrift(data, len(data) - 8 - length, has_lists=True)
     for group in about[4, 9]:

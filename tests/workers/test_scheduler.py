@@ -99,6 +99,10 @@ class Office:
         while self.scheduler.step():
             pass
 
+    def finish_one(self, prompt: str) -> None:
+        while prompt not in self.ended:
+            self.scheduler.step()
+
     def close(self) -> None:
         for job in self.jobs.values():
             self.scheduler.cancel(job)
@@ -237,8 +241,7 @@ def test_outputs_that_are_slow_to_begin_hold_up_another_owner_once() -> None:
 
         run.start = starts  # type: ignore[method-assign]
     office.ask("N", owner="good", search={"max_new_tokens": 20})
-    while "N" not in office.ended:
-        office.scheduler.step()
+    office.finish_one("N")
     assert model.time < 2 * 100
     office.finish()
     assert set(office.ended.values()) == {None}
@@ -253,8 +256,7 @@ def test_long_prompts_of_an_owner_take_no_more_time_than_another_has() -> None:
         office.scheduler.step()
     before, began = len(model.passes), model.time
     office.ask("N", owner="little", search={"max_new_tokens": 20})
-    while "N" not in office.ended:
-        office.scheduler.step()
+    office.finish_one("N")
     told = "".join(model.passes[before:])
     assert told.count("N") == 20
     assert model.time - began <= 20 + 64
@@ -282,8 +284,7 @@ def test_a_form_that_is_compiled_holds_up_masks_alone() -> None:
     thread.start()
     held.wait()
     try:
-        while "B" not in office.ended:  # for ever, if the model's thread waited for the lock
-            office.scheduler.step()
+        office.finish_one("B")  # for ever, if the model's thread waited for the lock
         assert model.passes.count("A") == before
     finally:
         free.set()
@@ -457,12 +458,10 @@ def test_what_is_left_of_a_batch_of_several_takes_turns_as_its_owners() -> None:
     for prompt in "ABCDE":
         office.ask(prompt, owner="much", search={"max_new_tokens": 400}, **about)
         office.ask(prompt.lower(), owner="little", search={"max_new_tokens": 2}, **about)
-        while prompt.lower() not in office.ended:
-            office.scheduler.step()
+        office.finish_one(prompt.lower())
     before = len(model.passes)
     office.ask("N", owner="little", search={"max_new_tokens": 40})
-    while "N" not in office.ended:
-        office.scheduler.step()
+    office.finish_one("N")
     assert len(model.passes) - before <= 2 * 40 + 1
     office.close()
 
@@ -479,8 +478,7 @@ def test_batches_of_two_owners_are_no_further_owners() -> None:
     assert all({job.owner for job in u.jobs} == {"one", "two"} for u in office.scheduler._units)
     before = len(model.passes)
     office.ask("Z", owner="little", search={"max_new_tokens": 20})
-    while "Z" not in office.ended:
-        office.scheduler.step()
+    office.finish_one("Z")
     assert len(model.passes) - before <= 3 * 20 + 1
     office.close()
 
@@ -641,8 +639,7 @@ def test_rows_that_are_done_are_told_at_once() -> None:
     office = Office(model)
     office.ask("A", batch_size=None, search={"max_new_tokens": 2})
     office.ask("B", batch_size=None, search={"max_new_tokens": 9})
-    while "A" not in office.ended:
-        office.scheduler.step()
+    office.finish_one("A")
     assert "B" not in office.ended
     assert office.scheduler.n_open == 1
     office.finish()
