@@ -121,6 +121,8 @@ class Connection:
         self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self._unreadable: _Unreadable | None = None
+        self._sessions = 0  # that were begun after the first,
+        self._beginning = asyncio.Lock()  # one at a time
         self._pace: _Pace
         self._thread = threading.Thread(target=self._run, name=f"mcp {server.name}", daemon=True)
         self._thread.start()
@@ -309,7 +311,6 @@ class Connection:
         raise ToolFailure(f"The MCP server {self._server.name} was closed during a call of {name}.")
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
-        assert self._client is not None
         try:
             json.dumps(arguments, allow_nan=False)
             to_json([{"params": {"arguments": arguments}}])  # as deep as the message, and a little
@@ -317,8 +318,7 @@ class Connection:
             raise ToolFailure(f"The arguments cannot be written as JSON: {error}") from error
         exchange = _Exchange(math.inf)
         _CALL.set(exchange)
-        # Not of the client: it lists the tools again where a server says so, and keeps all.
-        call = asyncio.ensure_future(self._client.session.call_tool(name, arguments))
+        call = asyncio.ensure_future(self._answer(name, arguments, exchange))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         try:
@@ -336,6 +336,41 @@ class Connection:
         if result.is_error:
             raise ToolFailure(text)
         return text
+
+    async def _answer(
+        self, name: str, arguments: dict[str, Any], exchange: _Exchange
+    ) -> CallToolResult:
+        """Call a tool, in a new session if the server knows this one no longer: after a restart."""
+        assert self._client is not None
+        # Not of the client: it lists the tools again where a server says so, and keeps all.
+        session, sessions = self._client.session, self._sessions
+        try:
+            return await session.call_tool(name, arguments)
+        except package().MCPError:
+            if not exchange.is_session_over:
+                raise
+        async with self._beginning:
+            if self._sessions == sessions:
+                await self._begin(session)
+                self._sessions += 1
+        return await session.call_tool(name, arguments)
+
+    async def _begin(self, session: Any) -> None:
+        """Begin a session, of the version of MCP that the first one had."""
+        types, version = importlib.import_module("mcp_types"), session.protocol_version
+        params = types.InitializeRequestParams(
+            protocol_version=version,
+            capabilities=types.ClientCapabilities(),
+            client_info=importlib.import_module("mcp.client.session").DEFAULT_CLIENT_INFO,
+        )
+        begun = await session.send_request(
+            types.InitializeRequest(params=params),
+            types.InitializeResult,
+            request_read_timeout_seconds=self._server._connect_timeout,
+        )
+        if begun.protocol_version != version:
+            raise _Unreadable(f"it does not speak version {version} of MCP any more")
+        await session.send_notification(types.InitializedNotification())
 
     def _told(self, what: str, error: BaseException) -> ToolFailure:
         """What the model is told, and, with the server's last words, the caller."""
@@ -554,6 +589,7 @@ class _Exchange:
     def __init__(self, seconds: float) -> None:
         self._until = asyncio.get_running_loop().time() + seconds
         self._scope: Any = None
+        self.is_session_over = False  # which the answer was
 
     async def wait(self, awaited: Awaitable[T]) -> T:
         """Wait for something, no longer than that."""
@@ -604,7 +640,10 @@ class _Bounded:
         exchange = _CALL.get()
         is_resumed = "last-event-id" in request.headers
         # Of one that was redirected, what it says has yet to be read.
-        if exchange is None or not (is_resumed or "id" in from_json(request.read())):
+        sent = {} if is_resumed else from_json(request.read() or b"{}")
+        if sent.get("method") == "initialize":
+            request.headers.pop("mcp-session-id", None)
+        if exchange is None or not (is_resumed or "id" in sent):
             exchange = _Exchange(self._seconds)  # also what says that a call is cancelled
         if request.method == "GET":
             if not is_resumed:
@@ -640,7 +679,8 @@ class _Bounded:
                 return response
             pieces = self._pieces(whole, exchange, is_stream=False)
             held = b"".join([one async for one in pieces])
-            status = response.status_code  # of 404, `mcp` knows whether it is a session's end
+            status = response.status_code
+            exchange.is_session_over = status == 404 and "mcp-session-id" in request.headers
             if status >= 400 and status != 404 and b'"jsonrpc"' not in held:
                 raise _Unreadable(f"HTTP status {status} {response.reason_phrase}")
         except BaseException:

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import gzip
 import http.server
+import itertools
 import json
 import logging
 import os
@@ -545,6 +546,8 @@ class Long(http.server.BaseHTTPRequestHandler):
     asked_for: ClassVar[list[str]] = []  # methods
     called: ClassVar[list[str]] = []  # with which the tool was
     era: ClassVar[dict[str, Any]] = {}  # what each result has beside, of a newer server
+    session = "one"  # the only one that it knows
+    version: str | None = None  # of MCP; None: the client's
 
     def log_message(self, *told: object) -> None:
         pass
@@ -584,12 +587,15 @@ class Long(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        if self.headers["mcp-session-id"] not in (None, self.session):
+            self.answered(404, b"")
+            return
         if "id" not in asked:
             self.answered(202, b"")
             return
         results = {
             "initialize": {
-                "protocolVersion": asked.get("params", {}).get("protocolVersion"),
+                "protocolVersion": self.version or asked.get("params", {}).get("protocolVersion"),
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "long", "version": "1"},
             },
@@ -632,7 +638,7 @@ class Long(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("mcp-session-id", "one")
+        self.send_header("mcp-session-id", self.session)
         if self.cookies:
             self.cookies.append((self.headers["Cookie"] or "").count("="))
             for i in "ab":
@@ -672,6 +678,35 @@ def test_a_call_is_redirected_within_its_server(
     monkeypatch.setattr(Long, "moved", True)
     with McpServer.http(long_answers) as server:
         assert [run(server, "say").error for _ in range(2)] == [None, None]
+
+
+def test_a_session_is_begun_anew_where_its_server_knows_it_no_longer(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call said "Session terminated" from then on."""
+    with McpServer.http(long_answers) as server:
+        (tool,) = server.tools
+        monkeypatch.setattr(Long, "asked_for", asked := [])
+        monkeypatch.setattr(Long, "session", "two")
+
+        async def three() -> list[ToolOutcome]:
+            return await asyncio.gather(*(tool.run("{}") for _ in range(3)))
+
+        assert [outcome.error for outcome in asyncio.run(three())] == [None] * 3
+        assert run(server, "say").error is None
+        assert asked == ["initialize", *["tools/call"] * 4]
+        monkeypatch.setattr(Long, "session", "three")
+        monkeypatch.setattr(Long, "version", "2024-11-05")
+        assert "does not speak version 20" in str(run(server, "say").error)
+
+
+def test_a_session_that_ends_again_and_again_is_told(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with McpServer.http(long_answers) as server:
+        numbers = itertools.count()
+        monkeypatch.setattr(Long, "session", property(lambda self: f"{next(numbers)}"))
+        assert "Session terminated" in str(run(server, "say").error)
 
 
 def test_calls_wait_for_a_connection(long_answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
