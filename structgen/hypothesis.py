@@ -18,7 +18,7 @@ from structgen.errors import ParseError
 
 
 def from_type(output_type: Any, **options: Any) -> st.SearchStrategy[Any]:
-    """The values that texts of an output type parse to; shrunk, they are short.
+    """Return a strategy for values of an output type; they shrink to short texts.
 
     Args:
         output_type: anything that can be compiled.

@@ -55,7 +55,7 @@ class Image:
     Attributes:
         data: the bytes of the file.
         media_type: ``image/png``, ``image/jpeg``, ``image/gif`` or ``image/webp``.
-        size: its width and height, by its header.
+        size: width and height from its header.
     """
 
     data: bytes = field(repr=False)
@@ -99,8 +99,8 @@ class Audio:
     Attributes:
         data: the bytes of the file.
         media_type: ``audio/wav``, ``audio/mpeg`` or ``audio/flac``.
-        language: which language is spoken.
-        translate: whether to write English, whatever is spoken.
+        language: the spoken language.
+        translate: whether to translate into English.
     """
 
     data: bytes = field(repr=False)

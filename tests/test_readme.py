@@ -193,6 +193,7 @@ INSTEAD = {
     r"stands? (still|in|at|before|behind|beside|there)": "is, waits, comes before",
     r"is had|are had": "there is",
     r"in words of": "in",
+    r"so (many|much) [a-z]+": "this many, the number of",
 }
 """Patterns, and what to write instead."""
 

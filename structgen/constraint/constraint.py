@@ -173,17 +173,17 @@ class Constraint(Typed[T_co]):
         self.named = first.named
 
     def start(self, max_tokens: int | None = None) -> Cursor:
-        """A cursor at the start of a new sequence.
+        """Return a cursor at the start of a new sequence.
 
         Args:
-            max_tokens: token budget, the end-of-sequence token included. The masks then allow
-                only what can still be finished within it, so that the output is always complete:
-                a token is allowed exactly when `Cursor.min_tokens_to_finish` after it fits.
+            max_tokens: the token budget, the end-of-sequence token included. The output is always
+                complete within it: a token is allowed exactly when
+                `Cursor.min_tokens_to_finish` after it fits.
 
         Raises:
-            BudgetTooSmall: no output is certain to fit; the error names a number of tokens that is
+            BudgetTooSmall: no output is certain to fit; the error has a number of tokens that is
                 enough.
-            OptionError: ``max_tokens`` is no whole number.
+            OptionError: ``max_tokens`` is not a whole number.
         """
         if max_tokens is None:
             return Cursor(self._ready(), None, self._engines)
@@ -240,22 +240,23 @@ class Constraint(Typed[T_co]):
         return self._engines.newest
 
     def allows(self, text: str) -> bool:
-        """Whether ``text`` is a whole output. Costs what accepting its tokens does.
+        """Return whether ``text`` is a complete output.
+
+        Cost: that of accepting its tokens.
 
         Raises:
-            TypeError: ``text`` is no str.
+            TypeError: ``text`` is not a str.
         """
         if not isinstance(text, str):
             raise TypeError(f"allows() takes the text as str, got {type(text).__name__}.")
         return self.start().allows_after(0, text.encode())
 
     def to_bytes(self) -> bytes:
-        """The constraint as bytes, for another process; see `from_bytes`.
+        """Return the constraint as bytes, for another process; see `from_bytes`.
 
-        Kept are the grammar, the options of `compile` and the name. Not kept are the vocabulary,
-        automata and masks, ``max_work``, ``max_mask_work`` and ``max_memory_bytes``, which the
-        reader says, and code:
-        classes and their validators.
+        The bytes contain the grammar, the options of `compile` and the name. They do not contain
+        the vocabulary, automata, masks, or code (classes and their validators); nor ``max_work``,
+        ``max_mask_work`` and ``max_memory_bytes``, which the reader sets.
 
         Raises:
             OutputTypeError: a part of the type cannot be written as JSON.
@@ -270,10 +271,10 @@ class Constraint(Typed[T_co]):
     def from_bytes(
         cls, data: bytes, vocabulary: Vocabulary, **limits: Unpack[ReadLimits]
     ) -> Constraint[Any]:
-        """Compile what `to_bytes` gave. Its masks are those of the original.
+        """Compile a constraint from the bytes of `to_bytes`. Its masks are those of the original.
 
-        Safe for bytes of others: they hold data, never code, and are checked and compiled as a type
-        of theirs would be.
+        Safe for untrusted bytes: they are data, not code, and are checked and compiled like a
+        schema.
 
         Args:
             data: the bytes.
@@ -283,13 +284,14 @@ class Constraint(Typed[T_co]):
                 the bytes cannot change them.
 
         Returns:
-            The constraint. Its ``output.parse`` gives what ``json.loads`` gives for JSON and the
-            text for all else: the original's classes and validators are not there.
+            The constraint. Its ``output.parse`` returns what ``json.loads`` returns for JSON,
+            and the text for other types, because the bytes do not contain the original's classes
+            and validators.
 
         Raises:
-            OutputTypeError: the bytes are no constraint, of another version of the format, cut
-                short or changed; or as `compile`.
-            CompileLimitExceeded: they are too many, or a limit was hit.
+            OutputTypeError: the bytes are not a constraint, are of another version of the format,
+                truncated or changed; or as `compile`.
+            CompileLimitExceeded: there are too many bytes, or a limit was hit.
             VocabularyError: the type depends on another vocabulary.
             OptionError: there is no such limit.
         """
@@ -308,17 +310,17 @@ class Constraint(Typed[T_co]):
         return compile(found.output, vocabulary, **{**found.options, **limits})
 
     def advice(self) -> tuple[Advice, ...]:
-        """Say what of the type's shape costs a small model answers, and what to write instead.
+        """Return advice about parts of the type that make small models answer worse.
 
-        Each finding names its place in the schema, and what was measured: see docs/quality.md. What
-        costs most comes first. Nothing is changed by it.
+        Each finding names its place in the schema, what was measured (docs/quality.md) and what to
+        write instead. The costliest come first. The type itself is not changed.
         """
         from .explain import advice
 
         return advice(self.output.grammar, self._options)
 
     def explain(self) -> Explanation:
-        """How each keyword of the schema is kept; print it for a table."""
+        """Return how each keyword of the schema is enforced; print it for a table."""
         from .explain import explain
 
         output = self.output

@@ -386,11 +386,10 @@ class Cursor:
 
     @property
     def temperature(self) -> float | None:
-        """The temperature of the next token, by the rules of a grammar that are open or may begin:
-        the greatest of their ``temperature=``; 0: take the likeliest token. None: the rules have
-        none.
+        """The temperature for the next token, from the grammar's rules; None: the rules have none.
 
-        A mask cannot express it. Read it before you sample each token.
+        It is the greatest ``temperature=`` of the rules that are open or may begin; 0: take the
+        likeliest token. A mask cannot express it, so read it before you sample each token.
         """
         machine = self._engine.machine
         return machine.temperature(self._trail[-1]) if isinstance(machine, CfgMachine) else None
@@ -406,7 +405,7 @@ class Cursor:
         Cost: microseconds for a state met before; up to some milliseconds for a new one.
 
         Raises:
-            ValueError: ``out`` is not uint32 or int32, has another length, or is no array.
+            ValueError: ``out`` is not an array of uint32 or int32, or has another length.
         """
         if out is not self._out:
             self._bytes = bytes_of(out, self._engine.size)
@@ -435,26 +434,26 @@ class Cursor:
     def fill_masks_for_draft(
         self, tokens: Sequence[int], out: Rows, parents: Sequence[int] | None = None
     ) -> npt.NDArray[np.bool_]:
-        """Write the masks along a draft: what may come now, and after each token of it.
+        """Write the mask before a draft, and the mask after each of its tokens.
 
         For speculative decoding: a model that scores all tokens of a draft in one pass needs a mask
-        for each. The cursor is afterwards where it was, also after an error.
+        for each. The cursor does not move, also after an error.
 
         Args:
             tokens: the ids of the draft's tokens.
             out: int32 or uint32 ``[len(tokens) + 1, ceil(vocabulary.size / 32)]``. Row 0 is the
-                mask of now, row ``i + 1`` that after ``tokens[i]``: all 0 where that token, or one
-                before it, is not allowed, and after the end of the sequence.
+                current mask, row ``i + 1`` the mask after ``tokens[i]``: all 0 if that token, or
+                one before it, is not allowed, and after the end of the sequence.
             parents: for a tree, the index of the token that each follows, which comes before it;
                 -1: it follows the text so far. None: a chain, each follows the one before.
 
         Returns:
-            For each token whether it is allowed there, those before it being allowed too. For a
-            chain ``allowed.sum()`` is how many tokens hold.
+            For each token, whether it and those before it are allowed. For a chain,
+            ``allowed.sum()`` is the number of accepted tokens.
 
         Raises:
             ValueError: ``out`` or ``parents`` has another length or shape.
-            TypeError: ``tokens`` or ``parents`` holds something else than whole numbers.
+            TypeError: ``tokens`` or ``parents`` contains something other than whole numbers.
             CompileLimitExceeded: a mask could not be made within the limits.
 
         Cost: `fill_mask`, `accept` and `rollback` for each token.
@@ -526,11 +525,11 @@ class Cursor:
         return self._free
 
     def n_allowed(self, words: npt.NDArray[np.uint32], *, is_changed: bool) -> int:
-        """How many tokens a mask allows.
+        """Return how many tokens a mask allows.
 
         Args:
-            words: what the last `fill_mask` has written.
-            is_changed: whether it has been changed since.
+            words: the mask that the last `fill_mask` wrote.
+            is_changed: whether you have changed it since.
         """
         state, known = self._trail[-1], self._engine.n_allowed
         if is_changed or self._free is not None or self._finished or self._ready[state] is None:
@@ -545,7 +544,7 @@ class Cursor:
 
         Raises:
             TokenNotAllowed: the mask does not allow it; the cursor has not moved.
-            TypeError: ``token_id`` is no whole number.
+            TypeError: ``token_id`` is not a whole number.
         """
         if type(token_id) is not int:
             token_id = _whole(token_id, _NO_TOKEN)
@@ -641,7 +640,7 @@ class Cursor:
 
         Raises:
             ValueError: fewer than ``n`` tokens have been accepted.
-            TypeError: ``n`` is no whole number.
+            TypeError: ``n`` is not a whole number.
         """
         n = _whole(n, _NO_COUNT)
         accepted = len(self._trail) - 1 + self._finished
@@ -660,18 +659,18 @@ class Cursor:
                 self._left += n
 
     def forced_bytes(self) -> bytes:
-        """The bytes that must come next, while the type leaves only one continuation."""
+        """Return the bytes that must come next, while the type leaves only one continuation."""
         return self._call("forced", 0, lambda _: self._forced(self._trail[-1]))[0]
 
     def forced_tokens(self, spell: Callable[[bytes], Sequence[int]] | None = None) -> list[int]:
-        """The tokens that must come next, where the grammar leaves only one continuation.
+        """Return the tokens that must come next, while the grammar leaves only one continuation.
 
-        You may accept them all in order. They end before a place where a longer token could reach
-        beyond the forced text, so that the model keeps that choice.
+        You may accept all of them in order. They end before a place at which a longer token could
+        reach beyond the forced text, so the model still has that choice.
 
         Args:
-            spell: how to write forced bytes in tokens; by default in the fewest. Its tokens must
-                concatenate to the bytes.
+            spell: returns the tokens of forced bytes, which must concatenate to them; by default
+                the fewest.
 
         Cost: 3 µs a forced byte.
         """
@@ -735,9 +734,9 @@ class Cursor:
         return self._call("along", 0, lambda _: self._along(ways, most))
 
     def min_tokens_to_finish(self) -> int:
-        """Tokens, end-of-sequence included, with which the output can certainly be finished.
+        """Return how many tokens certainly finish the output, the end-of-sequence token included.
 
-        A proven upper bound on the fewest: the tokens of one shortest completion. 0 once finished.
+        It is a proven upper bound: the tokens of a shortest completion. 0 once finished.
         """
         if self._finished:
             return 0
@@ -900,22 +899,22 @@ def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1)
     The cursors may be of any constraints of one vocabulary: the rows of a batch mix types.
 
     Args:
-        cursors: one for each row. A finished cursor's row is all 0. None: everything is allowed
-            in this row, all its bits are set.
+        cursors: one for each row. The row of a finished cursor is all 0. None: no constraint, so
+            all bits of the row are set.
         out: int32 or uint32 ``[len(cursors), ceil(vocabulary.size / 32)]``; bit ``t % 32`` of word
             ``t // 32`` is set when token ``t`` is allowed, as in `Cursor.fill_mask`. A torch tensor
             on the CPU goes in as ``tensor.numpy()``, which shares its memory.
-        threads: the most threads to use. One is used whatever is given: masks are made under
-            Python's interpreter lock, so that two threads took 1.3 times as long as one for
-            64 rows met before, and as long as one for new ones.
+        threads: accepted, and has no effect: structgen always uses one thread, because of Python's
+            interpreter lock. Two threads took 1.3 times as long as one for 64 rows with known
+            states, and as long as one for new states.
 
     Raises:
         ValueError: ``out`` has another shape or dtype.
         TypeError: a cursor is of another type.
         VocabularyError: the cursors are of several vocabularies.
-        OptionError: ``threads`` is no whole number of at least 1.
-        BatchError: some masks could not be made within the limits; its ``errors`` say by row which
-            and why. Their rows are all 0, all others are filled.
+        OptionError: ``threads`` is not a whole number of at least 1.
+        BatchError: some masks exceeded the limits; its ``errors`` has the reasons by row. These
+            rows are all 0, all others are filled.
 
     Cost: that of `Cursor.fill_mask` for each row.
     """

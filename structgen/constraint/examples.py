@@ -147,15 +147,15 @@ def sample(output_type: Any, n: int = 10, seed: int = 0, **options: Any) -> list
 
     Args:
         output_type: anything that can be compiled.
-        n: how many.
+        n: the number of texts.
         seed: the same seed gives the same texts.
-        **options: compile options. Objects have the members alone that a schema names, and JSON one
-            space after commas and colons, unless ``closed`` and ``whitespace`` say otherwise.
+        **options: compile options. By default, objects have only members that the schema names
+            (``closed``), and JSON has one space after commas and colons (``whitespace``).
 
     Raises:
         OutputTypeError: the type is malformed.
 
-    Cost: that of compiling it without a vocabulary, and microseconds for each byte.
+    Cost: that of compiling the type without a vocabulary, and microseconds for each byte.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise OptionError(f"n is a whole number from 0 on, got {n!r}.")
@@ -164,11 +164,11 @@ def sample(output_type: Any, n: int = 10, seed: int = 0, **options: Any) -> list
 
 
 class Difference(NamedTuple):
-    """Whether every text of one type is one of another.
+    """Whether every text of one type is also a text of another.
 
     Attributes:
-        witness: a text of the first that is none of the second; None: none was found.
-        is_decided: whether that is certain; otherwise only samples were compared.
+        witness: a text of the first type only; None: none was found.
+        is_decided: whether the answer is proven; otherwise structgen only compared samples.
     """
 
     witness: str | None
@@ -176,10 +176,10 @@ class Difference(NamedTuple):
 
 
 def difference(old: Any, new: Any, n: int = 200, seed: int = 0) -> Difference:
-    """Whether every text of ``old`` is one of ``new``.
+    """Return whether every text of ``old`` is also a text of ``new``.
 
-    Of patterns and choices automata decide that. Of other types ``n`` texts of ``old`` are tried,
-    half of them with members that no schema names; how JSON is spelt does not matter.
+    For patterns and choices, automata prove the answer. For other types, ``n`` texts of ``old`` are
+    tried, half of them with members that no schema names; the spelling of JSON does not matter.
 
     Raises:
         OutputTypeError: a type is malformed, or ``old`` has special tokens.

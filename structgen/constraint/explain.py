@@ -143,11 +143,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How each keyword is kept; ``str`` of it is a table.
+    """How each keyword is enforced; ``str`` of it is a table.
 
     Attributes:
-        rows: one for each keyword of each reachable schema, in the order of the schema. Schemas
-            that nothing reaches (an unused definition) have none.
+        rows: one for each keyword of each reachable schema, in the order of the schema. Unreachable
+            schemas, such as unused definitions, have none.
         limits: what narrows the output beyond the schema.
     """
 

@@ -53,12 +53,12 @@ class _Answer:
 
     @property
     def choice(self) -> Any:
-        """The likeliest; None where the decider abstained."""
+        """The likeliest value; None if the decider abstained."""
         raise NotImplementedError
 
     @property
     def no_signal(self) -> str:
-        """Why ``informative`` is False; empty where it is True."""
+        """Why ``informative`` is False; empty if it is True."""
         if self.informative:
             return ""
         if self.mass < LEAST_MASS:
@@ -75,22 +75,23 @@ class _Answer:
 
     @property
     def margin(self) -> float:
-        """By how much the likeliest label is likelier than the next."""
+        """The probability of the likeliest label minus that of the next."""
         first, second = sorted(self.label_probabilities, reverse=True)[:2]
         return first - second
 
     @property
     def confidence(self) -> float:
-        """1 where one label has it all, 0 where all have the same; not the chance of being right.
+        """1 if one label has all the probability, 0 if all labels have the same.
 
-        One minus the entropy of the distribution, as a share of the greatest that it could have.
+        It is not the chance of being right. It is 1 minus the entropy of the distribution, divided
+        by the greatest possible entropy.
         """
         entropy = -sum(p * math.log(p) for p in self.label_probabilities if p > 0)
         return 1 - entropy / math.log(len(self.labels))
 
     @property
     def probability(self) -> float:
-        """Of the likeliest label; of a `Predicate`, of yes."""
+        """The probability of the likeliest label; for a `Predicate`, of yes."""
         return self.label_probabilities[self._likeliest]
 
     @property
@@ -104,17 +105,17 @@ class PredicateAnswer(_Answer):
 
     @property
     def probabilities(self) -> dict[bool, float]:
-        """True and False to probability."""
+        """The probability of True and of False."""
         return dict(zip((True, False), self.label_probabilities, strict=True))
 
     @property
     def probability(self) -> float:
-        """Of yes."""
+        """The probability of yes."""
         return self.label_probabilities[0]
 
     @property
     def choice(self) -> bool | None:
-        """Whether yes is as likely as no or likelier; None where the decider abstained."""
+        """Whether yes is at least as likely as no; None if the decider abstained."""
         return None if self.abstained else self.probability >= 0.5
 
 
@@ -130,14 +131,14 @@ class ChoiceAnswer(_Answer):
 
     @property
     def choice(self) -> Any:
-        """The likeliest option, the first of several; None where the decider abstained."""
+        """The likeliest option, the first of equals; None if the decider abstained."""
         return None if self.abstained else self.values[self._likeliest]
 
     @property
     def probabilities(self) -> dict[Any, float]:
-        """Option to probability, the likeliest first.
+        """The probability of each option, the likeliest first.
 
-        By text instead where two options are equal in Python, as 1 and True are.
+        If two options are equal in Python, as 1 and True are, the keys are their texts.
         """
         keys: Sequence[Any] = self.values
         if len(set(keys)) < len(keys):
@@ -157,17 +158,17 @@ class ScoreAnswer(_Answer):
 
     @property
     def choice(self) -> str | None:
-        """The likeliest level; None where the decider abstained."""
+        """The likeliest level; None if the decider abstained."""
         return None if self.abstained else self.labels[self._likeliest]
 
     @property
     def level(self) -> int | None:
-        """The number of the likeliest level; None where the decider abstained."""
+        """The number of the likeliest level; None if the decider abstained."""
         return None if self.abstained else self._likeliest
 
     @property
     def probabilities(self) -> dict[str, float]:
-        """Level to probability, in the order of the levels."""
+        """The probability of each level, in the order of the levels."""
         return dict(zip(self.labels, self.label_probabilities, strict=True))
 
 
@@ -180,10 +181,9 @@ class Answers(Mapping[str, Any], Generic[T]):
     """The answers about one state: a mapping of a question's name to its answer.
 
     Attributes:
-        usage: the tokens and passes that they took.
-        trace: a question's name to the prompts that were read for it, exactly as the model got
-            them, special tokens by their names. The first asks the question; others serve
-            ``debias``.
+        usage: the tokens and passes used.
+        trace: the prompts of each question, by its name, exactly as the model got them, special
+            tokens by their names. The first asks the question; the others are for ``debias``.
     """
 
     def __init__(

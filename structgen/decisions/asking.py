@@ -61,12 +61,12 @@ class Usage:
     """The tokens and passes that answers took.
 
     Attributes:
-        prompt_tokens: tokens of the prompts; shared beginnings count once.
-        cached_tokens: how many of these the model had read before.
-        run_tokens: tokens that the model ran over: without cached ones, with those of labels, and
-            with those run again after a rewind.
-        passes: passes of the model; a prompt of many tokens is one.
-        label_passes: how many of these were for labels, after a prompt's end.
+        prompt_tokens: tokens of the prompts; a shared prefix counts once.
+        cached_tokens: how many of these were cached.
+        run_tokens: tokens that the model processed: without cached ones, with those of labels and
+            those repeated after a rewind.
+        passes: passes of the model; a prompt is one pass, however long.
+        label_passes: how many of these were for labels, after a prompt.
     """
 
     prompt_tokens: int = 0

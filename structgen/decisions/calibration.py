@@ -64,8 +64,8 @@ class Bin:
 
     Attributes:
         low: the least probability that belongs here.
-        high: where the next bin begins.
-        count: examples.
+        high: the start of the next bin.
+        count: the number of examples.
         confidence: their mean probability of the likeliest label.
         accuracy: how often that label was right.
     """
@@ -85,11 +85,11 @@ class Metrics:
         n: examples.
         accuracy: how often the likeliest label was right.
         brier: mean over the examples of the squared distance from the distribution to the truth:
-            0 where the right label always had it all, 2 where a wrong one did.
-        ece: expected calibration error: by how much the probability of the likeliest label missed
-            how often it was right, over bins weighted by their examples.
+            0 if the right label always had probability 1, 2 if a wrong one did.
+        ece: expected calibration error: the distance between the probability of the likeliest label
+            and how often it was right, averaged over bins weighted by their examples.
         log_loss: mean of minus the logarithm of the right label's probability.
-        bins: what ``ece`` was summed over, empty ones left out.
+        bins: the bins of ``ece``, without empty ones.
     """
 
     n: int
@@ -168,18 +168,17 @@ class Calibration:
     """A fitted calibration of one question, with its accuracy before and after.
 
     Attributes:
-        temperature: above 1 the model was too sure, below 1 not sure enough.
+        temperature: above 1: the model was overconfident; below 1: underconfident.
         bias: added to the logarithm of each label's probability, in the question's order; zeros if
             not fitted.
-        before: how good the probabilities were.
-        after: how good they are with it: each fifth of the examples by a fit on the
-            others, so this is what to expect of new ones.
+        before: the quality of the probabilities without it.
+        after: their quality with it, by fivefold cross-validation, so expect this for new examples.
         model: the model's name.
-        question: the question's words.
-        labels: its labels' texts.
-        fingerprint: of all that it is good for: model, question, template and debias.
-        weights: what each label's logarithm gets of each number of the state's vector; empty where
-            none were learned.
+        question: the text of the question.
+        labels: the texts of its labels.
+        fingerprint: a hash of model, question, template and debias, for which it holds.
+        weights: for each label, the weight of each number of the state's vector, added to the
+            logarithm of its probability; empty if none were learned.
         embedder: the name of the embedder that made the vectors.
     """
 
@@ -200,15 +199,15 @@ class Calibration:
     def applied(
         self, given: Distribution, vector: Floats | None, labels: Sequence[str]
     ) -> Distribution:
-        """The calibrated distribution.
+        """Return the calibrated distribution.
 
         Args:
-            given: of the labels, in the order in which they were learned.
-            vector: the state's, which `weights` need.
-            labels: in the order that the result has.
+            given: the distribution over the labels, in the order in which they were learned.
+            vector: the vector of the state, which `weights` need.
+            labels: the labels in the order of the result.
 
         Raises:
-            OptionError: a file says that it is of this question, and has other labels.
+            OptionError: a file claims to be for this question, but has other labels.
         """
         place = {label: i for i, label in enumerate(self.labels)}
         if len(self.labels) != len(labels) or place.keys() != set(labels):
@@ -226,7 +225,7 @@ class Calibration:
         """Draw the reliability diagrams before and after, side by side.
 
         Args:
-            path: where to save them; the ending says the format. None: nowhere.
+            path: the file to save them to, in the format of its suffix. None: none.
 
         Raises:
             OptionError: Matplotlib is not installed: ``pip install 'structgen[plot]'``.
@@ -234,15 +233,15 @@ class Calibration:
         return reliability_diagram({"before": self.before, "after": self.after}, path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a JSON file, whole or not at all."""
+        """Write the calibration to a JSON file, atomically."""
         write(path, _FORMAT, asdict(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
-        """Read it from a file of `save`.
+        """Read a calibration from a file of `save`.
 
         Raises:
-            OptionError: the file is none.
+            OptionError: the file is not of a calibration.
             OSError: it cannot be read.
         """
         return read(path, _FORMAT, cls, "a calibration that structgen saved", "calibrate")

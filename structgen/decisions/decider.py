@@ -500,7 +500,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         return texts, right
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the settings and calibrations, everything but the model, to a JSON file."""
+        """Write everything but the model (settings and calibrations) to a JSON file."""
         saved = SavedDecider(self._settings, self.abstain_below, self.calibrations)
         write(path, _FORMAT, asdict(saved))
 
@@ -508,7 +508,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def load(
         cls, path: str | os.PathLike[str], model: GivenT, *, embedder: Embedder | None = None
     ) -> Self:
-        """Make a decider of a file of `save`, and of the model (and embedder) that it had.
+        """Return a decider from a file of `save` and the model (and embedder) that it had.
 
         Args:
             path: the file; or a folder of files that differ only in their calibrations.
@@ -516,14 +516,14 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
             embedder: the same.
 
         Raises:
-            OptionError: the file is none, or was made with another model.
+            OptionError: the file is not of a decider, or was made with another model.
             OSError: it cannot be read.
             ModelError: as for the constructor.
         """
         return cls(model, embedder=embedder, **SavedDecider.read(path).options)
 
     def calibrated(self, *calibrations: Calibration) -> Self:
-        """Return a decider that applies these too, each to the question that it was made for.
+        """Return a decider that also applies these calibrations, each to its own question.
 
         Raises:
             OptionError: one was made for another model.
@@ -541,13 +541,13 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     Immutable and safe to share by threads.
 
     Attributes:
-        model: the model, or the embedder that takes its place.
+        model: the model, or an embedder instead.
         embedder: makes vectors of states for the weights that `fit` learned; or None.
-        template: how a model is asked; None for an embedder.
+        template: the prompt template; None for an embedder.
         debias: how to correct the bias of labels and their order.
         tolerance: the greatest error of a probability.
-        calibrations: what is applied to the answers.
-        abstain_below: what the likeliest label has to reach, where a call does not say.
+        calibrations: the calibrations of its answers.
+        abstain_below: the least probability of the likeliest label, unless a call has its own.
 
     Example::
 
@@ -588,23 +588,23 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     ) -> Answers[ModelT]:
         """Answer questions about a state.
 
-        The same call gives the same numbers, to the bit, on one machine's CPU: alone, among other
-        questions, and whatever ran before.
+        On the CPU of one machine, the same call returns the same numbers to the bit: alone, among
+        other questions, and whatever ran before.
 
         Args:
             state: text, chat messages, or any JSON value.
             questions: name to question; or a Pydantic class of ``bool``, ``Literal`` and ``Enum``
                 fields, of which each becomes a question.
             abstain_below: the least probability of the likeliest label, less its possible error;
-                below it the answer is ``abstained`` and its ``choice`` is None. One number, or one
-                for each of some questions.
+                below it the answer is ``abstained`` and its ``choice`` is None. One number, or a
+                mapping for some of the questions.
             timeout: the most seconds.
             cancel: an object with ``is_set()``, asked before each pass of the model.
 
         Raises:
             OptionError: no questions, or a bad option; or an embedder is asked a `Predicate` that
                 has no ``criteria`` and was not fitted.
-            PromptError: the state is no text and no JSON, or does not fit the context.
+            PromptError: the state is neither text nor JSON, or does not fit the context.
             IncompleteOutput: ``timeout`` or ``cancel`` ended it.
 
         Cost of an embedder: one vector, whatever the questions, and once three for each label. Of a
@@ -630,10 +630,10 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     ) -> list[Answers[ModelT]]:
         """Answer the same questions about each of several states, one after the other.
 
-        The numbers are those of `decide`, to the bit: rows of a batch would round differently. Only
-        ``informative`` is False for all, too, where 20 states or more got one and the same label.
+        The numbers are those of `decide`, to the bit: rows of a batch would round differently.
+        ``informative`` is also False for all states if 20 or more of them got the same label.
 
-        Args and raises as for `decide`; a list of states, where that takes one.
+        Args and raises as for `decide`, with a list of states.
         """
         check_call(self.decide_batch, misplaced)
         texts = states_of(states)
@@ -653,18 +653,18 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     ) -> Calibration:
         """Fit a temperature, and perhaps a bias for each label, on labelled examples.
 
-        The decider stays as it is; make one that uses it with `calibrated`.
+        The decider does not change; `calibrated` returns one that uses the calibration.
 
         Args:
             question: the question.
             examples: pairs of a state and its right answer: an option, True or False, a level (its
                 text or number).
-            bias: whether to fit a bias for each label too: worth it with some 20 examples a label.
+            bias: whether to fit a bias for each label, too. Use it with about 20 examples a label.
             timeout: the most seconds.
             cancel: as for `decide`.
 
         Raises:
-            OptionError: fewer than 10 examples, or a right answer that is no label of the question.
+            OptionError: fewer than 10 examples, or a right answer is not a label of the question.
             PromptError, IncompleteOutput: as for `decide`.
 
         Cost: that of `decide` for each example, and milliseconds.
@@ -685,8 +685,8 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     ) -> Self:
         """Return a decider that has learned a question from labelled examples.
 
-        It learns weights for the vectors of an embedder, on top of the decider's own answer.
-        ``calibrations[-1].after`` has its quality on examples that it has not seen.
+        It learns weights for the vectors of an embedder, and adds them to the decider's own answer.
+        ``calibrations[-1].after`` is its quality on unseen examples.
 
         Args:
             question: the question.
@@ -696,7 +696,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
 
         Raises:
             OptionError: the decider has no embedder, a label has too few examples, or a right
-                answer is no label of the question.
+                answer is not a label of the question.
             PromptError, IncompleteOutput: as for `decide`.
 
         Cost: that of `decide` for each example, and a second for a hundred.
@@ -742,7 +742,7 @@ class SavedDecider:
     """The contents of a file of `Decider.save`.
 
     Attributes:
-        settings: how questions are asked.
+        settings: the settings of the decider.
         abstain_below: as for a `Decider`.
         calibrations: the calibrations.
     """
@@ -753,10 +753,10 @@ class SavedDecider:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> SavedDecider:
-        """Read a file, or the files of a folder that end in ``.json`` as one.
+        """Read a file, or all ``.json`` files of a folder as one.
 
         Raises:
-            OptionError: a file is none, there are none, or two ask in different ways.
+            OptionError: a file is not of a decider, there are none, or two have different settings.
             OSError: one cannot be read.
         """
         place = Path(path)
@@ -777,7 +777,7 @@ class SavedDecider:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What to make a decider with, beside its model."""
+        """The arguments for a new decider, without the model."""
         return {
             **{name: getattr(self.settings, name) for name in Settings.__slots__},
             "calibrations": self.calibrations,
@@ -800,12 +800,11 @@ def _loaded(name: str) -> Model | Embedder:
 
 @final
 class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]):
-    """Answers typed questions about a state, as `Decider`, without blocking the event loop.
+    """Answers typed questions about a state like `Decider`, without blocking the event loop.
 
-    The model runs in its process, where other calls have passes between those of a decision; an
-    embedder runs in a thread.
-    Immutable; safe to share by tasks, loops and threads. The numbers are those of a `Decider`, and
-    so are the attributes, but for ``template``.
+    The model runs in its own process, where the passes of other calls run between those of a
+    decision. An embedder runs in a thread. Immutable; safe to share by tasks, loops and threads.
+    Numbers and attributes are those of a `Decider`, except for ``template``.
 
     Example::
 
@@ -869,8 +868,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
     ) -> list[Answers[ModelT]]:
         """Answer the same questions about each of several states.
 
-        Args and raises as for `decide`, ``timeout`` for each; a list of states, where that takes
-        one.
+        Args and raises as for `decide`, with a list of states; ``timeout`` is for each.
         """
         check_call(self.decide_batch, misplaced)
         texts = states_of(states)

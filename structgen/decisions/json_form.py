@@ -40,10 +40,10 @@ _LABELS = {"predicate": "criteria", "choice": "options", "score": "levels"}
 
 
 def questions_from_json(given: Any) -> dict[str, Question]:
-    """Make questions of their JSON.
+    """Return questions from their JSON.
 
     Raises:
-        OptionError: it is not of the form above; the error names the question.
+        OptionError: the JSON has another form; the error names the question.
     """
     if isinstance(given, list):
         given = _by_name(given)
@@ -131,7 +131,7 @@ def _described(given: Any, name: str, key: str) -> Any:
 
 
 def answers_to_json(answers: Answers[Any]) -> dict[str, Any]:
-    """Answers as a JSON value: by name, each with its type."""
+    """Return answers as a JSON value: by name, each with its type."""
     return {name: _answer(answers[name]) for name in answers}
 
 

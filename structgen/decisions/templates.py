@@ -26,23 +26,23 @@ class PromptTemplate:
     """The text that turns a question about a state into a prompt.
 
     The placeholders are ``{state}``, ``{question}`` and ``{options}``; other braces are text. If
-    ``{state}`` comes before the others, it is read once for all questions.
+    ``{state}`` comes before the others, the model reads it once for all questions.
 
     Attributes:
         text: the prompt, or the user's message.
         predicate: the same for a `Predicate`; None: ``text``.
-        option: one line of ``{options}`` that has a description, of ``{label}`` and
+        option: a line of ``{options}`` for a label with a description, with ``{label}`` and
             ``{description}``.
-        bare_option: one that has none.
+        bare_option: a line for a label without one.
         separator: the text between the lines.
         system: the system message; "": none. Only where ``is_chat``.
         is_chat: whether to apply the model's chat template.
-        answer: how the answer begins: of a chat, the beginning of the assistant's message; else
-            the end of ``text``, which is left out here. Labels come after it.
+        answer: the beginning of the answer, before the label: in a chat, of the assistant's
+            message; otherwise it ends the prompt, after ``text``.
         before_label: the text before each label, which counts as part of it: a space after
             ``Answer:``.
-        ends: texts that end a label which is the beginning of another. The end of the output
-            always does.
+        ends: texts that end a label which is a prefix of another label. The end of the output
+            always ends one.
         no_state: replaces the state when the model is asked without one.
     """
 
@@ -79,7 +79,7 @@ class PromptTemplate:
             raise OptionError("The template has a system message, but is not a chat.")
 
     def prompt(self, state: str, question: Question) -> str | list[dict[str, Any]]:
-        """The prompt about a state, of `state_text`: text, or the messages of a chat."""
+        """Return the prompt about a state, of `state_text`: text, or the messages of a chat."""
         text = "".join(text for text, _ in self._pieces(state, question))
         if not self.is_chat:
             return text + self.answer

@@ -193,17 +193,16 @@ def _lost(why: str, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult(Generic[T_co]):
-    """What one call produced.
+    """The result of one call.
 
     Attributes:
         text: the output.
         token_ids: its tokens, without the end of the sequence. With a stop string they reach to
             the token that completed it.
-        finish_reason: ``stop`` (ended by itself), ``budget`` (whole, but the limit on its tokens
-            made it another text than the model would have written: see ``shortened``), ``length``
-            (a limit was reached, which only happens to free text), ``stop_string`` or
-            ``cancelled``; None: it has not ended, which only happens to the `result` of a stream
-            that is not at its end.
+        finish_reason: ``stop`` (it ended by itself), ``budget`` (it is whole, but the limit on
+            tokens changed the text: see ``shortened``), ``length`` (free text reached a limit),
+            ``stop_string`` or ``cancelled``; None: it has not ended, only for the `result` of an
+            unfinished stream.
         usage: token counts.
         timings: wall-clock times.
         mean_allowed_tokens: how many tokens the mask allowed on average, over the tokens the model
@@ -211,13 +210,12 @@ class GenerationResult(Generic[T_co]):
         confidence: how sure the model is of each value that was a choice among few, by JSON path:
             ``result.confidence["$.label"].probability``. Runs the model when asked.
         abstain_below: the option of that name.
-        shortened: JSON paths of the values in which the limit on tokens kept the model from the
-            token it would have chosen, in the order in which that happened; ``$`` where a text is
-            no JSON. The limit is ``max_new_tokens``, ``max_length`` or the model's context. See
-            `structgen.decoding.choosing`.
-        reasoning: what the model thought before, without the tags; None without ``think=``.
-        draft: what it drafted before; None without ``draft=``, or before it began.
-        attempts: the values that checks refused before they took others, with ``retries=``.
+        shortened: JSON paths of the values that the limit on tokens changed, in the order in which
+            that happened; ``$`` for text that is not JSON. The limit is ``max_new_tokens``,
+            ``max_length`` or the model's context. See `structgen.decoding.choosing`.
+        reasoning: the thought of the model, without its tags; None without ``think=``.
+        draft: its draft; None without ``draft=``, or before the draft begins.
+        attempts: the values that checks rejected, with ``retries=``.
         enforcement: of a remote model: what its server enforced, what was validated here. None:
             the model ran here, under a mask that enforces all that ``constraint.explain()`` says.
     """
@@ -243,12 +241,12 @@ class GenerationResult(Generic[T_co]):
 
     @property
     def value(self) -> T_co:
-        """The output as a value of the output type; the text itself where there is none.
+        """The output as a value of the output type; without an output type, the text.
 
         Raises:
-            IncompleteOutput: the text is not whole: it was cut, or is still being written.
-            ParseError: the text fits the type's grammar, but not a check that only its class can
-                make (a Pydantic validator, say).
+            IncompleteOutput: the text is not complete: it was cut, or is still being written.
+            ParseError: the text fits the type's grammar, but its class rejects it, such as by a
+                Pydantic validator.
 
         Cost: parsing, once.
         """
@@ -282,7 +280,7 @@ class GenerationResult(Generic[T_co]):
         return notebook.shown(value) + notebook.table(made)
 
     def parsed_by(self, parse: Callable[[str], Any]) -> GenerationResult[Any]:
-        """The same, with ``parse`` to make the value: of a result that comes from elsewhere."""
+        """Return the same result with another parser for its value."""
         return self if self._parsed is None else replace(self, _parsed=Parsed(parse, self.text))
 
     def completed(
@@ -291,7 +289,7 @@ class GenerationResult(Generic[T_co]):
         steps: Sequence[TraceStep],
         constraint: Constraint | None,
     ) -> GenerationResult[T_co]:
-        """The same with these scores and steps, if it has any: of a result that comes in parts."""
+        """Return the same result with these scores and steps, if it has any."""
         scores = None if self._logprobs is None else tuple(logprobs)
         trace = None if self._trace is None else self._trace.completed(steps, constraint)
         return replace(self, _logprobs=scores, _trace=trace)
@@ -325,21 +323,21 @@ class GenerationResult(Generic[T_co]):
         """The values whose probability is below ``abstain_below``; empty without that option.
 
         Raises:
-            OptionError: ``abstain_below`` names a path at which no value was a choice among few.
+            OptionError: ``abstain_below`` has a path whose value was not a choice among few.
         """
         if self.abstain_below is None:
             return ()
         return run_passes(below(self.confidence, self.abstain_below))
 
     def check_sure(self, give_up: Callable[[], bool] | None = None) -> None:
-        """Raise when there are such values.
+        """Raise if the model is less sure of a value than ``abstain_below`` asks.
 
         Args:
-            give_up: asked before each pass of the model that this takes.
+            give_up: called before each pass of the model that this needs; True ends it.
 
         Raises:
-            Abstained: it carries the text and the values; none where ``give_up`` said so, since
-                it is then not known how sure the model is.
+            Abstained: it has the text and the values; no values if ``give_up`` returned True,
+                because it is not known how sure the model is.
         """
         try:
             run_passes(self.checking_sure(), give_up)
@@ -347,7 +345,7 @@ class GenerationResult(Generic[T_co]):
             raise self.given_up() from None
 
     def given_up(self) -> Abstained:
-        """What is raised where the call was over before it was known how sure the model is."""
+        """Return the error for a call that ended before it was known how sure the model is."""
         return Abstained(
             "The output is whole, but how sure the model is was not worked out before the call "
             "was over (timeout= or cancel=). Allow more time, or ask for fewer paths: "
@@ -357,7 +355,7 @@ class GenerationResult(Generic[T_co]):
         )
 
     def checking_sure(self) -> Passes[None]:
-        """`check_sure`, pass by pass."""
+        """Run `check_sure` pass by pass."""
         if self.abstain_below is None:
             return
         values = yield from below(self.confidence, self.abstain_below)

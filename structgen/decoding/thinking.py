@@ -52,9 +52,9 @@ class Think:
 
     Attributes:
         max_tokens: most tokens of the thought, its tags included.
-        tags: what opens and what closes a thought; None: the model's own.
-        instructions: what the system message tells, where a prompt is a chat: ``{begin}`` and
-            ``{end}`` in it become the tags. None: nothing to models whose tags are known, to others
+        tags: the opening and closing tag of a thought; None: the model's own.
+        instructions: added to the system message of a chat, with the tags for ``{begin}`` and
+            ``{end}``. None: nothing for models whose tags are known, otherwise
             `structgen.decoding.thinking.INSTRUCTIONS`; ``""``: nothing.
     """
 
@@ -243,8 +243,8 @@ class Draft:
 
     Attributes:
         max_tokens: most tokens of the draft; None: as many as ``max_new_tokens``.
-        request: the user's turn after it, in a chat.
-        text_request: what follows it where the prompt is a text.
+        request: the user's message after the draft, in a chat.
+        text_request: the text after the draft if the prompt is a text.
     """
 
     max_tokens: int | None = None

@@ -242,9 +242,9 @@ class ValueConfidence:
     Attributes:
         path: JSON path of the value, ``$`` for the whole output.
         chosen: the value in the output.
-        alternatives: all there are, ``chosen`` too, the likeliest first.
+        alternatives: all of them, including ``chosen``, the likeliest first.
         mass: the probability that the model, unconstrained, would have written any of them here.
-        error: no probability is further off than this, as parts of the sum were left out.
+        error: the greatest error of a probability, because parts of the sum were left out.
         passes: how often the model was run.
     """
 
@@ -271,7 +271,10 @@ class ValueConfidence:
         return self.chosen.probability
 
     def reaches(self, threshold: float) -> bool:
-        """Whether the probability is ``threshold`` or more, also if off by a great ``error``."""
+        """Return whether the probability is at least ``threshold``.
+
+        An ``error`` above the default tolerance is subtracted first.
+        """
         allowance = self.error if self.error > TOLERANCE else 0.0
         return self.probability - allowance >= threshold
 
@@ -282,7 +285,7 @@ class ValueConfidence:
 
     @property
     def margin(self) -> float:
-        """By how much what was chosen is likelier than the runner-up.
+        """The probability of the chosen value minus that of the runner-up.
 
         Negative when it is not the likeliest: it was sampled, or chosen token by token.
         """
@@ -290,9 +293,9 @@ class ValueConfidence:
 
     @property
     def probabilities(self) -> dict[Any, float]:
-        """Value to probability, the likeliest first.
+        """The probability of each value, the likeliest first.
 
-        By text instead where two values are equal in Python, as 1 and True are.
+        If two values are equal in Python, as 1 and True are, the keys are their texts.
         """
         by_value = {a.value: a.probability for a in self.alternatives}
         if len(by_value) == len(self.alternatives):

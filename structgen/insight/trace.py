@@ -42,12 +42,12 @@ class TraceStep:
     """One token of an output.
 
     Attributes:
-        index: which step it was, from 0.
+        index: the number of the step, from 0.
         start: offset of its first byte in the output.
         path: JSON path of the value it begins in, ``$`` for the whole or for no JSON; between the
             values of an object or array, and in a key, that of the object or array. A long one is
             cut, and ends in ``…``.
-        is_end: whether it is the end of the sequence, which is no part of the output.
+        is_end: whether it is the end of the sequence, which is not part of the output.
         n_allowed: tokens the mask allowed; all of them for free text, 1 where it was forced.
         logprob: its log probabilities, and the likeliest tokens.
     """
@@ -71,17 +71,17 @@ class TraceStep:
 
     @property
     def is_forced(self) -> bool:
-        """Whether it was the only way on, and not chosen."""
+        """Whether it was the only possible token, so that the model did not choose it."""
         return self.logprob.is_forced
 
     @property
     def removed(self) -> float | None:
-        """The probability the model gave to all that was not allowed; None: it was not asked."""
+        """The probability that the model gave to forbidden tokens; None: the model did not run."""
         return self.logprob.removed
 
     @property
     def masked_favourite(self) -> TopToken | None:
-        """The model's own favourite, if it was not allowed."""
+        """The model's preferred token, if the mask did not allow it."""
         favourite = self.logprob.unmasked_top[:1]
         return favourite[0] if favourite and not favourite[0].is_allowed else None
 
@@ -453,17 +453,17 @@ class Trace(Sequence[TraceStep]):
         return "\n".join(line.rstrip() for line in lines)
 
     def explain(self, token: int | str | bytes, step: int | None = None) -> str:
-        """Say why a token was barred, or that it was not.
+        """Explain why the mask did not allow a token, or say that it did.
 
         Args:
             token: a token id, the name of a special token, or text, which need not be one token.
             step: at which step; negative numbers count from the end. None: the first step at which
-                the model wanted this very token most and did not get it; else the first at which
-                it was among those it liked; else the last.
+                the model preferred this token and the mask did not allow it; else the first at
+                which it was among the likeliest; else the last.
 
         Raises:
-            OptionError: the trace is of free text, or has been pickled; the token is none; there
-                is no such step.
+            OptionError: the trace is of free text, or was pickled; or there is no such token or
+                step.
         """
         if self._constraint is None:
             raise OptionError(

@@ -364,7 +364,7 @@ class ChatStructgen(BaseChatModel):
         max_tokens: most tokens of an answer; with a form it is whole within them.
         temperature: 0: the likeliest token.
         top_p: sample among the likeliest tokens that together have this probability.
-        top_k: sample among so many of the likeliest.
+        top_k: sample among this many of the likeliest tokens.
         seed: with the same seed and fields, the same answer.
         stop: texts that end an answer.
         timeout: most seconds.
@@ -629,7 +629,7 @@ class StructgenEmbeddings(BaseModel, Embeddings):
     Attributes:
         model: as for `ChatStructgen`.
         runner: as for `ChatStructgen`.
-        dimensions: keep so many numbers of each vector.
+        dimensions: keep this many numbers of each vector.
         truncate: whether texts that are too long are cut, rather than refused.
     """
 

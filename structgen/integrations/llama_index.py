@@ -556,7 +556,7 @@ class StructgenEmbedding(BaseEmbedding):
     Attributes:
         model_name: as ``model`` of `StructgenLLM`.
         runner: as for `StructgenLLM`.
-        dimensions: keep so many numbers of each vector.
+        dimensions: keep this many numbers of each vector.
         truncate: whether texts that are too long are cut, rather than refused.
     """
 

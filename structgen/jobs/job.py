@@ -79,17 +79,19 @@ def outcome(row: Row) -> tuple[Any, int]:
 
 
 class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
-    """Results, row by row, in the order of the input. Close it, or use it with ``with``, to stop.
+    """An iterator of results, row by row, in the order of the input.
+
+    Close it, or use it in a ``with`` statement, to stop.
 
     Attributes:
-        total: how many rows there are, where that is known.
-        first: how many of them were done before.
-        n_rows: how many have come so far.
+        total: the number of rows, if known.
+        first: how many rows earlier runs have done.
+        n_rows: how many rows this run has done.
         n_errors: how many of these have an error.
-        n_tokens: tokens that were written for them.
+        n_tokens: the tokens written for them.
 
-    As long as no row has gone well, one that cannot be asked for want of a column, say, ends the
-    job: most likely none can.
+    Until a row succeeds, a row that cannot be asked at all (a missing column, say) ends the job,
+    because the other rows would most likely fail, too.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
             yield None if error is not None and self._on_error == "skip" else row
 
     def close(self) -> None:
-        """Stop: asks under way are given up. A second call does nothing."""
+        """Stop. Running requests are cancelled. A second call does nothing."""
         self._results.close()
         self._close()
 
@@ -153,15 +155,15 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         self.close()
 
     def write(self, parts: Parts, progress: Callable[[Job], object] = lambda job: None) -> None:
-        """Write all that is left into a folder; what has come stays there, whatever happens.
+        """Write the remaining results to a folder. Results that were written are never lost.
 
         Args:
             parts: the folder.
-            progress: called after each row; the job ends where it raises.
+            progress: called after each row; if it raises, the job ends.
 
         Raises:
-            StructgenError: the job cannot continue, or the folder cannot be written. The same job
-                continues from what is there.
+            StructgenError: the job cannot continue, or the folder cannot be written. Run the same
+                job again to continue.
         """
         rows: list[Row] = []
         end, n_bytes, began = parts.n_done, 0, time.monotonic()
@@ -196,10 +198,10 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
             put()
 
     def check(self, parts: Parts) -> None:
-        """Look whether any row of a folder that is written has gone well.
+        """Raise if no row of a finished folder succeeded.
 
         Raises:
-            StructgenError: there are rows, and all have failed.
+            StructgenError: there are rows, and all failed.
         """
         n, errors = self.first + self.n_rows, (self._outcome(row)[0] for row in parts.rows())
         if n and self.n_errors == self.n_rows and all(errors):
@@ -514,13 +516,13 @@ def batch(
     Args:
         rows: a file, several, or a pattern (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``,
             ``.txt``); a table of pandas, Polars or Arrow; or an iterable of mappings or texts.
-        output_type: what to make of each row; None: free text.
+        output_type: the type of each result; None: free text.
         prompt: a template with columns in braces: ``{name}``.
         column: the column with the prompts; None: ``text``, ``prompt``, or the only one.
         messages: the messages of a chat; their contents are Jinja templates.
-        questions: ask these of each row instead: see `structgen.decisions`.
+        questions: answer these about each row instead: see `structgen.decisions`.
         embed: make a vector of each row instead.
-        model: as in `structgen.load`; with ``runner`` its id there; None: the default model.
+        model: as in `structgen.load`; with ``runner``, its id there; None: the default model.
         runner: use its model, without ``workers`` and ``batch_size``. None: load the model for this
             job.
         cluster: a `structgen.ray.Cluster` that runs the model; None: this machine.

@@ -215,7 +215,7 @@ def folders(kind: str) -> list[Path]:
 
 
 def installed() -> list[Installed]:
-    """The models in the cache, by name. Cost: one walk over their files."""
+    """Return the models in the cache, by name. Cost: one walk over their files."""
     found = [folder for folder in folders("models") if is_model(folder)]
     return sorted(Installed(name_in(folder), folder, bytes_under(folder)) for folder in found)
 

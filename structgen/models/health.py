@@ -150,12 +150,12 @@ print(json.dumps(onnxruntime.get_available_providers()))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know.
+    """One result of checking this installation.
 
     Attributes:
         severity: ``"problem"``: something will fail; ``"warning"``: it may, or is slow;
             ``"note"``: good to know.
-        says: what it is, a sentence.
+        says: one sentence.
         cure: what to do about it.
     """
 
@@ -166,7 +166,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `examine` found.
+    """The result of checking this installation.
 
     Attributes:
         facts: versions, processor, memory and cache: text or numbers by name.

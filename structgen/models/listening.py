@@ -33,7 +33,7 @@ class Segment:
 
     Attributes:
         start: seconds from the beginning of the sound.
-        end: the same.
+        end: seconds from there to its end.
         text: its text.
         token_ids: its tokens, time stamps among them.
         temperature: the temperature that it was written with.
@@ -57,9 +57,9 @@ class Transcript:
     """The transcript of a sound, or its translation.
 
     Attributes:
-        text: all of it.
-        language: which language is spoken: ``en``.
-        seconds: how long the sound is.
+        text: the whole text.
+        language: the spoken language, such as ``en``.
+        seconds: the length of the sound.
         segments: the text in its parts, with their times.
     """
 

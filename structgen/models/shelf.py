@@ -102,7 +102,7 @@ class Usage:
 
 
 def listing() -> list[ModelInfo]:
-    """All models of the catalogue, and those here that are not in it. Cost: a walk over files."""
+    """Return all models of the catalogue and all local ones. Cost: one walk over their files."""
     here = {model.name: model for model in cache.installed()}
     known = [_of_entry(entry, here.get(entry.cache_name)) for entry in catalogue.ENTRIES.values()]
     names = {entry.cache_name for entry in catalogue.ENTRIES.values()}

@@ -44,18 +44,18 @@ _LOSSES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Actors that ask rows, on all machines of a Ray cluster.
+    """Actors that run a model, on all machines of a Ray cluster.
 
     Attributes:
-        address: ``"auto"``: the cluster that this machine is part of; ``"local"``: a new one, of
-            this machine alone; or ``HOST:PORT``. What ``ray.init`` has connected to is used first.
-        actors: fewest and most actors, each with a model; None: as many as there is room for now.
-            More than there is room for make a cluster that grows by itself grow.
+        address: ``"auto"``: the cluster of this machine; ``"local"``: a new cluster of this machine
+            alone; or ``HOST:PORT``. An existing connection of ``ray.init`` is used first.
+        actors: fewest and most actors, each with a model; None: as many as fit now. A larger number
+            makes a cluster with autoscaling grow.
         cpus: processors of an actor; its model uses as many threads.
         gpus: GPUs of an actor; 0.5: two actors share one.
-        rows: rows that an actor is given together.
+        rows: rows that an actor gets at once.
         batch_size: as in `structgen.load_async`.
-        modules: Python modules, of output types, that other machines do not have: sent to them.
+        modules: Python modules with output types that other machines lack; they are sent to them.
     """
 
     address: str = "auto"
@@ -74,11 +74,11 @@ class Cluster:
             raise OptionError("cpus= and gpus= are 0 or more, rows= is 1 or more.")
 
     def pool(self, make: Asker, model: str) -> _Pool:
-        """Connect, and begin with the fewest actors: see `structgen.jobs.Cluster`."""
+        """Connect, and start with the fewest actors: see `structgen.jobs.Cluster`."""
         return _Pool(self, make, model)
 
     def arguments(self, make: Asker, model: str) -> tuple[Any, ...]:
-        """Those of an actor."""
+        """Return the arguments of an actor."""
         for module in self.modules:
             _ray().cloudpickle.register_pickle_by_value(module)
         config = ModelConfig(
@@ -228,18 +228,19 @@ class _Tables(_Actor):
 
 
 def generate(dataset: Any, output_type: Any = None, **asked: Any) -> Any:
-    """Add a column of outputs to a dataset, and those beside it, as `structgen.batch` does.
+    """Add a column of outputs to a dataset, and the columns that `structgen.batch` adds.
 
-    The column has the Arrow type of the output type. A row that fails is a row with its error.
+    The column has the Arrow type of the output type. A row that fails has its error in it.
 
     Args:
-        dataset: of Ray Data.
+        dataset: a dataset of Ray Data.
         output_type: as in `structgen.batch`.
-        **asked: as there, too: ``prompt``, ``column`` or ``messages``, ``model``, ``result``, and
-            options of a call; and ``cluster``: which actors there are (its address is not used).
+        **asked: further arguments of `structgen.batch`: ``prompt``, ``column`` or ``messages``,
+            ``model``, ``result``, and options of a call; and ``cluster`` for the actors (its
+            address is not used).
 
     Returns:
-        A new dataset, in which nothing has been asked yet.
+        A new, lazy dataset.
 
     Raises:
         OptionError: an option is wrong.
@@ -253,7 +254,7 @@ def embed(dataset: Any, **asked: Any) -> Any:
 
 
 def decide(dataset: Any, questions: Any, **asked: Any) -> Any:
-    """Add a column of answers to questions, which are texts of JSON; arguments as in `generate`."""
+    """Add a column of answers to questions, as JSON text; arguments as in `generate`."""
     return _added(dataset, dict[str, Any], questions=questions, **asked)
 
 

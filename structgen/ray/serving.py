@@ -26,25 +26,25 @@ def deployment(
     sticky: bool = False,
     **settings: Any,
 ) -> Any:
-    """Make an application of Ray Serve that answers OpenAI's API: ``serve.run(deployment(...))``.
+    """Return a Ray Serve application with OpenAI's API: ``serve.run(deployment(...))``.
 
     A request with the header ``serve_multiplexed_model_id`` goes to a replica that has this model.
-    With ``sticky`` requests with the same ``x-session-id`` go to the same replica. Replicas know
-    nothing of each other's answers and sessions, and errors say so.
+    With ``sticky``, requests with the same ``x-session-id`` go to the same replica. Replicas do not
+    share answers and sessions; errors mention it.
 
     Args:
         models: as in `structgen.server.Settings`; None: the default model.
         replicas: how many, or the fewest and the most.
         cpus: processors of a replica.
         gpus: GPUs of a replica; 0.5: two share one.
-        ongoing: requests under way that a replica should have; more make another one.
-        models_per_replica: most models that a replica has loaded, each when it is first asked for;
-            None: it loads all when it begins.
-        sticky: whether sessions find their replica. Then no header chooses a model's.
-        **settings: of `structgen.server.Settings`.
+        ongoing: the target number of running requests of a replica; more start another replica.
+        models_per_replica: most loaded models of a replica, which loads each on its first request;
+            None: a replica loads all when it starts.
+        sticky: whether sessions stay on their replica. Then the header for models has no effect.
+        **settings: fields of `structgen.server.Settings`.
 
     Raises:
-        OptionError: a setting is wrong, or more than one replica cannot have it.
+        OptionError: a setting is wrong, or does not work with several replicas.
     """
     try:
         from ray import serve
@@ -127,7 +127,7 @@ def deployment(
 
 
 def app(arguments: Mapping[str, Any]) -> Any:
-    """`deployment`, with arguments of a file: ``import_path: structgen.ray:app`` of Serve."""
+    """Build a `deployment` from a Serve configuration file: ``import_path: structgen.ray:app``."""
     return deployment(**arguments)
 
 

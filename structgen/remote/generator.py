@@ -625,22 +625,22 @@ class RemoteStream(AsyncStream[T_co]):
 
 @final
 class RemoteModel(Served, Asked):
-    """A model behind a server, asked by a synchronous client. Safe to share by threads.
+    """A model on a server, with a synchronous client. Safe to share by threads.
 
     Make one with `structgen.from_openai`. Ask it for values directly, ``model(prompt, T)``, or make
     a `structgen.Generator` of it and an output type.
 
     Attributes:
         client: the client.
-        name: what the server calls the model.
+        name: the name of the model on the server.
         dialect: how types and options are written for the server.
-        request: what every request has beside.
+        request: further arguments of each request.
     """
 
     client: openai.OpenAI
 
     def make_generator(self, output_type: Any = None, **options: Any) -> Generator[Any]:
-        """What ``Generator(model, output_type)`` returns."""
+        """Return a generator, as ``Generator(model, output_type)`` does."""
         return RemoteGenerator(self, output_type, **options)
 
     _make = make_generator
@@ -648,12 +648,12 @@ class RemoteModel(Served, Asked):
 
 @final
 class AsyncRemoteModel(Served, AskedAsync):
-    """A model behind a server, asked by an asynchronous client; see `RemoteModel`."""
+    """A model on a server, with an asynchronous client; see `RemoteModel`."""
 
     client: openai.AsyncOpenAI
 
     def make_generator(self, output_type: Any = None, **options: Any) -> AsyncTypedGenerator[Any]:
-        """What ``Generator(model, output_type)`` returns."""
+        """Return a generator, as ``Generator(model, output_type)`` does."""
         return AsyncRemoteGenerator(self, output_type, **options)
 
     _make = make_generator  # a model of sockets may be held
@@ -690,18 +690,18 @@ def from_openai(
 
     Args:
         client: an ``openai.OpenAI`` or ``openai.AsyncOpenAI``, with the server's ``base_url`` and
-            key; with an asynchronous one generators are `structgen.AsyncTypedGenerator`.
-        model: what the server calls the model.
-        dialect: which server it is, which says how output types travel and what it enforces:
+            key; with an asynchronous client, generators are `structgen.AsyncTypedGenerator`.
+        model: the name of the model on the server.
+        dialect: the kind of server: how to send it output types, and what it enforces:
             ``"openai"``, ``"openai-non-strict"``, ``"json-schema"`` (any other that takes JSON
             Schema as ``response_format``), ``"vllm"``, ``"vllm-guided"`` (before 0.12),
             ``"sglang"``, ``"llama.cpp"``, ``"ollama"`` or ``"none"`` (it gets no type).
-        request: arguments that each request has beside, such as ``{"reasoning_effort": "low"}``;
+        request: further arguments of each request, such as ``{"reasoning_effort": "low"}``;
             ``extra_body`` and ``extra_headers`` among them.
 
     Raises:
-        ModelError: ``openai`` is not installed, or ``client`` is none of its clients.
-        OptionError: there is no such dialect, or ``request`` has what structgen says itself.
+        ModelError: ``openai`` is not installed, or ``client`` is not one of its clients.
+        OptionError: there is no such dialect, or ``request`` has an argument that structgen sets.
 
     Nothing is sent.
     """

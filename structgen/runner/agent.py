@@ -157,10 +157,10 @@ class ToolRequest:
     """A call that waits for approval: the argument of ``approve``.
 
     Attributes:
-        name: the tool's.
+        name: the name of the tool.
         arguments: checked values by name.
-        id: of the call.
-        round: in which round of the loop, from 1.
+        id: the id of the call.
+        round: the round of the loop, from 1.
     """
 
     name: str

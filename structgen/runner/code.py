@@ -66,21 +66,21 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPolicy:
-    """What code may take. Limits hold for each process, but for the number of these.
+    """The limits of code that a model wrote. They hold for each process, but ``max_procs`` for all.
 
     Attributes:
         max_memory_mb: address space.
         max_cpu_secs: seconds of processor time.
-        max_procs: processes and threads.
-        max_open_fds: open files.
-        max_file_sz_mb: size of a file, of all files and folders in the folder together, and of all
-            that one chat hands out.
-        network: ``"none"``, or ``"full"``: this machine's.
-        extra_fs_read: paths that may be read, beside Python's and the system's own.
-        extra_fs_write: paths that may be written, beside the folder.
-        extra_env: environment variables that it gets.
-        strict: whether to refuse to run where the system cannot keep the network, other
-            processes, files or system calls away; else a warning says so.
+        max_procs: number of processes and threads.
+        max_open_fds: number of open files.
+        max_file_sz_mb: size of a file; also of all files and folders in the working folder
+            together, and of all files that one chat returns.
+        network: ``"none"``, or ``"full"``: that of this machine.
+        extra_fs_read: readable paths, beside Python's and the system's own.
+        extra_fs_write: writable paths, beside the working folder.
+        extra_env: environment variables for it.
+        strict: refuse to run on a system that cannot isolate network, other processes, files or
+            system calls. Without it, a warning says what is missing.
     """
 
     max_memory_mb: int = 2048
@@ -115,13 +115,13 @@ class CodeExecutionConfig:
     """How a Runner runs Python that models write.
 
     Attributes:
-        python_path: the interpreter; None: the program's own.
-        timeout_secs: seconds that one call may take.
-        working_directory: the folder of all chats, which stays; None: one for each chat, which is
-            deleted with its end.
-        sandbox_policy: what code may take.
-        permission: ``"ask"``: a request needs ``approve=``, which is asked before each call;
-            ``"auto"``: it does not.
+        python_path: the interpreter; None: the one of this process.
+        timeout_secs: seconds for one call.
+        working_directory: one folder for all chats, which is kept. None: a folder for each chat,
+            deleted when the chat ends.
+        sandbox_policy: the limits of the code.
+        permission: ``"ask"``: requests must pass ``approve=``, which decides before each call;
+            ``"auto"``: calls need no approval.
     """
 
     python_path: str | None = None

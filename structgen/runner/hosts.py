@@ -64,36 +64,39 @@ Kind = Literal["text", "embedding"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig(LoadOptions):
-    """A model of a Runner. A text model takes all of `structgen.load`'s keywords: those of caches
-    for each process, and ``draft_model`` by its name.
+    """The configuration of one model of a Runner.
+
+    A text model takes all keywords of `structgen.load`; those of caches count for each process, and
+    ``draft_model`` is a name.
 
     Attributes:
-        source: a folder, a name of the catalogue, a Hugging Face repository; or a loaded
-            `structgen.AsyncModel` or `structgen.Embedder`, which is not closed by the Runner, or a
-            `structgen.TextModel`, of which a process loads its own.
-        kind: ``text`` or ``embedding``; None: as its files say.
-        processes: how many processes run the model, each with weights of its own. More than one
-            pays where there are more cores than one process uses.
-        in_process: run it in a thread of this process, which then waits during each pass of
-            a text model, and ends where a model's files crash the runtime.
+        source: a folder, a name of the catalogue or a Hugging Face repository. Or a loaded
+            `structgen.AsyncModel` or `structgen.Embedder`, which the Runner does not close; or a
+            `structgen.TextModel`, which a process loads again.
+        kind: ``text`` or ``embedding``; None: as the model's files say.
+        processes: how many processes run the model, each with its own copy of the weights. More
+            than one helps if there are more cores than one process uses.
+        in_process: run the model in a thread of this process. Each pass of a text model then blocks
+            the process, and model files that crash the runtime end it.
         batch_size: as in `structgen.load_async`.
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
         max_length: as in `structgen.load_embedder`.
-        decider: a file of `structgen.decisions.Decider.save`, or a folder of them: how the model
-            decides. `Runner.reload` reads it again.
-        embedder: of a text model whose ``decider`` learned from vectors: the embedder that it had,
-            by its name, or loaded.
-        max_silence: seconds after which a process that does not answer at all, as when its model
-            hangs, is killed while requests run in it: more than a pass of the model takes. None:
-            never. A loaded model has 120.
+        decider: a file of `structgen.decisions.Decider.save`, or a folder of such files: how the
+            model decides. `Runner.reload` reads it again.
+        embedder: for a text model whose ``decider`` learned from vectors: the same embedder, by
+            name or loaded.
+        max_silence: seconds without any sign of life after which a process with running requests is
+            killed, because its model hangs. It must be longer than a pass of the model. None:
+            never. A model that was passed in loaded has 120.
         max_seqs: most requests that run on it at once; None: the Runner's ``max_concurrency``.
-        seed: of requests that sample and have none: the same request gets the same answer again.
+        seed: the seed of requests that sample and have none, so that the same request gets the same
+            answer.
         token_source: where the token for Hugging Face comes from: ``literal:TOKEN``,
-            ``env:VARIABLE``, ``path:FILE``, ``cache`` (``HF_TOKEN``, or what ``hf auth login`` has
-            kept) or ``none``; None: ``cache``.
-        memory: bytes that it takes when it is loaded; None: measured, and before that the size of
-            its files.
+            ``env:VARIABLE``, ``path:FILE``, ``cache`` (``HF_TOKEN``, or the login of
+            ``hf auth login``) or ``none``; None: ``cache``.
+        memory: bytes that the loaded model takes; None: measured, and until then the size of its
+            files.
     """
 
     source: Any
@@ -136,10 +139,10 @@ class ModelConfig(LoadOptions):
         self.read_decider()
 
     def read_decider(self) -> SavedDecider | None:
-        """What the decider's files say.
+        """Read the files of the decider.
 
         Raises:
-            OptionError: they are none, or cannot be read.
+            OptionError: they are not of a decider, or cannot be read.
         """
         try:
             return None if self.decider is None else SavedDecider.read(self.decider)
@@ -148,10 +151,10 @@ class ModelConfig(LoadOptions):
 
     @classmethod
     def of(cls, given: Any) -> ModelConfig:
-        """What is meant by a value of ``models=``: a source, a config, or its fields as a dict.
+        """Return the config that a value of ``models=`` means: a source, a config or a dict.
 
         Raises:
-            OptionError: it is none of these.
+            OptionError: it is something else.
         """
         if isinstance(given, cls):
             return given
@@ -175,17 +178,17 @@ class ModelConfig(LoadOptions):
         )
 
     def options(self, *names: str) -> dict[str, Any]:
-        """Some of it by name."""
+        """Return some of its fields by name."""
         return {name: getattr(self, name) for name in names}
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the source is a loaded model, which belongs to somebody else."""
+        """Whether the source is a loaded model, which the Runner does not close."""
         return isinstance(self.source, (AsyncModel, Embedder))
 
     @property
     def shown(self) -> str:
-        """The source, for people."""
+        """The source as text."""
         return str(self.source) if isinstance(self.source, (str, Path)) else repr(self.source)
 
 

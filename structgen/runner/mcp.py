@@ -763,9 +763,10 @@ CONNECT_SECONDS = 30.0
 class McpServer:
     """A server of tools that speaks MCP. Safe to share by threads, tasks and loops.
 
-    Made by `stdio` or `http`, used with ``with`` or ``async with``; in between, `tools` has its
-    tools, and it is itself an item of ``tools=``. A tool's call that fails, or finds that the
-    server has died, tells the model, and is reported in the answer's ``agentic_tool_calls``.
+    Make one with `stdio` or `http`, and connect with ``with`` or ``async with``. While it is
+    connected, `tools` has its tools, and the server itself can be an item of ``tools=``. If a call
+    fails, also because the server died, the model reads it, and ``agentic_tool_calls`` of the
+    answer has the error.
     """
 
     def __init__(
@@ -807,19 +808,19 @@ class McpServer:
         timeout: float | None = None,
         connect_timeout: float = CONNECT_SECONDS,
     ) -> McpServer:
-        """A server that is a program, started with the connection and ended with it.
+        """Return a server that is a program. It starts with the connection and ends with it.
 
         Args:
             command: the program.
             arguments: of its command line.
-            env: environment variables, beside the few harmless ones that it gets (PATH, HOME, …):
-                this process's own are not handed on.
-            cwd: the folder that it runs in.
-            name: what messages call it; None: the command.
-            prefix: put before the names of its tools, to tell them from other servers'.
+            env: environment variables. It gets these and a few harmless ones (PATH, HOME, …); this
+                process's other variables are not passed on.
+            cwd: its working folder.
+            name: its name in messages; None: the command.
+            prefix: put before the names of its tools, to tell them from other servers' tools.
             only: names of the tools to offer; None: all.
-            timeout: seconds a call may take; None: as the request says.
-            connect_timeout: seconds it may take until its tools are known.
+            timeout: seconds for one call; None: as the request says.
+            connect_timeout: seconds until its tools must be known.
 
         Raises:
             OptionError: an option is wrong, or the ``mcp`` package is not installed.
@@ -850,12 +851,12 @@ class McpServer:
         timeout: float | None = None,
         connect_timeout: float = CONNECT_SECONDS,
     ) -> McpServer:
-        """A server behind an address, over streamable HTTP.
+        """Return a server at a URL, over streamable HTTP.
 
         Args:
             url: such as ``http://127.0.0.1:8000/mcp``.
-            headers: sent with each request: for authorization, say.
-            name: what messages call it; None: the address, without a password in it.
+            headers: sent with each request, such as for authorization.
+            name: its name in messages; None: the address without its password.
             prefix: as for `stdio`, and so are the other arguments.
             only: see `stdio`.
             timeout: see `stdio`.
@@ -890,10 +891,10 @@ class McpServer:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """Its tools, as they were when the connection was made.
+        """Its tools at the time of connecting.
 
         Raises:
-            ToolServerError: there is no connection.
+            ToolServerError: it is not connected.
         """
         connection = self._connection
         if connection is None:
@@ -905,11 +906,11 @@ class McpServer:
         return connection.tools
 
     def start(self) -> McpServer:
-        """Connect, and ask for the tools. What ``with`` does.
+        """Connect and list the tools, as ``with`` does.
 
         Raises:
-            ToolServerError: it cannot be started or reached, did not answer in time, or has a tool
-                whose arguments cannot be enforced.
+            ToolServerError: it cannot be started or reached, does not answer in time, or structgen
+                cannot enforce the arguments of one of its tools.
         """
         with self._lock:
             if self._connection is None:
@@ -917,7 +918,7 @@ class McpServer:
         return self
 
     def close(self) -> None:
-        """End the connection, and the program if there is one. A second call does nothing."""
+        """Close the connection, and end the program if there is one. A second call does nothing."""
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:

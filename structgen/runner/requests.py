@@ -123,14 +123,13 @@ class Message(Strictly):
     """One message of a chat.
 
     Attributes:
-        role: who says it; ``developer`` is ``system``.
-        content: text; or parts, which are put together: texts, and in a user's message pictures and
-            sounds.
-        name: who says it by name, for templates that know names.
+        role: who wrote it; ``developer`` is ``system``.
+        content: text; or a list of parts: texts, and in a user's message pictures and sounds.
+        name: the name of the author, for templates that use names.
         tool_calls: calls in an earlier answer of the assistant's.
-        tool_call_id: which call this is the result of, with the role ``tool``.
-        reasoning_content: what the assistant thought, for templates that show it.
-        refusal: as answers have it: None.
+        tool_call_id: the id of the call that this is the result of, with the role ``tool``.
+        reasoning_content: the thinking of the assistant, for templates that show it.
+        refusal: None, as in answers.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -182,20 +181,20 @@ class Message(Strictly):
 
     @property
     def has_media(self) -> bool:
-        """Whether there is a picture or a sound among what is said."""
+        """Whether the content has a picture or a sound."""
         return isinstance(self.content, list) and not all(
             isinstance(part, TextPart) for part in self.content
         )
 
     @property
     def text(self) -> str:
-        """What is said, without pictures and sounds."""
+        """The text of the content, without pictures and sounds."""
         if isinstance(self.content, list):
             return "".join(part.text for part in self.content if isinstance(part, TextPart))
         return self.content or ""
 
     def for_template(self) -> dict[str, Any]:
-        """The message as chat templates take it."""
+        """Return the message in the format of chat templates."""
         role = "system" if self.role == "developer" else self.role
         message: dict[str, Any] = {"role": role, "content": self.text}
         if self.has_media:
@@ -378,13 +377,13 @@ class _Location(Strictly):
 
 
 class WebSearchOptions(Strictly):
-    """How a request searches.
+    """How a request searches the web.
 
     Attributes:
-        search_context_size: how much of the results the model reads: 3, 6 or 12 passages a query.
+        search_context_size: how much the model reads: 3, 6 or 12 passages a query.
         user_location: where the user is; the model reads it.
-        search_description: what the model reads about the tool, in place of the usual.
-        extract_description: of mistral.rs's tool that reads pages, which is not here.
+        search_description: replaces the description of the tool.
+        extract_description: refused. It belongs to a tool of mistral.rs that reads pages.
     """
 
     search_context_size: Literal["low", "medium", "high"] | None = None
@@ -397,33 +396,33 @@ MaxTokens = Annotated[int | None, OptionField("max_new_tokens", "max_completion_
 
 
 class ChatRequest(Sampled):
-    """A chat: messages in, the assistant's answer out. A str for ``messages`` is one user message.
+    """A chat. A str for ``messages`` is one message of the user.
 
     Attributes:
         messages: the chat.
         max_completion_tokens: another name for ``max_tokens``.
         response_format: the form of the answer, as in OpenAI's API.
-        tools: what the model may call: as in OpenAI's API, or functions and classes.
+        tools: tools that the model may call: as in OpenAI's API, or functions and classes.
         tool_choice: ``none``, ``auto``, ``required``, or as in OpenAI's API one tool or some.
-        parallel_tool_calls: whether there may be several calls in an answer.
-        logprobs: whether the answer tells the log probabilities of its tokens.
+        parallel_tool_calls: whether an answer may contain several calls.
+        logprobs: whether to return the log probabilities of the answer's tokens.
         top_logprobs: how many of the likeliest tokens it lists beside each.
-        with_schema_hint: whether the model gets the JSON Schema of the form in the system
-            message; the form itself does not show it descriptions.
+        with_schema_hint: whether to put the JSON Schema of the answer into the system message; the
+            mask alone does not show the model its descriptions.
         enable_thinking: whether the model thinks before it answers.
-        reasoning_effort: how much.
+        reasoning_effort: how long it thinks.
         thinking_budget: most tokens of the thought; None: as the effort says.
-        session_id: of the conversation that this is the next turn of; ``messages`` are what is new.
-        max_tool_rounds: how often tools may be called and their results read before the answer:
-            the callbacks run here. None: calls are handed back, and nothing runs.
-        approve: is asked before each call: see `structgen.runner.ToolRequest`.
-        tool_timeout: seconds a call may take.
-        max_tool_result: characters of a result that the model is shown.
-        trace: whether the answer tells what happened at each of its tokens.
+        session_id: the session to continue; ``messages`` are the new ones only.
+        max_tool_rounds: most rounds of tool calls before the answer. The Runner runs the callbacks.
+            None: the answer contains the calls, and nothing runs.
+        approve: called before each call, with a `structgen.runner.ToolRequest`.
+        tool_timeout: seconds for one call.
+        max_tool_result: most characters of a result that the model sees.
+        trace: whether to return what happened at each token of the answer.
         enable_code_execution: whether the model gets a tool that runs Python here: see
             `CodeExecutionConfig`.
-        web_search_options: how the web is searched, with `WebSearchOptions`' fields: the model gets
-            a tool for it. None: it gets none.
+        web_search_options: the fields of `WebSearchOptions`: gives the model a tool that searches
+            the web. None: no such tool.
     """
 
     _FIXED: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
@@ -503,10 +502,10 @@ class CompletionRequest(Sampled):
     """Text that continues a prompt, without a chat template.
 
     Attributes:
-        prompt: a text, which gets the tokens that prompts begin with; the ids of its tokens, which
-            are taken as they are; or a list of these.
-        echo: whether the text begins with the prompt.
-        logprobs: how many of the likeliest tokens to list beside each of the text's.
+        prompt: a text, which gets the tokens that start a prompt; token ids, which are used
+            unchanged; or a list of these.
+        echo: whether the returned text begins with the prompt.
+        logprobs: how many of the likeliest tokens to return for each token of the text.
     """
 
     _MAIN = "prompt"
@@ -530,7 +529,7 @@ class CompletionRequest(Sampled):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """The prompts, each a text or its tokens.
+        """Return the prompts, each a text or token ids.
 
         Raises:
             RequestError: one is neither.
@@ -566,12 +565,12 @@ class EmbeddingRequest(Request):
 
     Attributes:
         input: a text, or a list of texts.
-        dimensions: keep so many numbers of each vector.
+        dimensions: keep this many numbers of each vector.
         encoding_format: how vectors are written.
-        prompt_name: which of the model's prompts to put before each text: ``query``, say.
-        input_type: what the texts are: the model's prompt for these is put before each, if it has
-            one.
-        truncate_sequence: whether texts that are too long are cut, rather than refused.
+        prompt_name: which of the model's prompts to put before each text, such as ``query``.
+        input_type: the kind of texts; the model's prompt for this kind, if it has one, goes before
+            each.
+        truncate_sequence: whether to cut texts that are too long; otherwise they raise an error.
     """
 
     _MAIN = "input"
@@ -589,11 +588,11 @@ class TranscriptionRequest(Request):
     """A sound to transcribe.
 
     Attributes:
-        file: a `structgen.media.Audio`, or what it is made of.
-        language: which language is spoken, as ``de``; None: the model finds out.
+        file: a `structgen.media.Audio`, or its bytes or path.
+        language: the spoken language, such as ``de``; None: the model detects it.
         translate: whether to write the English translation.
-        prompt: text that could come before it: names and words as they are spelt.
-        temperature: how much chance has a say.
+        prompt: text that could come before it, to show how names are spelt.
+        temperature: randomness; 0: none.
     """
 
     _MAIN = "file"
@@ -627,11 +626,12 @@ class RerankRequest(Request):
     """Documents to rank by how well they answer a query.
 
     Attributes:
-        query: what is asked.
+        query: the question.
         documents: texts, or dicts with a ``text``.
-        top_n: keep so many.
-        return_documents: whether the answer has the documents' texts.
-        truncate_sequence: whether documents that are too long are cut, rather than refused.
+        top_n: return this many.
+        return_documents: whether to return the documents' texts, too.
+        truncate_sequence: whether to cut documents that are too long; otherwise they raise an
+            error.
     """
 
     query: StrictStr
@@ -669,10 +669,10 @@ class DecisionRequest(Request):
 
     Attributes:
         state: text, messages, or any JSON value.
-        questions: by name, as `structgen.decisions` has them, in JSON or as objects; or a class.
-        abstain_below: the probability that an answer has to have.
+        questions: questions of `structgen.decisions` by name, as JSON or objects; or a class.
+        abstain_below: the least probability of an answer.
         debias: ``none``, ``prior`` or ``contextual``.
-        tolerance: how far off a probability may be.
+        tolerance: the greatest error of a probability.
         adapter: name of a loaded adapter to run with.
         timeout: most seconds.
     """

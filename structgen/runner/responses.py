@@ -95,14 +95,14 @@ class Usage(Shape):
     """Tokens and times of a request.
 
     Attributes:
-        prompt_tokens: of the prompt, after the chat template.
-        completion_tokens: of all outputs, thoughts included.
-        total_tokens: of both.
-        prompt_tokens_details: how many the model had seen before.
-        completion_tokens_details: how many were thought, forced, or guessed.
-        time_to_first_token: seconds from the request to the first text, waiting included.
+        prompt_tokens: tokens of the prompt, after the chat template.
+        completion_tokens: tokens of all outputs, thinking included.
+        total_tokens: the sum of both.
+        prompt_tokens_details: how many of them were cached.
+        completion_tokens_details: how many of them were thinking, forced, or guessed.
+        time_to_first_token: seconds from the request to the first text, time in the queue included.
         total_time: seconds to the end.
-        tokens_per_second: completion tokens in that time.
+        tokens_per_second: ``completion_tokens`` divided by ``total_time``.
     """
 
     _own = frozenset({"time_to_first_token", "total_time", "tokens_per_second"})
@@ -384,10 +384,10 @@ class File(Shape):
     """A file that a model's code wrote.
 
     Attributes:
-        id: for `Runner.find_file`.
+        id: its id, for `Runner.find_file`.
         name: its path in the folder of the code.
         bytes: its size.
-        mime_type: what it is, by its name; None: not known.
+        mime_type: its type, guessed from its name; None: not known.
     """
 
     id: str
@@ -398,11 +398,11 @@ class File(Shape):
 
     @property
     def data(self) -> Any:
-        """What is in it, as bytes. It is not serialised."""
+        """The content, as bytes. It is not serialised."""
         return self._data
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a path."""
+        """Write the file to a path."""
         Path(path).write_bytes(self._data)
 
 
@@ -411,11 +411,11 @@ class ChatResponse(Shape):
 
     Attributes:
         agentic_tool_calls: the calls that ran, with ``max_tool_rounds``.
-        files: what code of the model has made, with ``enable_code_execution``.
+        files: the files that code of the model wrote, with ``enable_code_execution``.
         web_search: the passages that the model read, with ``web_search_options``.
-        agentic_end: why the rounds ended, with ``max_tool_rounds``: the model gave an ``answer``;
-            it made ``calls`` of tools without code, which are yours; there were no more
-            ``rounds``; or a round of calls and results ``repeats`` itself.
+        agentic_end: why the rounds ended, with ``max_tool_rounds``: ``answer``: the model answered;
+            ``calls``: it called tools without code, which you run; ``rounds``: no rounds were
+            left; ``repeats``: a round had the calls and results of an earlier one.
     """
 
     _own = frozenset({"agentic_tool_calls", "agentic_end", "files", "web_search"})
@@ -435,7 +435,7 @@ class ChatResponse(Shape):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """How the chat continues: the answer, after the calls and results before it."""
+        """The messages that continue the chat: the calls and results, then the answer."""
         if self._messages is not None:
             return self._messages
         message = self.choices[0].message
@@ -448,10 +448,10 @@ class ChatResponse(Shape):
         return self.choices[0].value
 
     def cited(self, quote: QuotedText) -> SearchPassage:
-        """The passage of the web search that a quote of the answer is from.
+        """Return the passage of the web search that a quote in the answer comes from.
 
         Raises:
-            LookupError: it is from none.
+            LookupError: it comes from none.
         """
         for one in self.web_search or ():
             if one.start <= quote.start < one.end:
@@ -511,12 +511,14 @@ class ChunkChoice(_Valued):
 
 
 class ChatChunk(Shape):
-    """A piece of a streamed answer. The last has no choices, and the usage, if that was asked.
+    """A piece of a streamed answer.
+
+    The last chunk has no choices, and contains the usage if the request asked for it.
 
     Attributes:
-        agentic_tool_call: a call that the Runner takes care of, when it begins and when it has
-            ended, with ``max_tool_rounds``; then there are no choices.
-        agentic_end: as of `ChatResponse`, in the chunk that has the reason why the answer ended.
+        agentic_tool_call: with ``max_tool_rounds``: a call that the Runner runs, once when it
+            begins and once when it has ended. Such a chunk has no choices.
+        agentic_end: as in `ChatResponse`, in the chunk with the finish reason.
     """
 
     _own = frozenset({"usage", "agentic_tool_call", "agentic_end"})
@@ -649,7 +651,7 @@ class TranscriptionResponse(Shape):
 
     @classmethod
     def of(cls, transcript: Transcript, *, translates: bool = False) -> TranscriptionResponse:
-        """A transcript as OpenAI's API has it."""
+        """Return a transcript in the format of OpenAI's API."""
         made = cls(
             task="translate" if translates else "transcribe",
             language=transcript.language,
@@ -677,7 +679,7 @@ class TranscriptionResponse(Shape):
 
     @property
     def transcript(self) -> Transcript:
-        """The same as `structgen.TextModel.transcribe` gives it."""
+        """The transcript, as `structgen.TextModel.transcribe` returns it."""
         found: Transcript = self._transcript
         return found
 

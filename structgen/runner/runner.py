@@ -158,10 +158,10 @@ MAX_QUEUE = 256
 class Runner(
     contextlib.AbstractContextManager["Runner"], contextlib.AbstractAsyncContextManager["Runner"]
 ):
-    """Several models, and requests to them. Safe to share by threads, tasks and event loops.
+    """Runs several models and answers requests to them. Safe to share by threads, tasks and loops.
 
-    Models are loaded when they are first asked for, or by `load`. Close it, or use it with ``with``
-    or ``async with``, to end their processes.
+    A model is loaded by its first request, or by `load`. Close the Runner, or use it in a ``with``
+    or ``async with`` statement, to end the processes of its models.
 
     Attributes:
         metrics: counters and times of all requests.
@@ -275,19 +275,19 @@ class Runner(
     # -- which there are --------------------------------------------------------------------
 
     def list_models(self) -> list[str]:
-        """Ids of all models, in the order in which they were added."""
+        """Return the ids of all models, in the order in which they were added."""
         return list(self._registry.entries)
 
     def list_models_with_status(self) -> dict[str, Status]:
-        """Each model's id and status."""
+        """Return the status of each model, by id."""
         return {id_: entry.status for id_, entry in list(self._registry.entries.items())}
 
     def list_unloaded_models(self) -> list[str]:
-        """Ids of the models that are not loaded: the next request loads them."""
+        """Return the ids of the models that are not loaded; a request to one loads it."""
         return [id_ for id_, status in self.list_models_with_status().items() if status != "loaded"]
 
     def get_model_status(self, model: str | None = None) -> Status:
-        """``loaded``, ``loading``, ``unloading``, ``unloaded`` or ``failed``.
+        """Return ``loaded``, ``loading``, ``unloading``, ``unloaded`` or ``failed``.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -295,7 +295,7 @@ class Runner(
         return self._registry.entry(model).status
 
     def get_model_info(self, model: str | None = None) -> dict[str, Any]:
-        """What is known of a model: source, status, bytes, aliases, why loading failed, ….
+        """Return the facts about a model: source, status, bytes, aliases, why loading failed, ….
 
         Raises:
             ModelNotFound: there is no such model.
@@ -303,7 +303,7 @@ class Runner(
         return self._registry.told(self._registry.entry(model))
 
     def is_model_loaded(self, model: str | None = None) -> bool:
-        """Whether a model is loaded.
+        """Return whether a model is loaded.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -311,11 +311,11 @@ class Runner(
         return self.get_model_status(model) == "loaded"
 
     def get_default_model_id(self) -> str | None:
-        """Id of the model that requests without one get."""
+        """Return the id of the model that answers requests without one."""
         return self._registry.default
 
     def set_default_model_id(self, model: str) -> None:
-        """Have requests without a model get this one.
+        """Set the model that answers requests without one.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -326,13 +326,13 @@ class Runner(
         """Add a model, unloaded. Args as for ``models=`` of a Runner.
 
         Raises:
-            OptionError: there is one of that name, or the source is none.
+            OptionError: the name is taken, or the source is not a model.
         """
         config = ModelConfig.of(source)
         self._thread.call(lambda: self._registry.add(model, config))
 
     def add_alias(self, alias: str, model: str) -> None:
-        """Let a model have another name, or an alias another model.
+        """Add another name for a model, or point an existing alias to another model.
 
         Raises:
             OptionError: a model has that name.
@@ -341,22 +341,22 @@ class Runner(
         self._thread.call(lambda: self._registry.add_alias(alias, model))
 
     def remove_alias(self, alias: str) -> None:
-        """Take a name away.
+        """Remove an alias.
 
         Raises:
-            ModelNotFound: it is no alias.
+            ModelNotFound: there is no such alias.
         """
         if self._thread.call(lambda: self._registry.aliases.pop(alias, None)) is None:
             raise ModelNotFound(f"{alias!r} is not an alias.")
 
     def list_aliases(self) -> dict[str, str]:
-        """Each alias and the id of its model."""
+        """Return the id of the model of each alias."""
         return dict(self._registry.aliases)
 
     # -- loading ----------------------------------------------------------------------------
 
     def _load(self, model: str | None = None) -> Coroutine[Any, Any, None]:
-        """Load a model, unless it is loaded. Requests to others continue meanwhile.
+        """Load a model, unless it is loaded. Requests to other models keep running.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -367,7 +367,7 @@ class Runner(
     load, aload = _both(_load)
 
     def _unload(self, model: str | None = None) -> Coroutine[Any, Any, None]:
-        """Unload a model when the requests that use it have ended; the next one loads it again.
+        """Unload a model once its running requests have ended; its next request loads it again.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -385,7 +385,7 @@ class Runner(
     reload, areload = _both(_reload)
 
     def _remove(self, model: str) -> Coroutine[Any, Any, None]:
-        """Unload a model and forget it. Requests that wait for it fail.
+        """Unload a model and remove it. Requests that wait for it fail.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -401,27 +401,27 @@ class Runner(
         *,
         source: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Convert a model's weights again, to be stored otherwise, and have requests get that.
+        """Convert the weights of a model to another type, and answer new requests with the result.
 
-        The model answers meanwhile, as before. Requests that are under way at the end end as they
-        began. What was converted is kept in the cache of models.
+        Until the conversion is done, the old weights answer. Requests that are running then finish
+        with the old weights. The converted model stays in the cache of models.
 
         Args:
             model: id or alias of the model; None: the default.
             dtype: ``"int8"``, ``"int4"`` or ``"fp16"``: see `structgen.models.convert`.
-            source: the weights: a GGUF file, or a folder with safetensors; None: those of the name
-                of the catalogue that the model was loaded by.
+            source: the weights: a GGUF file, or a folder with safetensors; None: the weights of the
+                catalogue name that the model was loaded by.
 
         Raises:
             ModelNotFound: there is no such model.
-            OptionError: there are no weights to convert, the model makes vectors, or it was loaded
-                by somebody else.
+            OptionError: there are no weights to convert, the model is an embedder, or the model was
+                passed in already loaded.
             ConversionError: the weights cannot be converted.
             ModelError: the model was unloaded or changed meanwhile, or memory has no room for both.
             StructgenError: as for `load`.
 
-        Cost: fetching the weights of a name of the catalogue, and a minute for 500M parameters, in
-        a process of its own.
+        Cost: downloading the weights of a catalogue name, and a minute for 500M parameters, in a
+        process of its own.
         """
         entry = self._registry.entry(model)
         config = entry.config
@@ -460,8 +460,8 @@ class Runner(
 
         Args:
             text: the text; or messages, which go through the chat template.
-            add_special_tokens: whether a text gets the tokens that a prompt begins with.
-            model: id or alias of the model, which is loaded if need be.
+            add_special_tokens: whether to put the tokens that start a prompt before a text.
+            model: id or alias of the model, which is loaded if necessary.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -497,12 +497,13 @@ class Runner(
 
         Args:
             tokens: the ids.
-            skip_special_tokens: whether special tokens are left out, rather than written by name.
+            skip_special_tokens: whether to leave special tokens out; otherwise their names are
+                written.
             model: as for `tokenize_text`.
 
         Raises:
             ModelNotFound: there is no such model.
-            OptionError: one is no token id.
+            OptionError: a number is not a token id.
         """
         async with self._registry.lease(self._registry.entry(model)) as host:
             text_of = host.embedder.detokenize if isinstance(host, EmbeddingHost) else host.text_of
@@ -513,7 +514,7 @@ class Runner(
     detokenize_text, adetokenize_text = _both(_detokenize_text)
 
     async def _max_sequence_length(self, model: str | None = None) -> int | None:
-        """Return how many tokens a model takes, prompt and output together; None: not known.
+        """Return the most tokens of prompt and output together; None: not known.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -530,7 +531,7 @@ class Runner(
     def _load_adapter(
         self, name: str, path: str | os.PathLike[str], *, model: str | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Load a LoRA adapter, for requests with ``adapter=name``. It is there after reloads, too.
+        """Load a LoRA adapter for requests with ``adapter=name``. Reloading the model keeps it.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -547,7 +548,7 @@ class Runner(
     unload_adapter, aunload_adapter = _both(_unload_adapter)
 
     def list_adapters(self, model: str | None = None) -> list[str]:
-        """Names of the adapters that a model has, or will have when it is loaded."""
+        """Return the names of the adapters that a model has, or will have when it is loaded."""
         entry = self._registry.entry(model)
         if isinstance(entry.host, TextHost):
             return list(entry.host.models[0].adapters)
@@ -575,21 +576,21 @@ class Runner(
     ) -> ChatResponse:
         """Answer a chat.
 
-        With ``max_tool_rounds`` the tools that the model calls run here, and it reads their
-        results, until it answers: functions that are not async each in a thread of its own, async
-        ones in a loop of the Runner's; of `achat` in the caller's.
+        With ``max_tool_rounds``, the Runner runs the tools that the model calls and gives it their
+        results, until it answers. Each call of a sync function runs in a thread of its own. Async
+        functions run in the Runner's event loop, with `achat` in the caller's.
 
         Args:
             request: a `ChatRequest`, or the same as a dict.
             model: id or alias of the model.
-            fields: of the request, in place of its own.
+            fields: fields of the request; they replace its own.
 
         Raises:
             RequestError: a field is unknown, unsupported or wrong.
             ModelNotFound: there is no such model.
             Overloaded: too many requests wait for it.
             WorkerDied: the model's process ended by itself; the next request starts another.
-            SessionError: the turn cannot begin, or cannot be kept.
+            SessionError: the turn cannot begin, or cannot be stored.
             StructgenError: as for a `structgen.Generator`.
         """
         asked = ChatRequest.of(request, fields, model)
@@ -605,9 +606,11 @@ class Runner(
     def stream_chat(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> ChunkStream[ChatChunk]:
-        """Answer a chat piece by piece. Args and raises as for `chat`; the model is found at once,
-        all other errors come as the stream is read. With ``max_tool_rounds``, chunks with an
-        ``agentic_tool_call`` tell of the calls."""
+        """Answer a chat piece by piece. Args and raises as for `chat`.
+
+        An unknown model raises at once; all other errors come while the stream is read. With
+        ``max_tool_rounds``, chunks with an ``agentic_tool_call`` report the calls of tools.
+        """
         asked = ChatRequest.of(request, fields, model)
         return ChunkStream(self._thread, self._chat_stream(asked, self._own_loop(asked)))
 
@@ -621,15 +624,15 @@ class Runner(
     async def _count_tokens(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> int:
-        """Return how many tokens the prompt of a chat has, and make no answer.
+        """Return the number of tokens in the prompt of a chat, without answering it.
 
-        They are what ``usage.prompt_tokens`` of its answer would say: of the messages in the chat
-        template, with what it tells of tools and thoughts.
+        It is ``usage.prompt_tokens`` of the answer: the messages in the chat template, with what
+        the template says about tools and thinking.
 
-        Args and raises as for `chat`; a ``session_id`` is refused, since the session may change
-        meanwhile.
+        Args and raises as for `chat`. A ``session_id`` is refused, because the session could change
+        before the chat itself.
 
-        Cost: no pass of the model; the form of the answer is compiled, and kept for `chat`.
+        Cost: no pass of the model. The output type is compiled, and kept for `chat`.
         """
         asked = ChatRequest.of(request, fields, model)
         if asked.session_id is not None:
@@ -649,11 +652,11 @@ class Runner(
     # -- sessions ---------------------------------------------------------------------------
 
     def list_session_ids(self) -> list[str]:
-        """Ids of all sessions, those that were used last first."""
+        """Return the ids of all sessions, the most recently used first."""
         return self._conversations.sessions.ids()
 
     def export_session(self, session_id: str) -> str:
-        """A session as JSON.
+        """Return a session as JSON.
 
         Raises:
             SessionError: there is no such session.
@@ -668,17 +671,17 @@ class Runner(
         *,
         replace: bool = False,
     ) -> str:
-        """Take in a session that was exported, and return its id. See `Sessions.load`.
+        """Import a session that was exported, and return its id. See `Sessions.load`.
 
         Args:
-            session_id: what to call it.
-            session_json: what `export_session` gave, or the same as a dict.
-            model_id: one of this Runner's models, as other APIs ask for it. All models share all
-                sessions, so it is only checked.
-            replace: whether it replaces a session that has the id.
+            session_id: its id here.
+            session_json: the result of `export_session`, or the same as a dict.
+            model_id: one of this Runner's models; other APIs ask for it. All models share all
+                sessions, so structgen only checks that it exists.
+            replace: whether to replace a session that has this id.
 
         Raises:
-            SessionError: it is none, is too long, or there is one with this id.
+            SessionError: it is not a session, it is too long, or the id is taken.
             ModelNotFound: this Runner has no such model.
         """
         if model_id is not None:
@@ -686,13 +689,13 @@ class Runner(
         return self._conversations.sessions.load(session_json, session_id, replace=replace)
 
     def delete_session(self, session_id: str) -> bool:
-        """Delete a session. Returns whether there was one."""
+        """Delete a session. Return whether it existed."""
         return self._conversations.sessions.delete(session_id)
 
     def find_file(self, file_id: str) -> File | None:
-        """A file that code of a model has made, by the id in ``answer.files``.
+        """Return a file that a model's code wrote, by its id in ``answer.files``; or None.
 
-        The last 256 MB of them are kept. Returns None where there is no such file.
+        The newest 256 MB of these files are kept.
         """
         code = self._conversations.code
         return None if code is None else code.find(file_id)
@@ -702,7 +705,7 @@ class Runner(
     def _complete(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> Coroutine[Any, Any, CompletionResponse]:
-        """Go on from a prompt that is text, without a chat template.
+        """Continue a text prompt, without a chat template.
 
         Args and raises as for `chat`, with a `CompletionRequest`.
         """
@@ -714,7 +717,7 @@ class Runner(
     def stream_complete(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> ChunkStream[CompletionChunk]:
-        """`complete`, piece by piece."""
+        """Run `complete`, and return its text piece by piece."""
         return ChunkStream(self._thread, self._completion_stream(request, model, fields))
 
     def astream_complete(
@@ -827,7 +830,7 @@ class Runner(
     async def _embed(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> EmbeddingResponse:
-        """Make vectors of texts. Args and raises as for `chat`, with an `EmbeddingRequest`."""
+        """Return vectors of texts. Args and raises as for `chat`, with an `EmbeddingRequest`."""
         asked = EmbeddingRequest.of(request, fields, model)
         async with self._seen("embeddings", asked.model) as (entry, record, host):
             made = await vectors.embed(host, asked, entry.id, self._registry.embedders())
@@ -839,8 +842,10 @@ class Runner(
     async def _transcribe(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> TranscriptionResponse:
-        """Write down what is said in a sound. Args and raises as for `chat`, with a
-        `TranscriptionRequest`; the model is Whisper."""
+        """Transcribe a sound. Args and raises as for `chat`, with a `TranscriptionRequest`.
+
+        The model must be Whisper.
+        """
         asked = TranscriptionRequest.of(request, fields, model)
         async for _, transcript in self._transcription(asked):
             made = transcript
@@ -851,7 +856,7 @@ class Runner(
     def astream_transcribe(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> AsyncChunkStream[tuple[Sequence[Segment], Transcript]]:
-        """`atranscribe`, window by window: the segments of each, and the transcript up to there."""
+        """Transcribe a sound, and yield each window: its segments, and the transcript so far."""
         asked = TranscriptionRequest.of(request, fields, model)
         self._registry.entry(asked.model)
         return AsyncChunkStream(self._thread, lambda: self._transcription(asked))
@@ -869,7 +874,7 @@ class Runner(
     async def _rerank(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> RerankResponse:
-        """Order documents by how well they answer a query: by a cross-encoder, or by vectors.
+        """Rank documents by how well they answer a query, with a cross-encoder or by vectors.
 
         Args and raises as for `chat`, with a `RerankRequest`.
         """
@@ -901,7 +906,7 @@ class Runner(
     async def _explain(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> str:
-        """Say why a token was not allowed at a place of an output, or that it was.
+        """Explain why the mask did not allow a token at a place in an output, or say that it did.
 
         Args and raises as for `chat`, with an `ExplainRequest`.
         """
@@ -975,7 +980,7 @@ class Runner(
     # -- life -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End all models. Requests under way fail. A second call does nothing."""
+        """End all models. Running requests fail. A second call does nothing."""
         if self._finalizer.alive:
             try:
                 self._thread.wait(self._registry.close())

@@ -242,15 +242,15 @@ class Sessions:
     """Conversations by session id. Safe to share by threads, tasks and loops.
 
     Args:
-        path: an SQLite file to keep them in, made if it is not there; several processes may use
-            one. None: in memory, until the process ends.
-        max_sessions: how many are kept; beyond, that which was used longest ago is deleted.
-        max_bytes: how long one may be, in bytes of its JSON; then it takes no further turn.
-        max_age: seconds after its last turn after which one is deleted; None: never.
-        clock: seconds since 1970.
+        path: the SQLite file that stores them, created if necessary. Several processes may share
+            it. None: memory.
+        max_sessions: most sessions. Beyond it, the least recently used one is deleted.
+        max_bytes: most bytes of one session, as JSON. A longer one takes no further turn.
+        max_age: seconds after its last turn until a session is deleted; None: never.
+        clock: returns seconds since 1970.
 
     Raises:
-        OptionError: a bound is no positive number.
+        OptionError: a limit is not a positive number.
         SessionError: the file cannot be used.
     """
 
@@ -282,7 +282,7 @@ class Sessions:
             return [row[0] for row in rows]
 
     def messages(self, session_id: str) -> Messages:
-        """What was said.
+        """Return the messages of a session.
 
         Raises:
             SessionError: there is no such session.
@@ -290,14 +290,14 @@ class Sessions:
         return _messages(session_id, self._known(session_id).messages)
 
     def delete(self, session_id: str) -> bool:
-        """Delete a session. Returns whether there was one. A turn that is under way then fails."""
+        """Delete a session, and return whether it existed. A running turn of it then fails."""
         name = _checked_id(session_id)
         with self._transaction() as connection:
             done = connection.execute("DELETE FROM sessions WHERE id = ?", (name,))
             return done.rowcount == 1
 
     def export(self, session_id: str) -> str:
-        """A session as JSON, for `load`.
+        """Return a session as JSON, for `load`.
 
         Raises:
             SessionError: there is no such session.
@@ -319,15 +319,15 @@ class Sessions:
         *,
         replace: bool = False,
     ) -> str:
-        """Take in a session that was exported, and return its id.
+        """Import a session that was exported, and return its id.
 
         Args:
-            exported: what `export` gave, or the same as a dict.
-            session_id: what to call it; None: what it was called.
-            replace: whether it replaces one that has the id.
+            exported: the result of `export`, or the same as a dict.
+            session_id: its id here; None: the exported id.
+            replace: whether to replace a session that has the id.
 
         Raises:
-            SessionError: it is none, is too long, or there is one with this id.
+            SessionError: it is not a session, it is too long, or the id is taken.
         """
         data = self._read(exported)
         name = _checked_id(data.id if session_id is None else session_id)
@@ -356,10 +356,10 @@ class Sessions:
         return name
 
     def turn(self, session_id: str) -> Turn:
-        """A turn of a session, new or not, to be used with ``async with``.
+        """Begin a turn of a session, which may be new. Use it with ``async with``.
 
         Raises:
-            SessionError: this is no id.
+            SessionError: the id is not valid.
         """
         return Turn(self, _checked_id(session_id))
 

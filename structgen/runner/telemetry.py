@@ -134,7 +134,7 @@ class RequestRecord:
 
 @final
 class Metrics:
-    """The counters of one runner. Safe to read and write from all threads."""
+    """The counters of a Runner. All threads may read and write them."""
 
     content_type = _FORMAT
     """The Content-Type of `prometheus`."""
@@ -173,7 +173,7 @@ class Metrics:
 
     @contextmanager
     def request(self, kind: str, model: str = "") -> Iterator[RequestRecord]:
-        """A request, from ``with`` to its end; what the block raises is counted by its class."""
+        """Count the request of a ``with`` block; exceptions are counted by their class."""
         record, begun_as, started = RequestRecord(kind, model), (kind, model), self.clock()
         add = self._families
         with self._lock:
@@ -204,18 +204,18 @@ class Metrics:
                         add[name].add((record.model,), value)
 
     def tool(self, name: str, outcome: str, seconds: float | None) -> None:
-        """Count a call of a tool: ``ok``, ``error`` or ``refused``."""
+        """Count a tool call: ``ok``, ``error`` or ``refused``."""
         with self._lock:
             self._families["tool_calls"].add((name, outcome), 1)
             if seconds is not None:
                 self._families["tool_seconds"].add((name,), seconds)
 
     def http_response(self, endpoint: str, status: int) -> None:
-        """Count an answer of a server, those among them that no model was asked for.
+        """Count an answer of the server, whether or not it needed a model.
 
         Args:
-            endpoint: the path, with names in place of the parts that vary; empty: none was reached.
-            status: of HTTP; 499: the client had gone.
+            endpoint: the path of the route, such as ``/v1/models/{model}``; empty: none matched.
+            status: the HTTP status; 499: the client disconnected.
         """
         with self._lock:
             self._families["http_responses"].add((endpoint, str(status)), 1)
@@ -223,22 +223,22 @@ class Metrics:
     def watch(
         self, name: str, about: str, label: str, read: Callable[[], Mapping[str, float]]
     ) -> None:
-        """Tell of a number that somebody else keeps: how many wait for each model, say.
+        """Add a gauge whose numbers are read when the metrics are, such as the length of a queue.
 
         Args:
-            name: what to call it.
-            about: a sentence.
-            label: what its keys are.
-            read: gives the numbers; what it raises goes to those who read the metrics.
+            name: the name of the gauge.
+            about: its description, one sentence.
+            label: the name of its label.
+            read: returns the numbers by label; its exceptions reach whoever reads the metrics.
         """
         with self._lock:
             self._gauges[name] = (about, label, read)
 
     def snapshot(self) -> dict[str, list[dict[str, Any]]]:
-        """All numbers as plain data: by name a list of ``{"labels": ..., "value": ...}``.
+        """Return all numbers: for each name a list of ``{"labels": ..., "value": ...}``.
 
-        A histogram has ``count``, ``sum`` and ``buckets`` (how many values were at most each
-        bound) in place of a value.
+        A histogram has ``count``, ``sum`` and ``buckets`` (the number of values up to each bound)
+        instead of a value.
         """
         found: dict[str, list[dict[str, Any]]] = {}
         for name, family in self._read().items():
@@ -256,18 +256,18 @@ class Metrics:
         return found
 
     def histogram(self, name: str, *labels: str) -> Histogram:
-        """A copy of one histogram; an empty one where nothing was counted."""
+        """Return a copy of one histogram; it is empty if nothing was counted."""
         family = self._read()[name]
         found = family.series.get(labels)
         return found if isinstance(found, Histogram) else Histogram(family.bounds)
 
     def value(self, name: str, *labels: str) -> float:
-        """One number; 0 where nothing was counted."""
+        """Return one number; 0 if nothing was counted."""
         number: float = self._read()[name].series.get(labels, 0)
         return number
 
     def prometheus(self) -> str:
-        """All numbers in the text format of Prometheus; its type is `content_type`."""
+        """Return all numbers in the text format of Prometheus; its media type is `content_type`."""
         lines: list[str] = []
         for short, family in self._read().items():
             name = f"structgen_{short}{'_total' if family.kind == 'counter' else ''}"

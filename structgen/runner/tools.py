@@ -51,7 +51,7 @@ class ToolFailure(Exception):
     """Raise this in a tool to show the model exactly this text as the error.
 
     Attributes:
-        detail: the message for the caller, if that says more.
+        detail: a longer message for the caller, if there is one.
     """
 
     def __init__(self, told: str = "", *, detail: str | None = None) -> None:
@@ -97,23 +97,23 @@ AnyTool: TypeAlias = (
 
 @final
 class Tool:
-    """One tool, with the code that runs when the model calls it. Safe to share by threads.
+    """A tool, with the code that runs when the model calls it. Safe to share by threads.
 
     Args:
         source: a function with annotated parameters, sync or async; a class (Pydantic's, a
             dataclass, a `TypedDict`); a `JsonSchema` of an object with a ``title``; or a dict as in
             OpenAI's API.
-        callback: what runs. None: the function itself; for an instance of a class its
-            ``__call__``, if the class has one. Of a class it gets the instance, of a schema its
-            arguments by keyword. A tool without a callback is for the caller to run: the agent
-            loop ends when the model calls it.
-        timeout: seconds a call may take; None: as the agent says.
+        callback: the code to run. None: the function itself, or the instance's ``__call__`` if the
+            class has one. For a class it gets the instance, for a schema the arguments by keyword.
+            Without a callback the caller runs the tool: the agent loop ends when the model calls
+            it.
+        timeout: seconds for one call; None: as the agent says.
 
     Raises:
-        OutputTypeError: it is no tool, or one whose arguments cannot be enforced.
-        OptionError: the callback cannot be called, or the timeout is no positive number.
+        OutputTypeError: it is not a tool, or structgen cannot enforce its arguments.
+        OptionError: the callback is not callable, or the timeout is not a positive number.
 
-    Cost: lowering the type of the arguments, a millisecond or so.
+    Cost: lowering the type of the arguments, about a millisecond.
     """
 
     def __init__(
@@ -145,27 +145,27 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """The name that the model calls it by."""
         return self._definition.name
 
     @property
     def description(self) -> str:
-        """What it is for, perhaps empty."""
+        """The description for the model; may be empty."""
         return self._definition.description
 
     @functools.cached_property
     def schema(self) -> dict[str, Any]:
-        """It as OpenAI's API has it."""
+        """The tool in the format of OpenAI's API."""
         return self._definition.schema
 
     @property
     def definition(self) -> ToolDefinition:
-        """What grammars and prompts are made of."""
+        """The definition that grammars and prompts are built from."""
         return self._definition
 
     @property
     def is_runnable(self) -> bool:
-        """Whether there is code to run: of a bare schema or class there is none."""
+        """Whether there is code to run. A schema or class without a callback has none."""
         if self._callback is not None:
             return True
         if isinstance(self.source, type):
@@ -173,7 +173,7 @@ class Tool:
         return not isinstance(self.source, (JsonSchema, Mapping))
 
     def parse(self, arguments: str) -> Call:
-        """The call that a JSON text of arguments asks for.
+        """Return the call with arguments from JSON text.
 
         Raises:
             ParseError: the arguments are not valid.
@@ -188,21 +188,21 @@ class Tool:
         timeout: float | None = TIMEOUT_SECONDS,
         longest: int = LONGEST_RESULT,
     ) -> ToolOutcome:
-        """Run it once. Whatever goes wrong in it is in the outcome.
+        """Run the tool once. An error in the tool becomes part of the outcome.
 
-        A function that is not async runs in a thread of its own. One that runs out of time cannot
-        be ended: its thread keeps running, does not keep the process alive, and what it returns is
-        dropped. While eight such threads of one tool still run, further calls of it fail at once.
+        A sync function runs in a thread of its own. Python cannot stop a thread: after a timeout it
+        keeps running, does not keep the process alive, and its result is dropped. While eight such
+        threads of one tool are running, further calls of the tool fail at once.
 
         Args:
-            arguments: JSON, or the checked call. A schema is not checked again: the mask enforced
-                it while the model wrote.
-            timeout: seconds it may take, if the tool itself does not say; None: no limit.
-            longest: characters of the result that the model is shown.
+            arguments: JSON, or the checked call. structgen does not check a schema again, because
+                the mask enforced it while the model wrote.
+            timeout: seconds for the call, if the tool has no timeout of its own; None: no limit.
+            longest: most characters of the result that the model sees.
 
         Raises:
-            BaseException: only what is no `Exception`: KeyboardInterrupt, SystemExit, and
-                CancelledError where this call is cancelled.
+            BaseException: anything that is not an `Exception`: KeyboardInterrupt, SystemExit, and
+                CancelledError if this call is cancelled.
         """
         started = time.perf_counter()
         limit = timeout if self.timeout is None else self.timeout
@@ -248,7 +248,7 @@ class Tool:
         return result, await self._in_thread(lambda: as_text(result), limit)
 
     async def raised(self, error: Exception, limit: float | None = None) -> str:
-        """What its code has raised, in a sentence."""
+        """Describe in a sentence what its code raised."""
         return f"The tool raised {_kind(error)}: {await self._said(error, limit)}"
 
     async def _said(self, error: Exception, limit: float | None) -> str:

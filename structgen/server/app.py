@@ -34,11 +34,11 @@ from .store import Jobs, Store
 def create_app(
     runner: Runner, settings: Settings | None = None, *, owns_runner: bool = False
 ) -> FastAPI:
-    """Make the application.
+    """Make the ASGI application.
 
     Args:
         runner: answers the requests.
-        settings: what else there is to choose; None: the defaults.
+        settings: the settings; None: the defaults.
         owns_runner: whether the Runner is closed when the application shuts down.
 
     Raises:

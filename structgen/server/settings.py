@@ -34,58 +34,60 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class Settings(BaseModel):
-    """The settings of a server. Every field is an environment variable and a key of the file.
+    """The settings of a server. Each field is also an environment variable and a key of the file.
 
     Attributes:
-        host: address to listen on; only this machine, unless told otherwise.
-        port: the port; 0: one that is free.
+        host: the address to listen on. By default only this machine can connect.
+        port: the port; 0: a free one.
         models: text models: source by id.
         embedders: embedders and cross-encoders: source by id.
-        deciders: files of `structgen.decisions.Decider.save`, or folders of them, by the ids of the
-            models that decide as they say.
+        deciders: by model id: a file of `structgen.decisions.Decider.save`, or a folder of such
+            files, whose settings the model's decisions use.
         aliases: other names of models.
-        default_model: id of the model of requests that name none.
-        lazy: whether models are loaded when they are first asked for, rather than at the start.
+        default_model: the id of the model for requests that name none.
+        lazy: load each model on its first request rather than at the start.
         memory_budget: most bytes of loaded models.
-        max_concurrency: most requests that run on a model at once.
-        max_queue: most that wait for a model; more get 429.
-        api_keys: who may ask; none: everybody. ``sha256:`` and 64 hex digits: a key by its hash.
+        max_concurrency: most requests that run on one model at once.
+        max_queue: most requests that wait for one model; further ones get status 429.
+        api_keys: the accepted keys, as plain text or as ``sha256:`` and 64 hex digits. Empty: no
+            key is needed.
         api_key_file: a file with one such key a line.
-        cors_origins: web pages of which origins may ask.
-        allowed_hosts: names by which the server may be asked for; none: any, or those of this
-            machine where it listens to no other and there are no keys.
-        image_hosts: hosts that pictures may be fetched from, by name, with a port where it is not
-            the usual one; none: pictures come in requests. A host of a private network is asked
-            where its address is named, too.
-        requests_per_minute: for each key, or each address where there are no keys; None: no limit.
+        cors_origins: the origins of web pages that may send requests.
+        allowed_hosts: the accepted values of the ``Host`` header. Empty: any; or only this
+            machine's names if the server listens to this machine alone and has no keys.
+        image_hosts: hosts to fetch pictures from, with a port unless it is the default one. Empty:
+            requests must contain their pictures. A host whose address is private needs that
+            address in the list, too.
+        requests_per_minute: limit for each key, or for each address without keys; None: no limit.
         max_body_bytes: most bytes of a request.
-        max_body_values: most values in the JSON of a request, its names not counted.
+        max_body_values: most values in the JSON of a request; names do not count.
         max_schema_bytes: most bytes of the schemas and grammars of a request, as JSON.
         max_tokens: most tokens of an answer; None: the model's limit.
-        max_inputs: most texts of one request for vectors, and questions of one for decisions.
-        max_pictures: most pictures of one request, which are read at once.
-        max_outputs: most answers of one request: ``n`` times prompts.
-        body_seconds: within which the head of a request has to have arrived, and then its body.
-        write_seconds: within which a client has to take some of an answer that waits for it.
-        request_seconds: within which it has to be answered.
-        compile_seconds: for which a schema may be compiled.
-        compile_bytes: of memory that this may take.
-        max_work: most steps that compiling a schema may take: counted, not timed.
-        max_mask_work: most steps that one mask of it may take.
-        drain_seconds: how long a server that stops waits for answers under way.
-        stored_responses: most answers of ``/v1/responses`` that are kept.
-        stored_seconds: after which one is forgotten.
-        sessions: an SQLite file for these, and for the Runner's sessions, so that they outlive the
-            server; of one server only. None: in memory.
-        files: a folder for the files and batches of ``/v1/files`` and ``/v1/batches``; of one
-            server only. None: there are none.
+        max_inputs: most texts of an embedding request, and most questions of a decision request.
+        max_pictures: most pictures of a request. They are decoded at the same time.
+        max_outputs: most answers of a request: ``n`` times the number of prompts.
+        body_seconds: most seconds for a request's head to arrive, and as many again for its body.
+        write_seconds: most seconds a client may take no data while an answer waits for it.
+        request_seconds: most seconds to answer a request.
+        compile_seconds: most seconds to compile a schema.
+        compile_bytes: most bytes of memory to compile a schema.
+        max_work: most steps to compile a schema. Steps are counted, so the limit does not depend
+            on the machine's speed.
+        max_mask_work: most steps for one of its masks.
+        drain_seconds: how long a stopping server waits for answers that are being made.
+        stored_responses: most stored answers of ``/v1/responses``.
+        stored_seconds: how long they are stored.
+        sessions: an SQLite file for these answers and for the Runner's sessions, which then
+            survive a restart. Only one server may use it. None: memory.
+        files: a folder for the files and batches of ``/v1/files`` and ``/v1/batches``. Only one
+            server may use it. None: these endpoints are off.
         max_file_bytes: most bytes of one file.
         max_files_bytes: most bytes of the files of one key.
-        replicated: whether there are other servers, of whose answers and sessions this one knows
-            nothing: errors then say so.
-        docs: whether there is ``/docs``.
+        replicated: whether this is one of several servers that do not share answers and sessions.
+            Errors about unknown ids then mention it.
+        docs: whether to serve ``/docs``.
         log_format: ``text`` or ``json``.
-        log_prompts: whether the bodies of requests are logged.
+        log_prompts: whether to log the bodies of requests.
         traces: whether the Runner sends spans to OpenTelemetry's global tracer provider.
     """
 
@@ -180,7 +182,7 @@ class Settings(BaseModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can ask."""
+        """Whether the server listens to this machine alone."""
         return self.host in LOOPBACK
 
     @classmethod
@@ -190,16 +192,16 @@ class Settings(BaseModel):
         environment: Mapping[str, str] | None = None,
         file: str | os.PathLike[str] | None = None,
     ) -> Settings:
-        """Settings from all sources.
+        """Return settings from all sources: flags, then environment variables, then the file.
 
         Args:
-            flags: fields; None as a value: not given.
-            environment: variables, of which those count that begin with ``STRUCTGEN_SERVER_``, and
-                ``STRUCTGEN_API_KEY``. None: those of this process.
+            flags: fields; the value None counts as not given.
+            environment: variables; ``STRUCTGEN_SERVER_*`` and ``STRUCTGEN_API_KEY`` are read. None:
+                those of this process.
             file: a TOML file with fields.
 
         Raises:
-            OptionError: a field is unknown or wrong; it says where it is from.
+            OptionError: a field is unknown or wrong; the message names its source.
         """
         if environment is None:
             environment = os.environ

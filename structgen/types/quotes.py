@@ -72,7 +72,7 @@ def documents(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 class QuotedText(str):
-    """A text that a document contains; a ``str`` like any other.
+    """A quote: a ``str`` that knows where the document contains it.
 
     Attributes:
         places: where the document has it as a quote, as ``(first, last + 1)`` characters, in order.
@@ -209,13 +209,13 @@ disjoint = ListCheck("disjoint", _disjoint)
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Quote(TextPattern[QuotedText]):
-    """A verbatim piece of a text; parses to a `QuotedText`, which knows where.
+    """A verbatim piece of a text; parses to a `QuotedText`, which knows its place.
 
     An output type by itself, a constraint on ``str`` inside others,
     ``Annotated[str, Quote(report)]``, and a part of patterns like any `Regex`.
 
     Args:
-        document: the text; None where each call gives it.
+        document: the text; None: each call passes it, see ``source``.
         unit: quotes begin and end at the borders of words, characters, sentences or lines. Text at
             a word without a blank between, such as a comma, may come with it or not. Where a script
             has no blanks between words, each character is one. Blanks around a line are not part
@@ -225,11 +225,11 @@ class Quote(TextPattern[QuotedText]):
         ignore_case: whether letters may be written in another case.
         any_whitespace: whether a run of blanks and line ends in the document is one blank of any
             kind in the quote.
-        source: in place of a document, the name by which calls give it:
+        source: instead of a document, the name under which calls pass it:
             ``generator(prompt, quote_from={"report": text})``.
 
     Raises:
-        OutputTypeError: one of these is something else.
+        OutputTypeError: an argument is wrong.
     """
 
     document: str | None
@@ -305,7 +305,7 @@ class Quote(TextPattern[QuotedText]):
         """Find ``text`` in the document.
 
         Raises:
-            ParseError: it is no quote of the document.
+            ParseError: it is not a quote of the document.
         """
         from structgen.automaton.core import GROW
         from structgen.automaton.regex import passages_of

@@ -463,12 +463,12 @@ def recent_date(years: int = 10, *, until: dt.date | None = None) -> DateRange:
     The bounds are fixed by this call: the type and its mask do not change with the clock later.
 
     Args:
-        years: how many years before that of ``until`` are allowed, too.
-        until: the last date. None: 31 December of the current year, so that the same code gives
-            the same type all year long. Pass a date where next year must not change it either.
+        years: how many years before the year of ``until`` are allowed, too.
+        until: the last date. None: 31 December of the current year, so the type is the same all
+            year. Pass a date if it must not change next year either.
 
     Raises:
-        OptionError: ``years`` is negative or no int, or ``until`` is no date.
+        OptionError: ``years`` is not an int of at least 0, or ``until`` is not a date.
     """
     last = dt.date(dt.date.today().year, 12, 31) if until is None else until
     if type(last) is not dt.date:

@@ -94,44 +94,44 @@ class TextPattern(Typed[T_co]):
         return NotImplemented if part is None else self & ~part
 
     def exactly(self, count: int) -> TextPattern[str]:
-        """``count`` texts in a row."""
+        """Return ``count`` texts of this in a row."""
         return self.between(count, count)
 
     def at_least(self, count: int) -> TextPattern[str]:
-        """``count`` texts in a row, or more."""
+        """Return ``count`` or more texts of this in a row."""
         return _times(self, count, None)
 
     def at_most(self, count: int) -> TextPattern[str]:
-        """Up to ``count`` texts in a row, the empty text for none."""
+        """Return up to ``count`` texts of this in a row, including none."""
         return self.between(0, count)
 
     def between(self, least: int, most: int) -> TextPattern[str]:
-        """From ``least`` to ``most`` texts in a row."""
+        """Return from ``least`` to ``most`` texts of this in a row."""
         return _times(self, least, most)
 
     def optional(self) -> TextPattern[str]:
-        """One text, or the empty one."""
+        """Return one text of this, or the empty text."""
         return _times(self, 0, 1)
 
     def zero_or_more(self) -> TextPattern[str]:
-        """Any number of texts in a row."""
+        """Return any number of texts of this in a row, including none."""
         return _times(self, 0, None)
 
     def times(self, least: int, most: int | None = None) -> TextPattern[str]:
-        """``least`` texts in a row; with ``most`` from so many to that many."""
+        """Return ``least`` texts of this in a row, or with ``most`` from ``least`` to ``most``."""
         return _times(self, least, least if most is None else most)
 
     many = zero_or_more
 
     def one_or_more(self) -> TextPattern[str]:
-        """One text or several in a row."""
+        """Return one or more texts of this in a row."""
         return _times(self, 1, None)
 
     def overlaps(self, other: TextPattern | str) -> bool:
-        """Whether some text is in both.
+        """Return whether some text matches both.
 
-        Cost: that of building their common automaton up to the first text found, mostly well under
-        a millisecond.
+        Cost: building their common automaton up to the first such text, usually well under a
+        millisecond.
 
         Raises:
             PatternError: a pattern is malformed.

@@ -42,9 +42,9 @@ class JsonSchema(Combining, Typed[Any]):
             object, or a string that ends in ``.json``.
         dialect: the draft, where ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
             ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
-        documents: documents that ``$ref`` may lead to, by absolute URL. The metaschemas are known;
-            nothing is ever fetched.
-        closed: whether objects have no members but those that the schema names.
+        documents: other documents for ``$ref``, by absolute URL. The metaschemas are built in;
+            structgen never fetches anything.
+        closed: whether objects contain only members that the schema names.
 
     Raises:
         SchemaError: the argument is not JSON, or not an object or boolean; the file cannot be read.
@@ -90,7 +90,7 @@ class JsonSchema(Combining, Typed[Any]):
         status: int | str | None = None,
         media_type: str | None = None,
     ) -> JsonSchema:
-        """The body of an operation in an OpenAPI document (Swagger 2.0, OpenAPI 3.0 and 3.1).
+        """Return the body of an operation in an OpenAPI document (Swagger 2.0, OpenAPI 3.0, 3.1).
 
         References are followed within the document. ``discriminator`` is a hint and bars nothing;
         properties that are ``readOnly`` are not required of a request, ``writeOnly`` ones not of a
@@ -105,7 +105,7 @@ class JsonSchema(Combining, Typed[Any]):
 
         Raises:
             SchemaError: there is no such operation, body or reference; the message says where.
-            OptionError: ``part`` is neither of both.
+            OptionError: ``part`` is neither of the two.
         """
         from .openapi import body
 

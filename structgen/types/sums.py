@@ -124,15 +124,15 @@ class Combining:
         return found
 
     def optional(self) -> Repeated:
-        """One text of this, or the empty one."""
+        """Return one text of this, or the empty text."""
         return Repeated(self, 0, 1)
 
     def times(self, least: int, most: int | None = None) -> Repeated:
-        """``least`` texts of this in a row; with ``most`` from so many to that many."""
+        """Return ``least`` texts of this in a row, or with ``most`` from ``least`` to ``most``."""
         return Repeated(self, least, least if most is None else most)
 
     def many(self) -> Repeated:
-        """Any number of texts of this in a row, none included."""
+        """Return any number of texts of this in a row, including none."""
         return Repeated(self, 0, None)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:

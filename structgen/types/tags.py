@@ -36,10 +36,9 @@ from .user import OutputType, SpecialToken
 class Tagged(Combining, Typed["list[str | TaggedValue]"]):
     """Free text in which each ``begin`` opens a text of ``type``, which ``end`` closes.
 
-    An output type by itself, and a part of `TaggedText`. From the moment ``begin`` is there the
-    mask allows the type alone; until then everything but special tokens and a ``begin`` that opens
-    nothing. Parses to a list: a str for each piece of text that is not empty, a `TaggedValue` for
-    each tag.
+    An output type by itself, and a part of `TaggedText`. After ``begin``, the mask allows only the
+    type. Outside a tag, the text contains neither special tokens nor a ``begin`` marker. Parses to
+    a list: a str for each piece of text that is not empty, a `TaggedValue` for each tag.
 
     Attributes:
         begin: text, or a `SpecialToken`. Text that begins with the name of a token which the
@@ -77,12 +76,12 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
     """Free text with several kinds of tags, each with a type of its own.
 
     Args:
-        tags: the kinds, whose ``begin`` differ.
+        tags: the kinds of tags, with different ``begin``.
         at_least: fewest tags of all kinds together.
         at_most: most of them; None: any number.
-        trigger: what each ``begin`` starts with, or one of several such texts. It commits: once
-            it is there, one of the begins follows.
-        separator: the text between two tags, without any other text. None: free text.
+        trigger: a prefix of each ``begin``, or several such prefixes. After a trigger, one of the
+            begins must follow.
+        separator: the only text between two tags. None: free text.
         stop_after_first: the text ends with its first tag.
     """
 
@@ -149,7 +148,7 @@ class TaggedValue:
     """One tag of a text.
 
     Attributes:
-        tag: which kind.
+        tag: the kind of tag.
         value: the value inside it.
     """
 

@@ -22,10 +22,10 @@ from .sums import Combining, Typed
 
 @dataclass(frozen=True, slots=True)
 class Text(TextPattern[str]):
-    """Exactly this text. Begin a sum of texts and types with it.
+    r"""Exactly this text. A sum of texts and types can begin with it.
 
-    ``Text("Name: ") + Regex("[A-Z][a-z]+") + "\\nAge: " + int`` is an output type: one after the
-    other. It parses to the whole text; for the values by name see `Template`.
+    ``Text("Name: ") + Regex("[A-Z][a-z]+") + "\nAge: " + int`` is an output type: its parts
+    one after the other. It parses to the whole text; for the values by name see `Template`.
 
     Attributes:
         text: the text.

@@ -47,7 +47,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The function's name, as it is written where there are several to choose from."""
+        """The function's name, as it is written if there are several functions."""
         return name_of_function(self.function)
 
     def call(self) -> Any:
@@ -180,7 +180,7 @@ class ToolSyntax:
 
     @classmethod
     def named(cls, name: str) -> ToolSyntax:
-        """The syntax of a family of models, such as ``"kimi-k2"``: docs/sections.md has them.
+        """Return the syntax of a family of models, such as ``"kimi-k2"``: see docs/sections.md.
 
         Raises:
             OutputTypeError: there is no syntax of that name.
@@ -193,17 +193,17 @@ class ToolSyntax:
         return DIALECTS[name]
 
     def opening(self, name: str, before: str | None = None) -> str:
-        """The text before the arguments of a tool: of the first call, or of one after others."""
+        """Return the text before the arguments of a tool, for the first call or a later one."""
         return f"{self.before if before is None else before}{name}{self.between}"
 
     def begins(self, names: Iterable[str]) -> tuple[str, ...]:
-        """What answers begin with that are calls of these tools, and no others."""
+        """Return the texts that calls of these tools, and no other answers, begin with."""
         if self.parameters is None:
             return (self.before.partition(INDEX)[0],)
         return tuple(map(self.opening, names))
 
     def example(self, name: str, arguments: str) -> str:
-        """A call as it is written."""
+        """Return a call as it is written."""
         return self.written([(name, arguments)])
 
     def written(self, calls: Iterable[tuple[str, str]]) -> str:
@@ -350,8 +350,8 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
     """Calls of tools in the model's own syntax, or free text instead of or before them.
 
     Parses to a list: text that is not empty as a str, then a `structgen.Call` with checked
-    arguments for each call. structgen calls nothing by itself. With ``answer``: the calls, or one
-    value of that type alone.
+    arguments for each call. structgen does not run calls. With ``answer``: the calls, or one
+    value of that type.
 
     Args:
         tools: functions with annotated parameters, classes (Pydantic's, dataclasses, `TypedDict`s),

@@ -275,10 +275,10 @@ class Cfg(Combining, Typed[str]):
 
     @classmethod
     def named(cls, name: str) -> Cfg:
-        """The grammar of that name from the library; ``structgen grammars list`` shows them.
+        """Return a grammar of the library by name; ``structgen grammars list`` shows them.
 
         Raises:
-            OptionError: there is no such grammar; the message names near ones.
+            OptionError: there is no such grammar; the message names similar ones.
         """
         from structgen.grammar.cfg import library as grammars
 

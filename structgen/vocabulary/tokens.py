@@ -496,9 +496,9 @@ class Vocabulary:
         eos_token_ids: Iterable[int] | None = None,
         size: int | None = None,
     ) -> Vocabulary:
-        """Read a tokenizer that is loaded: a ``tokenizers.Tokenizer``.
+        """Build a vocabulary from a loaded ``tokenizers.Tokenizer``.
 
-        Fast tokenizers of ``transformers`` will do too; theirs is in ``backend_tokenizer``.
+        Fast tokenizers of ``transformers`` work, too.
 
         Args:
             tokenizer: the tokenizer.
@@ -549,14 +549,14 @@ class Vocabulary:
 
         Args:
             name: their name, in letters, digits and dashes.
-            version: to be raised whenever ``build`` would give other arrays than before.
+            version: increase it whenever ``build`` would return other arrays than before.
             build: computes them; integers and floats of fixed width only.
 
         Returns:
-            The arrays, read-only. Not remembered here: ask once, and keep them.
+            The arrays, read-only. The vocabulary does not keep them: call this once.
 
         Cost: 1 ms a megabyte when on disk, else that of ``build`` and of writing them.
-        Small vocabularies are not worth a file: theirs are built each time.
+        Arrays of small vocabularies are not cached, but built each time.
         """
         if self.size < _WORTH_KEEPING:
             return array_cache.frozen(build())
@@ -608,7 +608,7 @@ class Vocabulary:
     def nodes_of(self, text: Rope) -> Iterator[int]:
         """Yield the trie nodes of the fewest tokens that concatenate to ``text``, as needed.
 
-        Some must: see `count_tokens`.
+        Such tokens must exist: see `count_tokens`.
         """
         if self._is_rope(text):
             yield from self._fewest.ropes.nodes(text)

@@ -296,12 +296,12 @@ class Embedder:
             texts: one text, which is ``n`` = 1, or several.
             prompt: put before each text.
             prompt_name: put the prompt of this name before each text, one of `prompts`:
-                ``"query"``, say. With neither, the prompt that the model has for all texts, if any.
-            dimensions: keep so many numbers of each vector, for models that are made for it, and
-                scale it again.
+                ``"query"``, say. By default, the model's prompt for all texts, if it has one.
+            dimensions: keep this many numbers of each vector and normalise it again, for models
+                trained for that.
             normalize: scale each vector to length 1, so that a product is a cosine.
             on_truncation: ``"warn"`` when texts are longer than the model takes and are cut;
-                ``"error"`` to raise instead, ``"ignore"`` to do so in silence.
+                ``"error"`` to raise instead, ``"ignore"`` to cut them silently.
             encoding: ``"base64"`` for a list of the vectors' little-endian float32 numbers in
                 base64, as OpenAI's API has them.
             batch_tokens: most tokens that run side by side, padding included. More take more
@@ -310,7 +310,7 @@ class Embedder:
                 if the call takes longer than a second.
 
         Raises:
-            OptionError: an option is unknown or out of range, or a text is no str.
+            OptionError: an option is unknown or out of range, or a text is not a str.
             PromptError: a text is too long, with ``on_truncation="error"``.
             ModelError: the model is a cross-encoder, or the runtime fails.
 
@@ -324,9 +324,9 @@ class Embedder:
     async def aembed(
         self, texts: str | Iterable[str], *, encoding: Encoding = "float", **options: Any
     ) -> FloatArray | list[str]:
-        """`embed` in a thread: the event loop keeps running. Same arguments, same result.
+        """Run `embed` in a thread: the event loop keeps running. Same arguments, same result.
 
-        Cancelling the task ends the work after the batch that is running.
+        Cancelling the task ends the work after the current batch.
         """
         check_encoding(encoding)
         vectors = (await self.aresult(texts, **options)).vectors
@@ -335,7 +335,7 @@ class Embedder:
     async def aresult(
         self, texts: str | Iterable[str], *, pause: Pause | None = None, **options: Any
     ) -> EmbeddingResult:
-        """`result` in a thread, as `aembed`. ``pause`` is awaited between batches."""
+        """Run `result` in a thread, like `aembed`. ``pause`` is awaited between batches."""
         _check_names(options)
         return await in_thread(self._result(texts, **options), pause)
 
@@ -349,7 +349,7 @@ class Embedder:
         return [one.ids.tolist() for window in made for one in window]
 
     def tokenize_whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return all token ids of a text, however many `max_length` allows.
+        """Return all token ids of a text, also beyond `max_length`.
 
         Raises:
             ModelError: as for `tokenize`.
@@ -371,13 +371,13 @@ class Embedder:
 
     @property
     def is_cross_encoder(self) -> bool:
-        """Whether it scores pairs of texts, for `rerank`, and makes no vectors."""
+        """Whether it scores pairs of texts, for `rerank`, instead of returning vectors."""
         return self._graph.kind == "score"
 
     def result(
         self, texts: str | Iterable[str], **options: Unpack[EmbedOptions]
     ) -> EmbeddingResult:
-        """`embed`, with the tokens that each text had and how many of them were cut."""
+        """Return the vectors of `embed`, and how many tokens each text had and lost."""
         _check_names(options)
         return run_passes(self._result(texts, **options))
 
@@ -459,19 +459,19 @@ class Embedder:
     def rerank(
         self, query: str, documents: Iterable[str], **options: Unpack[RankOptions]
     ) -> list[Ranked]:
-        """Order documents by how well they answer a query.
+        """Rank documents by how well they answer a query.
 
         A cross-encoder reads the query together with each document. Another embedder compares
         vectors by their cosine, with its prompts for queries and documents if it has any.
 
         Args:
             query: the question.
-            documents: what may answer it.
-            top_k: keep so many; None: all.
+            documents: the documents.
+            top_k: return this many; None: all.
             options: ``on_truncation``, ``batch_tokens`` and ``progress``, as in `embed`.
 
         Returns:
-            The best first; of equal scores the earlier document.
+            The best first; for equal scores, the earlier document first.
 
         Raises:
             ModelError: the model is a cross-encoder with several scores.
@@ -483,7 +483,7 @@ class Embedder:
     async def arerank(
         self, query: str, documents: Iterable[str], *, pause: Pause | None = None, **options: Any
     ) -> list[Ranked]:
-        """`rerank` in a thread, as `aresult`."""
+        """Run `rerank` in a thread, like `aresult`."""
         _check_names(options, RankOptions)
         return await in_thread(self._ranked(query, documents, **options), pause)
 
