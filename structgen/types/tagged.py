@@ -409,7 +409,7 @@ class CallPieces(_Pieces):
             self._plain_openings = {}
         mark = self._mark
         if not mark:
-            begins = self._syntax.begins(self._tools)
+            begins = self._syntax.begins(self._tools, named=self._plain is not _TEXT)
             if not self.at and any(text.startswith(self._text) for text in begins):
                 return False  # which it may be
             if self.at or not self._text.startswith(begins):

@@ -196,11 +196,14 @@ class ToolSyntax:
         """Return the text before the arguments of a tool, for the first call or a later one."""
         return f"{self.before if before is None else before}{name}{self.between}"
 
-    def begins(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the texts that calls of these tools, and no other answers, begin with."""
-        if self.parameters is None:
+    def begins(self, names: Iterable[str], *, named: bool = False) -> tuple[str, ...]:
+        """Return the texts that calls of these tools, and no other answers, begin with.
+
+        ``named``: with the name of a tool. Values of a type may begin like the rest.
+        """
+        if self.parameters is None and not named:
             return (self.before.partition(INDEX)[0],)
-        return tuple(map(self.opening, names))
+        return tuple(self.opening(name).partition(INDEX)[0] for name in names)
 
     def example(self, name: str, arguments: str) -> str:
         """Return a call as it is written."""

@@ -318,7 +318,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
             replace(tool, parameters=read_parameters(tool.name, tool.output.grammar, how))
             for tool in callable_
         )
-    begins = syntax.begins(tool.name for tool in callable_)
+    begins = syntax.begins((tool.name for tool in callable_), named=True)
     answer = None if value.answer is None else answer_type(value, syntax, callable_, lower)
 
     def rewritten(syntax: ToolSyntax) -> OutputType:

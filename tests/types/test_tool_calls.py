@@ -65,6 +65,12 @@ class Note:
     text: str
 
 
+@dataclass
+class Named:
+    name: str
+    size: int
+
+
 LOOK = JsonSchema(
     {
         "title": "look",
@@ -334,6 +340,19 @@ def test_an_answer_of_a_type_stands_in_place_of_text() -> None:
     rewritten = structgen.compile(CASES["answer"].written_as(BARE), LETTERS)
     assert rewritten.allows(paid)
     assert rewritten.allows('{"name": "add", "parameters": {"a": 1}}')
+
+
+def test_an_answer_may_begin_as_a_call_does_without_a_marker() -> None:
+    constraint = structgen.compile(ToolCalls([add], answer=Named, syntax=BARE), LETTERS)
+    text, value = '{"name": "adder", "size": 1}', Named(name="adder", size=1)
+    assert constraint.allows(text)
+    assert constraint.output.parse(text) == [value]
+    growing = GrowingValue(constraint.output)
+    *_, last = [found for letter in text if (found := growing.feed(letter)) is not None]
+    assert last.so_far == [{"name": "adder", "size": 1}]
+    assert constraint.output.parse(BARE.example("add", '{"a": 1}')) == [Call(add, {"a": 1})]
+    some = lower(ToolCalls([add], answer=["yes", '{"name": "add"'], syntax=BARE))
+    assert some.parse('{"name": "add"') == ['{"name": "add"']
 
 
 def test_none_may_be_called_and_the_prompt_tells_of_all() -> None:
