@@ -82,6 +82,7 @@ _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
 _TOO_LONG = "an answer of more than {:,} bytes"
 _BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
+_NO_WAIT = re.compile(rb"(?:\A|[\r\n])retry:(?:[^\r\n]*-|[^\r\n]{8})")  # below 0, or 1,000 s
 _TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # `mcp` takes 20 us for each, in C
 
 
@@ -713,6 +714,8 @@ class _Bounded:
                 data = bytes(held[:end])
                 del held[:end]
                 self._held -= end
+                if is_stream and _NO_WAIT.search(data):
+                    raise _Unreadable("it says to resume a stream after a time that is none")
                 if _has_many(data.decode(errors="replace")):
                     raise _Unreadable(_TOO_MANY)
                 if data:

@@ -1094,6 +1094,24 @@ async def read(client: httpx2.AsyncClient) -> bytes:
         return body
 
 
+@pytest.mark.parametrize(
+    "wait", [b"retry: -1", b"retry:-1", b"retry: 1000000", b"retry:" + b"9" * 400]
+)
+def test_a_stream_that_waits_for_ever_is_left(wait: bytes) -> None:
+    """A time below 0, or one that is no float, ended the connection of all calls; after a day of
+    waiting a task of a call would still be there."""
+
+    async def whole(*pieces: bytes) -> bytes:
+        async with answering("text/event-stream", Pieces(*pieces)) as client:
+            return await read(client)
+
+    for before in (b"", b"id: 1\n", b": -\r\n\r\n", b"data: x\r"):
+        with pytest.raises(httpx2.SSEError, match="after a time that is none"):
+            asyncio.run(whole(before + wait + b"\n\n"))
+    fine = b"retry: 999999\nid: a-b\n\nretry:0\n\ndata: retry: -5\n\n"
+    assert asyncio.run(whole(fine)) == fine
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b""])
 def test_events_of_many_values_are_not_read(end: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """300,000 lists in an event of a megabyte stopped all threads for 0.6 s, and a stream has four,
