@@ -64,6 +64,8 @@ _BY_DEFAULT = ("decoder.onnx", "encoder.onnx")
 DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 """How files end that describe a model: its settings, tokenizer and chat template."""
 
+TEMPLATE = "chat_template.jinja"
+
 _WINDOW = "sliding_window"
 _DECODER = ("model", "decoder")
 _NOTE = b"version https://git-lfs"
@@ -172,7 +174,12 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
 
 
 def _of_tokens(folder: Path) -> Iterator[Lack]:
-    """What is wrong with the file of tokens that the runtime reads in place of its usual one."""
+    """What is wrong with the file of tokens that the runtime reads in place of its usual one, and
+    with a chat template that is a file: a link out of the folder would be read to everybody."""
+    try:
+        inside(folder, TEMPLATE)
+    except ValueError as error:
+        yield _elsewhere(folder / TEMPLATE, str(error))
     for path in (folder / "tokenizer_config.json", folder / "tokenizer_module.json"):
         try:
             name = document(path).get("tiktoken_file") if path.is_file() else None

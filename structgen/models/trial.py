@@ -51,7 +51,6 @@ _LONGEST_PATTERN = 4096  # of one that is none of the known
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
 _TEXT = "What is it?" * 100 + string.printable[:95]
-_TEMPLATE = "chat_template.jinja"
 _USER = {"role": "user", "content": _TEXT}
 _PROSE = "The Quick brown Fox isn't 42?\n\nNo;  it's 3.14", "Naïve café: Straße, Привет, 日本, ﬁn"
 _CHATS = (
@@ -73,8 +72,7 @@ def check(folder: Path, template: str | None) -> None:
         template: replaces the folder's own.
 
     Raises:
-        ModelError: they end the process that uses them, or take too much of its time or memory; or
-            the template is a link that leads out of the folder: it would be read to everybody.
+        ModelError: they end the process that uses them, or take too much of its time or memory.
 
     Cost: the first time a process of 0.5 s for a tokenizer of 50k tokens, of 3 s for one of 262k;
     then 5 and 40 ms.
@@ -86,10 +84,6 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.storage import user_folder
 
     digest = hashlib.sha256(f"7 {og.__version__} {template}".encode(errors="replace"))
-    try:
-        user_folder.inside(folder, _TEMPLATE)
-    except ValueError as error:
-        raise ModelError(f"{folder} cannot be used: {error}. Put the file in its place.") from None
     for path in sorted(folder.iterdir()):
         # Models that share a tokenizer differ in these two, which say nothing of it.
         is_other = path.name in (cache.CONFIG, cache.RECORD)
@@ -193,22 +187,27 @@ _NOTHING = (
 )
 
 
-def write_nothing(folder: Path, **more: Any) -> None:
+def write_nothing(folder: Path, settings: Mapping[str, Any] | None = None, **more: Any) -> None:
     """Make a folder one of a model that computes nothing: the runtime reads the rest of it.
 
     Args:
         folder: where.
+        settings: of a tokenizer that knows no tokens; None: the folder has its own.
         more: what else the configuration says of the model.
     """
     (folder / "nothing.onnx").write_bytes(_NOTHING)
     graph = {"filename": "nothing.onnx"}
     tokens = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "vocab_size": 1}
     model = {"type": "whisper", "context_length": 1, "encoder": graph, "decoder": graph, **tokens}
-    config = json.dumps({"model": {**model, **more}})
-    (folder / "genai_config.json").write_text(config, encoding="utf-8")
+    files: dict[str, Any] = {"genai_config.json": {"model": {**model, **more}}}
+    if settings is not None:
+        files["tokenizer_config.json"] = {"tokenizer_class": "GPT2Tokenizer", **settings}
+        files["tokenizer.json"] = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
-def _tokenizer(og: Any, folder: str, ends: Sequence[str]) -> Any:
+def tokenizer(og: Any, folder: str, ends: Sequence[str]) -> Any:
     """The runtime's tokenizer of a folder; ``ends``: how the names of its files may end."""
     try:
         return og.Tokenizer(folder)
@@ -259,20 +258,20 @@ def _main() -> None:
         return
     use = {} if given["template"] is None else {"template_str": given["template"]}
     with _refused():
-        tokenizer = _tokenizer(og, given["folder"], given["ends"])
+        tried = tokenizer(og, given["folder"], given["ends"])
         for chat in map(json.dumps, _CHATS):
             for tools in ({}, {"tools": json.dumps([_TOOL])}):
                 with _refused():
-                    written = tokenizer.apply_chat_template(
+                    written = tried.apply_chat_template(
                         chat, add_generation_prompt=True, **use, **tools
                     )
-                    tokenizer.encode(written)
+                    tried.encode(written)
         with contextlib.suppress(BaseException):  # what it cannot read says nothing of the runtime
             own = Tokenizer.from_file(file)
             own.no_truncation()
             own.no_padding()
             for text in _PROSE:
-                if list(tokenizer.encode(text)) != own.encode(text, add_special_tokens=False).ids:
+                if list(tried.encode(text)) != own.encode(text, add_special_tokens=False).ids:
                     sys.stdout.write(_READS)
     sys.stdout.write(_DONE)
 

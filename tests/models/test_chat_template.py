@@ -108,7 +108,7 @@ def test_a_token_without_scores_in_a_prompt_is_told(folder: Path, tmp_path: Path
 def test_it_is_used_and_calls_are_as_it_shows(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "chat.jinja"
     file.write_text(TEMPLATE, encoding="utf-8")
-    with pytest.raises(PromptError, match="The chat template of tiny"):
+    with pytest.raises(PromptError, match=r"The chat template of tiny .* at row 1, column"):
         structgen.load(folder, chat_template="{% for").apply_chat_template(CHAT)
     for given in (TEMPLATE, file, str(file)):
         model = structgen.load(folder, chat_template=given)
@@ -124,6 +124,30 @@ def test_it_is_used_and_calls_are_as_it_shows(folder: Path, tmp_path: Path) -> N
             len(runner.tokenize_text("<user>Tea?<assistant>", model="it")),
         ]
         assert counts[0] == counts[1]
+
+
+def test_it_is_parsed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime parses what is given to a call: 0.2 s for Gemma 4's, five times a chat."""
+    model = structgen.load(folder, chat_template=TEMPLATE + "{{ eos_token + bos_token }}")
+    own, given = model.og_tokenizer, []
+
+    class Tokenizer:
+        def apply_chat_template(self, *args: Any, **more: Any) -> str:
+            given.append(more.get("template_str"))
+            return str(own.apply_chat_template(*args, **more))
+
+    monkeypatch.setattr(model, "og_tokenizer", Tokenizer())
+    for _ in range(2):
+        written = model.apply_chat_template(CHAT)
+        assert written == "<user>Tea?<assistant><|im_end|><|im_start|>"
+    assert given == ["{{ bos_token }}", "{{ eos_token }}"]
+
+
+def test_a_file_of_a_template_comes_before_the_settings(folder: Path, tmp_path: Path) -> None:
+    """As with transformers; the runtime wrote prompts by the other one."""
+    place = Path(shutil.copytree(folder, tmp_path / "tiny"))
+    (place / "chat_template.jinja").write_text(TEMPLATE)
+    assert structgen.load(place).apply_chat_template(CHAT) == "<user>Tea?<assistant>"
 
 
 @pytest.mark.parametrize(

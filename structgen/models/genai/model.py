@@ -26,6 +26,7 @@ import functools
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,7 @@ import numpy.typing as npt
 
 from structgen.errors import ModelError, PromptError, counted
 from structgen.media import Audio, Image, Media
-from structgen.models import damage, health
+from structgen.models import damage, health, trial
 from structgen.models.base import (
     MASK_INPUT,
     ON_CPU,
@@ -277,21 +278,42 @@ class TextModel:
         given: dict[str, Any] = (
             {} if tools is None else {"tools": json.dumps(list(tools), ensure_ascii=False)}
         )
-        if self._template is not None:
-            given["template_str"] = self._template
         try:
             told = json.dumps(list(messages), ensure_ascii=False)
             for what, text in (("A message", told), ("A tool", given.get("tools", ""))):
                 if "\\u0000" in text and _NUL.search(text):
                     raise _after_nul(what)
-            return str(
-                self.og_tokenizer.apply_chat_template(told, add_generation_prompt=True, **given)
-            )
+            return str(self._apply(told, add_generation_prompt=True, **given))
         except (RuntimeError, TypeError, ValueError) as error:
             raise PromptError(
                 f"The chat template of {self.name} cannot be applied to these messages: {error}. "
                 "Check roles and their order, or pass the prompt as one string."
             ) from error
+
+    @functools.cached_property
+    def _apply(self) -> Callable[..., str]:
+        """Applies the chat template.
+
+        The runtime would parse a given one in each call, for 0.2 s if it is as long as Gemma 4's.
+        So it is the own one of a further tokenizer, which knows nothing else.
+        """
+        own: Callable[..., str] = self.og_tokenizer.apply_chat_template
+        if self._template is None:
+            return own
+        parsed = functools.partial(own, template_str=self._template)
+        names = "bos_token", "eos_token"
+        ends = {name: own("[]", template_str=f"{{{{ {name} }}}}") for name in names}
+        try:
+            with tempfile.TemporaryDirectory() as name:
+                trial.write_nothing(Path(name), {"chat_template": self._template, **ends})
+                apply: Callable[..., str]
+                apply = trial.tokenizer(og, name, damage.DESCRIBING).apply_chat_template
+            apply("[]")
+        except (OSError, RuntimeError) as error:
+            # Only where a template is given does the runtime say why it cannot be parsed.
+            if isinstance(error, OSError) or "unsupported chat template" in str(error):
+                return parsed
+        return apply
 
     def perceive(self, media: Sequence[Media]) -> Perceived:
         """Read pictures and sounds: as `structgen.models.base.Model.perceive`."""

@@ -23,6 +23,7 @@ from structgen.models import damage, trial
 from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
 from structgen.options import OPTIONS, Whole
+from structgen.storage.user_folder import document
 from structgen.vocabulary import Vocabulary
 
 from . import runtime
@@ -104,7 +105,7 @@ def load(
             "Leave deterministic= and draft_model= out."
         )
     masked = None if takes_media else masked_graph(folder, config)
-    given = TEMPLATE if is_whisper else options.chat_template
+    given = TEMPLATE if is_whisper else options.chat_template or _first_template(folder)
     template = None if given is None else _template(given)
     trial.check(folder, template)
     try:
@@ -153,6 +154,13 @@ def load(
         draft=draft,
         reader=reader,
     )
+
+
+def _first_template(folder: Path) -> Path | None:
+    """A file of a template that comes before another, as with transformers, not for the runtime."""
+    path, file = folder / "tokenizer_config.json", folder / damage.TEMPLATE
+    both = file.is_file() and path.is_file() and document(path).get("chat_template")
+    return file if both else None
 
 
 def _template(given: str | os.PathLike[str]) -> str:
