@@ -74,6 +74,13 @@ _OWN_OPTIONS = (
     "structgen.load(FOLDER, session_options={...})."
 )
 _TOKENIZER = "tokenizer.json"
+_NAMED = str, dict, type(None)
+_SETTINGS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("bos_token", "eos_token", "unk_token"), _NAMED),
+    **dict.fromkeys(("chat_template", "tokenizer_class"), (str,)),
+    **{"clean_up_tokenization_spaces": (bool,), "model_max_length": (float, int)},
+}
+"""Of a tokenizer, and the types that the runtime, which names no setting, reads of each."""
 
 
 class Lack(NamedTuple):
@@ -132,7 +139,10 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
             yield Lack(path, f"{says} A model's folder may not choose that.", _OWN_OPTIONS)
         elif place[-1] in FILES and value:
             try:
-                files.append((place, inside(folder, value)))
+                file = inside(folder, value)
+                if file.exists() and not file.is_file():  # a pipe would be waited for
+                    raise ValueError(f"{value!r} is not a file")
+                files.append((place, file))
             except ValueError as error:
                 yield _elsewhere(path, f"{'.'.join(place)[:200]} is wrong: {error}")
     shared = {file for place, file in files if place[-1] == "data_file"}
@@ -182,7 +192,14 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
         yield _elsewhere(folder / TEMPLATE, str(error))
     for path in (folder / "tokenizer_config.json", folder / "tokenizer_module.json"):
         try:
-            name = document(path).get("tiktoken_file") if path.is_file() else None
+            settings = document(path) if path.is_file() else {}
+            for key, kinds in _SETTINGS.items():
+                if key in settings and type(value := settings[key]) not in kinds:
+                    says = (
+                        f"{path} sets {key} to {str(value)[:200]!r}, which the runtime cannot read."
+                    )
+                    yield Lack(path, says, f"Make it a {kinds[0].__name__} there.")
+            name = settings.get("tiktoken_file")
             if name is not None and inside(folder, name).parent != folder:
                 raise ValueError(f"{name!r} is in another folder")
             if name is not None and Path(name).suffix not in DESCRIBING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import struct
 
@@ -354,6 +355,18 @@ def test_damage(file, data, message, tmp_path):
     with pytest.raises(ConversionError, match=message):
         models.convert(folder, tmp_path / "out", silent)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_what_is_a_pipe_or_a_circle_of_links_is_told(file, tmp_path):
+    """The first was waited for, the second a traceback."""
+    folder, _ = folder_of(tmp_path)
+    for make in (os.mkfifo, lambda path: path.symlink_to(path)):
+        (folder / file).unlink()
+        make(folder / file)
+        with pytest.raises(ConversionError, match=file):
+            models.convert(folder, tmp_path / "out", silent)
 
 
 def test_a_tensor_is_in_one_file_only(tmp_path):

@@ -667,6 +667,35 @@ def test_a_file_of_tokens_is_in_the_folder(folder, config, name, says):
     assert [says in one for one in said] == ([] if says is None else [True])
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("chat_template", [{"name": "default", "template": "{{ messages }}"}], "str"),
+        *(("chat_template", None, "str"), ("clean_up_tokenization_spaces", None, "bool")),
+        *(("model_max_length", "1", "float"), ("eos_token", [1], "str")),
+        *(("eos_token", {"content": "</s>"}, None), ("model_max_length", 10**30, None)),
+    ],
+)
+def test_settings_of_a_tokenizer_that_the_runtime_cannot_read_are_named(
+    folder, name, value, wanted
+):
+    """It said "type must be string, but is array", and neither the file nor the setting."""
+    (folder / "tokenizer_config.json").write_text(json.dumps({name: value}))
+    found = damage.find(folder)
+    assert [lack.do for lack in found] == ([f"Make it a {wanted} there."] if wanted else [])
+    assert all(f"tokenizer_config.json sets {name} to " in lack.says for lack in found)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+@pytest.mark.parametrize("part", ["vision", "speech", "decoder"])
+def test_a_pipe_that_a_configuration_names_is_not_waited_for(folder, part):
+    (folder / "sub").mkdir()
+    os.mkfifo(folder / "sub" / "steps.json")
+    named = {"type": "phi4mm", part: {"config_filename": "sub/steps.json"}}
+    (folder / "genai_config.json").write_text(json.dumps({"model": CONFIG["model"] | named}))
+    assert any("'sub/steps.json' is not a file" in lack.says for lack in damage.find(folder))
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"files": {"a": [1e999, ""]}}'])
 def test_a_record_that_cannot_be_understood_is_none(folder, text):
     (folder / ".structgen.json").write_text(text)

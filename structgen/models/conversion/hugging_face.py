@@ -98,6 +98,8 @@ class SafetensorsFolder(Tensors[_Place]):
 
     def _read_header(self, file: Path) -> None:
         try:
+            if not file.is_file():  # a pipe would be waited for
+                raise FileNotFoundError
             size = file.stat().st_size
             with file.open("rb") as data:
                 length = int.from_bytes(data.read(8), "little")
