@@ -43,7 +43,7 @@ from structgen.errors import (
 from structgen.types import Call
 
 from .code import CodeExecution, CodeSession
-from .loops import CancelledInside, carried, in_thread, is_async, within
+from .loops import CancelledInside, OutOfTime, carried, in_thread, is_async, within
 from .requests import ChatRequest, Message
 from .responses import (
     AgenticEnd,
@@ -418,9 +418,12 @@ class Agent:
             known = ", ".join(self._tools)
             why = f"There is no tool {name!r}. There are: {known}."
             return self._barred(record, "failed", why)
-        try:
-            parsed = in_thread(lambda: tool.parse(record.arguments), f"tool {name}")
-            checked = await within(None, parsed)  # runs the class's own checks
+        limit = self._timeout if tool.timeout is None else tool.timeout
+        try:  # in a thread: it runs the class's own checks
+            checked = await tool._in_thread(lambda: tool.parse(record.arguments), limit)
+        except OutOfTime:
+            why = f"The tool ran out of time: its checks did not return within {limit:g} s."
+            return self._barred(record, "failed", why)
         except ParseError as error:
             why = f"The arguments are not valid: {error}"
             return self._barred(record, "failed", why)
