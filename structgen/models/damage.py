@@ -66,6 +66,14 @@ DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 
 TEMPLATE = "chat_template.jinja"
 
+_OF_WHISPER = (
+    *("input_ids", "past_key_names", "past_value_names"),
+    *("cross_past_key_names", "cross_past_value_names"),
+)
+_ALSO_OF_WHISPER = {"past_sequence_length", "cache_indirection", "encoder_hidden_states"}
+"""Inputs of its decoder: as settings name them, and those that it may have."""
+_MOST_LAYERS = 1_000
+
 _WINDOW = "sliding_window"
 _DECODER = ("model", "decoder")
 _NOTE = b"version https://git-lfs"
@@ -177,8 +185,15 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     others = {file for at, file in files if at[1] in STEPS}
     others -= {file for at, file in files if at[:2] == _DECODER}
     others -= {folder / name for name in _BY_DEFAULT}
+    decoders = {file for at, file in files if at == (*_DECODER, "filename")}
+    decoders |= {folder / _BY_DEFAULT[0]}
     for graph in sorted(graphs):
-        yield from of_graph(graph, left) or _of_ports(graph, roles, graph in others)
+        if lacks := of_graph(graph, left):
+            yield from lacks
+            continue
+        yield from _of_ports(graph, roles, graph in others)
+        if "whisper" in kinds and graph in decoders:
+            yield from _unfilled(graph, settings)
     if not (folder / _TOKENIZER).is_file():
         yield _no_tokenizer(folder, "a language model")
 
@@ -311,6 +326,20 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
                 else:
                     what = f"{name[:200]!r} of a wrong type"
                 yield _bad(graph, f"has an input or output {what}")
+
+
+def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> Iterator[Lack]:
+    """Which inputs of Whisper's decoder get nothing: its attention reads them all the same."""
+    told = {at[2:]: value for at, value in settings if at[:2] == _DECODER}
+    n_layers = told.get(("num_hidden_layers",))
+    layers = range(min(n_layers, _MOST_LAYERS) if isinstance(n_layers, int) else 0)
+    names = {str(told.get(("inputs", name))) for name in _OF_WHISPER}
+    filled = {name.replace("%d", str(layer)) for name in names for layer in layers}
+    with graph.open("rb") as file, _mapped(file) as data:
+        for start, end in _inside(data, (0, len(data)), (*_PORTS[0], *_NAME)):
+            name = data[start:end].partition(b"\0")[0].decode(errors="replace")
+            if name not in filled | _ALSO_OF_WHISPER:
+                yield _bad(graph, f"has the input {name[:200]!r}, and {cache.CONFIG} does not")
 
 
 def _mapped(file: BinaryIO) -> mmap.mmap:

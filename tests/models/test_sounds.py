@@ -533,6 +533,21 @@ def test_other_models_say_which_to_load(model, tone):
         model.transcribe(tone)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("past_key_names", "wrong_%d"), ("past_key_names", "logits"), ("num_hidden_layers", 1)],
+)
+def test_an_input_that_nothing_fills_is_told(tmp_path, name, value):
+    """The first sound ended the process."""
+    folder = tiny_whisper.converted(tmp_path)
+    config = json.loads((folder / "genai_config.json").read_text())
+    decoder = config["model"]["decoder"]
+    (decoder if name in decoder else decoder["inputs"])[name] = value
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"decoder.onnx has the input 'past_key_self_1', and"):
+        structgen.load(folder)
+
+
 def test_a_folder_without_its_tokens_is_told(tmp_path):
     folder = tiny_whisper.converted(tmp_path)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
