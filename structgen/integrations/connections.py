@@ -82,8 +82,8 @@ class _Parser(h11.Connection):
     needs_data = True
 
     def next_event(self) -> Any:
-        """The next part of a request."""
-        if not self.left:
+        """The next part of a request; what follows the last one is not read."""
+        if not self.left or self.their_state is h11.MUST_CLOSE:
             return h11.NEED_DATA
         self.left -= 1
         event = super().next_event()
@@ -208,6 +208,8 @@ class Connection(H11Protocol):
         error = {"message": msg, "type": "invalid_request_error", "param": None, "code": None}
         body = json.dumps({"error": error}).encode()
         headers = [("Content-Type", "application/json"), ("Connection", "close")]
+        if self.cycle is not None:  # what the application says about it comes too late
+            self.cycle.disconnected = True
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body)):
             self.transport.write(self.conn.send(event))
         self.transport.write(self.conn.send(h11.EndOfMessage()))

@@ -325,6 +325,29 @@ def test_what_is_no_http_after_an_answer_ends_the_connection(
     assert transport.is_aborted
 
 
+_OLD = b"GET / HTTP/1.0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(_POST + b"zz\r\n", 400), (_OLD + b"zz\r\n" * 9_000, 200)]
+)
+def test_what_is_no_http_before_an_answer_has_one_answer(
+    connected: tuple[Any, FakeLoop, FakeTransport],
+    caplog: pytest.LogCaptureFixture,
+    sent: bytes,
+    status: int,
+) -> None:
+    """It had two, the application's second, which was a traceback in the log; no key was needed."""
+    made, loop, transport = connected
+    made.data_received(sent)
+    while loop.soon:
+        loop.round(answers=False)
+    loop.round()
+    assert transport.written.startswith(b"HTTP/1.1 %d" % status)
+    assert transport.written.count(b"HTTP/1.1 ") == 1
+    assert not [one for one in caplog.records if one.exc_info]
+
+
 def test_bodies_of_strangers_do_not_have_health_refused(idle: Runner) -> None:
     """64 MB of bodies that never ended, sent without a key, had it answer 429 to all."""
     app = create_app(idle, Settings(api_keys=("k",), max_body_bytes=100))
