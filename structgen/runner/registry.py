@@ -285,6 +285,8 @@ class Registry:
             if entry.task is None:
                 entry.status, entry.error = "loading", None
                 entry.task = asyncio.ensure_future(self._load(entry))
+                # Else it is a traceback in the log, where nobody waits any more.
+                entry.task.add_done_callback(lambda task: task.cancelled() or task.exception())
             task = entry.task
             try:
                 return await asyncio.shield(task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -187,6 +188,26 @@ def test_who_waits_and_gives_up_does_not_stop_loading(shelf: Shelf) -> None:
         shelf.held["a"].set()
         assert await other == "a"
         assert models.entry("a").places.active == models.entry("a").users == 0
+
+    run(work)
+
+
+def test_what_fails_when_nobody_waits_is_no_traceback(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        told: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: told.append(said))
+        shelf.failing.add("a")
+        shelf.held["a"] = asyncio.Event()
+        one = asyncio.ensure_future(used(models, "a"))
+        await settled()
+        one.cancel()
+        await settled()
+        shelf.held["a"].set()
+        await settled()
+        assert statuses(models) == "failed unloaded unloaded"
+        del one
+        gc.collect()
+        assert not told
 
     run(work)
 

@@ -429,6 +429,15 @@ def test_an_answer_that_is_there_is_told_again(client: openai.OpenAI) -> None:
         assert last.response == made
 
 
+def test_an_answer_that_is_cancelled_as_it_ends_leaves_out_no_number() -> None:
+    """Those of the end were made, and not told: 5 to 8 of 10 were missing."""
+    events = responses.Events({"output": []})
+    told = [*events.begin()]
+    list(events.end())
+    (last,) = events.cancel(len(told))
+    assert b'"sequence_number": 2,' in last
+
+
 def test_a_cancelled_answer_ends_its_events(served: Served, client: openai.OpenAI) -> None:
     stream = client.responses.create(
         model="small", input="Count.", background=True, stream=True, max_output_tokens=4000,

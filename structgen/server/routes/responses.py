@@ -278,8 +278,9 @@ class Events:
         yield self._part("added", text_part(""))
         yield from self._message(text)
 
-    def cancel(self) -> Iterator[bytes]:
-        """Those after the last chunk that came, where nobody wants more."""
+    def cancel(self, n_told: int) -> Iterator[bytes]:
+        """Those after so many that were told, where nobody wants more; others may be lost."""
+        self._number = n_told
         yield from self._close("incomplete")
         self.response["status"] = "cancelled"
         yield self._event("response.incomplete", response=self.response)
@@ -511,7 +512,8 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     try:
         await asyncio.wait_for(make(), most)
     except asyncio.CancelledError:
-        for one in await aside(request, lambda: list(events.cancel()), is_large=True):
+        last = events.cancel(len(job.events))
+        for one in await aside(request, lambda: list(last), is_large=True):
             job.say(one)
     except asyncio.TimeoutError:
         job.say(events.fail(too_long(most)))
