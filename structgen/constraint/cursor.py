@@ -311,10 +311,11 @@ class Cursor:
             CompileLimitExceeded: that was not enough. The cursor is where it was, and so are all
                 others; the same call ends in the same way.
         """
-        if self._engine.is_spent:
-            self._renew((what, self._trail[-1], about))
-        call = what, self._trail[-1], about
-        return self._engine.within_limits(call, lambda: work(about))
+        with GROW:  # what another thread is in the middle of may spend the engine
+            if self._engine.is_spent:
+                self._renew((what, self._trail[-1], about))
+            call = what, self._trail[-1], about
+            return self._engine.within_limits(call, lambda: work(about))
 
     def _renew(self, call: Call) -> None:
         """Go on with an engine in which nothing has been cut short, and which is not outgrown."""
@@ -591,12 +592,12 @@ class Cursor:
 
     def _new_state(self, token_id: int) -> int:
         """The state after a token that has not been met there."""
-        if WORK.depth:
-            return self._next(token_id)[0]  # in what the call around it may do
-        if self._engine.is_spent:
-            self._renew(("token", self._trail[-1], token_id))
-        engine, state = self._engine, self._trail[-1]
         with GROW:
+            if WORK.depth:
+                return self._next(token_id)[0]  # in what the call around it may do
+            if self._engine.is_spent:
+                self._renew(("token", self._trail[-1], token_id))
+            engine, state = self._engine, self._trail[-1]
             # `_call`, at hand: every other token costs this.
             WORK.limits = engine.limits
             WORK.left, WORK.room, _ = engine.limits

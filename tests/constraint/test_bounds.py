@@ -12,6 +12,7 @@ import random
 import re
 import resource
 import sys
+import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from structgen import (
 from structgen.automaton import build
 from structgen.automaton.cfg.lexer import Lexer
 from structgen.automaton.cfg.terminals import Terminals
-from structgen.automaton.core.leaf import Leaf, LiteralLeaf
+from structgen.automaton.core.leaf import GROW, Leaf, LiteralLeaf
 from structgen.automaton.core.shared import AUTOMATA
 from structgen.automaton.json.whitespace import Whitespace, array_leaf, whitespace
 from structgen.automaton.work import WORK, Limits, within
@@ -307,6 +308,28 @@ def test_what_is_cut_short_harms_nobody() -> None:
                     assert mask_of(other) == mask
                     other.accept(byte)
     assert n_refused
+
+
+@pytest.mark.parametrize("call", ["accept", "mask"])
+def test_a_call_that_waits_does_not_go_on_in_what_was_cut_short_meanwhile(call: str) -> None:
+    constraint = structgen.compile(JsonSchema({"type": "array", "items": {}}), BYTES)
+    spent, cursor = constraint.start(), constraint.start()
+    accept(spent, "[")
+    accept(cursor, "[")
+    work = {"accept": lambda: accept(cursor, "1"), "mask": lambda: mask_of(cursor)}[call]
+    waiting = threading.Thread(target=work)
+    with GROW:
+        WORK.enter(Limits())  # a call of this thread's: nobody else's
+        waiting.start()
+        waiting.join(0.2)
+        WORK.leave()
+        engine = inside.engine(constraint)
+        cut_short(constraint, 0)
+        with pytest.raises(CompileLimitExceeded):
+            accept(spent, "{")
+    waiting.join(60)
+    assert engine.is_spent
+    assert inside.engine(cursor) is not engine
 
 
 def test_a_cursor_goes_on_elsewhere_after_a_refusal() -> None:
