@@ -275,6 +275,8 @@ async def in_parts(send: Any, message: Any) -> None:
         await send({"type": "http.response.body", "body": body[sent:end], "more_body": True})
         sent = end
     await send({**message, "body": body[sent:]} if sent else message)
+    if message.get("more_body"):  # others have their turn: hundreds of events may be there
+        await asyncio.sleep(0)
 
 
 def connections(head_seconds: float = 30.0, write_seconds: float = 30.0) -> type[Connection]:

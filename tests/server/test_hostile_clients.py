@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from uvicorn.server import ServerState
 
 from structgen import OptionError, Runner
-from structgen.integrations.connections import connections
+from structgen.integrations.connections import connections, in_parts
 from structgen.runner import Aside, ChatRequest, Sessions, Traces, samples_how
 from structgen.server import Settings, create_app, gateway, pictures, serve
 from structgen.server.gateway import Keys, owner_of, span_of
@@ -346,6 +346,25 @@ def test_what_is_no_http_before_an_answer_has_one_answer(
     assert transport.written.startswith(b"HTTP/1.1 %d" % status)
     assert transport.written.count(b"HTTP/1.1 ") == 1
     assert not [one for one in caplog.records if one.exc_info]
+
+
+def test_streams_whose_events_are_there_take_turns() -> None:
+    """Each sent 64 kB of events in its turn: of 40 that followed an old answer, others waited."""
+
+    async def main() -> None:
+        sent: list[str] = []
+
+        async def follow(name: str) -> None:
+            async def send(message: Any) -> None:
+                sent.append(name)
+
+            for _ in range(3):
+                await in_parts(send, {"type": "http.response.body", "more_body": True})
+
+        await asyncio.gather(*map(follow, "ab"))
+        assert "".join(sent) == "ababab"
+
+    asyncio.run(main())
 
 
 def test_bodies_of_strangers_do_not_have_health_refused(idle: Runner) -> None:
