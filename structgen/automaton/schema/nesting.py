@@ -11,10 +11,10 @@ Knows only the schema graph. `values` adds the requirements, `machine` counts op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, Node, SchemaGraph
+from structgen.grammar.json_schema import ALL_TYPES, ARRAY, FALSE, OBJECT, Node, SchemaGraph
 
 from .conjunctions import types_of
 
@@ -56,10 +56,11 @@ def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
     """
     if max_depth is None:
         return UNLIMITED
-    height = graph.height
+    # Where nodes lead in no circles, none is further down than there are nodes.
+    height: int | None = len(graph.nodes)
     if (
-        height is None
-        or height * 2 > max_depth
+        graph.refers
+        or len(graph.nodes) * 2 > max_depth
         or "unique" in graph.said
         or graph.lists_containers  # whose depth is not that of the schema
     ):
@@ -72,45 +73,40 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
 
     None when none is plain to see: a value may have to hold another of its own kind. Cost: linear.
     """
-    if any(
-        types_of(nodes, requirement) & (OBJECT | ARRAY)
-        for node in nodes
-        if node.unique
-        for requirement in (*node.prefix, node.items)
-    ):
-        return None  # when the shallow values are used up, only deeper ones are left
-    rules = _Forced(nodes)
-    # Most nodes lead nowhere.
-    heights = {
-        number: rules.own_height(number)
-        for number, node in enumerate(nodes)
-        if not number or rules.leading.isdisjoint(vars(node))
-    }
-    for start in range(len(nodes)):
-        if start in heights:
-            continue
-        path = {start}
-        # (node, what it leads to and is still to be looked at, its height so far)
-        stack = [(start, rules.steps(start), rules.own_height(start))]
-        while stack:
-            number, steps, height = stack.pop()
-            while steps and steps[-1][1] in heights:
-                levels, child = steps.pop()
-                height = max(height, levels + heights[child])
-            if not steps:
-                heights[number] = height
-                path.discard(number)
-                continue
-            child = steps[-1][1]
-            if child in path:
-                return None
-            path.add(child)
-            stack.append((number, steps, height))
-            stack.append((child, rules.steps(child), rules.own_height(child)))
-    return max(heights.values())
+    steps = _Steps(nodes)
+    heights = [1] * len(nodes)
+    heights[0] = 0  # the schema ``true``
+    leading = []
+    for number, node in enumerate(nodes):
+        said = vars(node)
+        if "unique" in said and any(
+            types_of(nodes, item) & (OBJECT | ARRAY) for item in (*node.prefix, node.items)
+        ):
+            return None  # when the shallow values are used up, only deeper ones are left
+        if "enum" in said:
+            heights[number] += max(map(_height_of, said["enum"]), default=0)
+        if not steps.leading.isdisjoint(said):
+            leading.append(number)
+    waiting = dict.fromkeys(leading, 0)
+    above: dict[int, list[tuple[int, int]]] = {}
+    for number in leading:
+        for levels, child in steps.of(nodes[number]):
+            if child in waiting:
+                waiting[number] += 1
+                above.setdefault(child, []).append((levels, number))
+            else:
+                heights[number] = max(heights[number], levels + heights[child])
+    known = [number for number in leading if not waiting[number]]
+    for child in known:  # which grows
+        for levels, number in above.get(child, ()):
+            heights[number] = max(heights[number], levels + heights[child])
+            waiting[number] -= 1
+            if not waiting[number]:
+                known.append(number)
+    return max(heights) if len(known) == len(leading) else None
 
 
-class _Forced:
+class _Steps:
     """Which subschemas a value that meets a node, and whatever else, may have to hold.
 
     Generous: what some node of the schema demands counts as demanded by all, since nodes combine;
@@ -121,52 +117,45 @@ class _Forced:
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
-        self._all = any(_negates(n) for n in nodes if not _APPLICATORS.isdisjoint(vars(n)))
-        self._names: set[str] = set()
-        others = items = False
+        names: set[str] = set()
+        others = items = self._all = False
         for node in nodes:
-            if _DEMANDS.isdisjoint(vars(node)):
+            said = vars(node)
+            if not _APPLICATORS.isdisjoint(said) and _negates(node):
+                self._all = True
+            if _DEMANDS.isdisjoint(said):
                 continue
             others |= node.min_properties > 0
             items |= bool(node.min_items or node.contains)
-            self._names.update(node.required, node.dependent_required, node.dependent_schemas)
-            for names in node.dependent_required.values():
-                self._names.update(names)
-        self._others = self._all or bool(self._names) or others
-        self._items = self._all or items
+            names.update(node.required, node.dependent_required, node.dependent_schemas)
+            for owed in node.dependent_required.values():
+                names.update(owed)
+        self._names = names
         self.leading = _IN_PLACE.union(
-            ("properties",) if self._all or self._names else (),
-            _OF_OTHERS if self._others else (),
-            _OF_ITEMS if self._items else (),
+            ("properties",) if self._all or names else (),
+            _OF_OTHERS if self._all or names or others else (),
+            _OF_ITEMS if self._all or items else (),
         )
 
-    def own_height(self, number: int) -> int:
-        """The levels that the node may need by itself."""
-        if not number:  # the schema ``true``
-            return 0
-        enum = self._nodes[number].enum
-        return 1 + max(map(_height_of, enum), default=0) if enum else 1
-
-    def steps(self, number: int) -> list[tuple[int, int]]:
+    def of(self, node: Node) -> list[tuple[int, int]]:
         """``(levels between, node)`` pairs, but for the schema ``true``, which leads nowhere."""
-        return [step for step in self._steps(self._nodes[number]) if number and step[1]]
-
-    def _steps(self, node: Node) -> Iterator[tuple[int, int]]:
-        yield from ((0, ob >> 1) for ob in node.parts_in_place())
-        if self._all or self._names:
-            for name, ob in node.properties.items():
-                if self._all or name in self._names:
-                    yield 1, ob >> 1
-        if self._others:
-            yield from ((1, ob >> 1) for _, ob in node.pattern_properties)
-            yield 1, node.additional >> 1
-            yield 1, node.unevaluated_properties >> 1
-        if self._items:
-            yield from ((1, ob >> 1) for ob in node.prefix)
-            yield from ((1, some.requirement >> 1) for some in node.contains)
-            yield 1, node.items >> 1
-            yield 1, node.unevaluated_items >> 1
+        found = []
+        said = vars(node)
+        for field in self.leading.intersection(said):
+            held = said[field]
+            if field == "properties" and not self._all:
+                held = [held[name] for name in self._names.intersection(held)]
+            elif isinstance(held, Mapping):
+                held = held.values()
+            elif isinstance(held, int):
+                held = (held,)
+            elif field == "pattern_properties":
+                held = [wanted for _, wanted in held]
+            elif field == "contains":
+                held = [some.requirement for some in held]
+            levels = 0 if field in _IN_PLACE else 1
+            found += [(levels, wanted >> 1) for wanted in held or () if wanted > FALSE]
+        return found
 
 
 _APPLICATORS = frozenset(["refs", "all_of", "any_of", "one_of", "condition", "contains"])
@@ -197,14 +186,7 @@ def _negates(node: Node) -> bool:
 def _height_of(value: Any) -> int:
     """How deep a JSON value nests."""
     height, level = 0, [value]
-    while level:
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner += item.values()
-            elif isinstance(item, (list, tuple)):
-                inner += item
-        nests = any(isinstance(item, (dict, list, tuple)) for item in level)
-        height += nests
-        level = inner
+    while level := [item for item in level if isinstance(item, (dict, list, tuple))]:
+        height += 1
+        level = [x for item in level for x in (item.values() if isinstance(item, dict) else item)]
     return height

@@ -103,20 +103,16 @@ class Place:
         resource: the resource the schema belongs to.
         scope: the resources with dynamic anchors that were entered on the way to it.
         steps: from ``above`` to here.
-        depth: how many schemas hold this one, from where a reference leads.
-        base: the number of that place; 0 where the document begins.
     """
 
     above: str | Place
     resource: Resource
     scope: tuple[Resource, ...] = ()
     steps: tuple[str | int, ...] = ()
-    depth: int = 0
-    base: int = 0
 
     def below(self, *steps: str | int) -> Place:
         """The place ``steps`` below, without knowledge of its schema."""
-        return Place(self, self.resource, self.scope, steps, self.depth + 1, self.base)
+        return Place(self, self.resource, self.scope, steps)
 
     @property
     def path(self) -> str:

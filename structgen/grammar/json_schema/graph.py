@@ -308,8 +308,7 @@ class SchemaGraph:
     Attributes:
         nodes: all nodes.
         root: the document's requirement.
-        height: most nodes on a way down from the root, or more; None where references lead in
-            circles.
+        refers: whether there are references, so that nodes may lead to one another in circles.
         typed: the requirements that name one type, or none, and say nothing else.
         lists_containers: whether any ``enum`` or ``const`` lists objects or arrays.
         said: the fields that any node sets, so that others need not be looked at.
@@ -317,7 +316,7 @@ class SchemaGraph:
 
     nodes: list[Node]
     root: int
-    height: int | None = None
+    refers: bool = True
     typed: Set[int] = frozenset()
     lists_containers: bool = False
     said: Set[str] = FIELDS

@@ -47,64 +47,6 @@ from .graph import (
 )
 from .named import only_named
 
-
-class Heights:
-    """The heights of the root and of all targets of references, each with a number: its base.
-
-    Attributes:
-        of: for each base the most schemas that are inside one another there, itself included.
-        bases: the base of a node that a reference leads to, by the number of the node.
-        links: the references followed: the base that each stands in, at which depth, and the
-            number of the node that it leads to.
-    """
-
-    __slots__ = ("bases", "links", "of")
-
-    def __init__(self) -> None:
-        self.of = [0]
-        self.bases: dict[int, int] = {}
-        self.links: list[tuple[int, int, int]] = []
-
-    def reach_below(self, place: Place) -> None:
-        """There are schemas inside the one at ``place``."""
-        if place.depth + 1 >= self.of[place.base]:
-            self.of[place.base] = place.depth + 2
-
-    def whole(self) -> int | None:
-        """Most schemas on a way down, through references; None where these lead in circles."""
-        if not self.links:
-            return self.of[0]
-        steps: dict[int, list[tuple[int, int]]] = {}
-        for base, depth, number in self.links:
-            to = self.bases.get(number)
-            if to is None:
-                return None  # into the midst of what was read elsewhere
-            steps.setdefault(base, []).append((depth + 1, to))
-        heights = self.of
-        levels: dict[int, int] = {}
-        opened = {0: heights[0]}
-        # (base, depth of the link that has led there, links still to be looked at)
-        stack = [(0, 0, iter(steps.get(0, ())))]
-        while stack:
-            base, above, links = stack[-1]
-            for depth, to in links:
-                level = levels.get(to)
-                if level is None:
-                    if to in opened:
-                        return None
-                    opened[to] = heights[to]
-                    stack.append((to, depth, iter(steps.get(to, ()))))
-                    break
-                if depth + level > opened[base]:
-                    opened[base] = depth + level
-            else:
-                stack.pop()
-                level = levels[base] = opened.pop(base)
-                if stack and above + level > opened[stack[-1][0]]:
-                    opened[stack[-1][0]] = above + level
-        return levels[0]
-
-
 _PLACED = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"])
 """Keywords that say where a schema is, or hold others that nothing applies."""
 
@@ -199,7 +141,7 @@ class Reader:
         self._referred_to: dict[tuple[str, Resource], int] = {}
         # The node of all lists of nothing but what meets an requirement, by that.
         self._lists: dict[int, int] = {}
-        self._heights = Heights()
+        self._refers = False
         self.holders: list[Holder] = []
         self.lists_containers = False
 
@@ -213,16 +155,13 @@ class Reader:
         root = self._documents.root
         scope = self._enter((), root) if self._follows_dynamic else ()
         top = self.child(self._document, Place("$", root, scope))
-        self._heights.bases[top >> 1] = 0
-        nodes, heights, work, observe = self._nodes, self._heights.of, self._work, self._observe
+        nodes, work, observe = self._nodes, self._work, self._observe
         counted = 0
         while work:
             number, raw, place = work.pop()
             if len(nodes) > counted + _AT_ONCE:
                 checks.spend(len(nodes) - counted)
                 counted = len(nodes)
-            if place.depth >= heights[place.base]:
-                heights[place.base] = place.depth + 1
             if not _PLACED.isdisjoint(raw):
                 place = self.entered(raw, place)
                 if "$defs" in raw or "definitions" in raw:
@@ -231,8 +170,7 @@ class Reader:
                 observe(raw, place)
             self._fill(nodes[number], raw, place)
         said: set[str] = set().union(*map(vars, nodes))
-        height = self._heights.whole()
-        return SchemaGraph(nodes, top, height, self._typed, self.lists_containers, said)
+        return SchemaGraph(nodes, top, self._refers, self._typed, self.lists_containers, said)
 
     def entered(self, raw: Mapping[str, Any], place: Place) -> Place:
         """``place`` with the resource that the schema there may begin, identifiers checked."""
@@ -241,7 +179,7 @@ class Reader:
             resource = self._documents.enter(raw, own, place.path)
             if resource is not place.resource:
                 scope = self._enter(place.scope, resource)
-                place = Place(place, resource, scope, (), place.depth + 1, place.base)
+                place = Place(place, resource, scope)
         if "$schema" in raw and not (raw is self._document and self._documents.is_known):
             self._documents.check_dialect(raw, place)
         if "$anchor" in raw or "$dynamicAnchor" in raw:
@@ -285,8 +223,6 @@ class Reader:
             if types:
                 self._nodes[number].types = types
                 self._typed.add(2 * number)
-                if place.depth >= self._heights.of[place.base]:
-                    self._heights.of[place.base] = place.depth + 1
             else:
                 self._work.append((number, raw, place))
         return 2 * number
@@ -321,7 +257,6 @@ class Reader:
             node = node_at((place, steps))
             node.types = types
             self._typed.add(2 * number)
-            self._heights.reach_below(place)
             self._nodes.append(node)
             if number > MAX_NODES:
                 raise self._too_many(node)
@@ -350,11 +285,8 @@ class Reader:
             except StructgenError:
                 self._fill(Node("$"), raw, place.below(*steps))
                 raise
-            heights = self._heights.of  # `reach_below`, without the call
-            if place.depth + 1 >= heights[place.base]:
-                heights[place.base] = place.depth + 2
         else:
-            node._place = to = Place(place, place.resource, (), steps, place.depth + 1, place.base)
+            node._place = to = Place(place, place.resource, (), steps)
             nodes.append(node)
             self._work.append((number, raw, to))
         if number > MAX_NODES:
@@ -386,7 +318,6 @@ class Reader:
                 out[name] = known or unread(raw, place, (keyword, name))
             else:
                 out[name] = below(raw, place, keyword, name)
-        self._heights.reach_below(place)
         return out
 
     def each(self, raw: Any, place: Place, *steps: str | int) -> int:
@@ -394,7 +325,6 @@ class Reader:
         if type(raw) is not dict or place.scope or self._observe is not None:
             return self.below(raw, place, *steps)
         known = 0
-        self._heights.reach_below(place)
         kind = raw.get("type")
         if type(kind) is str and _BEYOND_TYPE.isdisjoint(raw):
             alike = self._alike[place.resource.dialect.year == 4]
@@ -421,9 +351,7 @@ class Reader:
             except SchemaError:
                 self._documents.resolve(reference, resource, place.below(*steps))
                 raise
-            known = self._referred_to[key] = self._follow(target, place, 1)
-        elif known > FALSE:
-            self._heights.links.append((place.base, place.depth + 1, known >> 1))
+            known = self._referred_to[key] = self._follow(target, place)
         return known
 
     def _alike_node(self, kind: str, place: Place) -> int:
@@ -459,9 +387,6 @@ class Reader:
         item = alike.get(kind) or self._alike_node(kind, place)
         if not item:
             return 0
-        heights = self._heights.of
-        if place.depth + 3 > heights[place.base]:
-            heights[place.base] = place.depth + 3
         known = self._lists.get(item)
         if known is None:
             node = node_at("$")
@@ -555,24 +480,14 @@ class Reader:
                     break
         return self._follow((resource.root, Place(resource.path, resource)), place)
 
-    def _follow(self, target: Target, place: Place, depth: int = 0) -> int:
-        """The requirement that a reference ``depth`` levels below ``place`` leads to."""
+    def _follow(self, target: Target, place: Place) -> int:
+        """The requirement that a reference at ``place`` leads to."""
+        self._refers = True
         raw, there = target
         scope = place.scope
         if self._follows_dynamic:
             scope = self._enter(scope, there.resource)
-        heights = self._heights
-        base, number = len(heights.of), len(self._nodes)
-        to = Place(there, there.resource, scope, (), 0, base)
-        heights.of.append(0)
-        requirement = self.child(raw, to)
-        if requirement == 2 * number:
-            heights.bases[number] = base
-        else:
-            heights.of.pop()
-        if requirement > FALSE:
-            heights.links.append((place.base, place.depth + depth, requirement >> 1))
-        return requirement
+        return self.child(raw, Place(there, there.resource, scope))
 
     def _enter(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
         """``scope`` after entering a resource: only first entries, and dynamic ones, count."""
