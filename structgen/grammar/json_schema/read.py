@@ -299,29 +299,10 @@ class Reader:
         Raises:
             SchemaError: one of them is no schema.
         """
-        below = self.below
-        if place.scope or self._observe is not None:
-            return {name: below(raw, place, keyword, name) for name, raw in held.items()}
-        alike = self._alike[place.resource.dialect.year == 4]
-        unread = self._unread
-        out: dict[str, int] = {}
-        for name, raw in held.items():
-            if type(raw) is dict:
-                kind = raw.get("type")
-                known = 0
-                if type(kind) is str and _BEYOND_TYPE.isdisjoint(raw):
-                    known = alike.get(kind) or self._alike_node(kind, place)
-                elif "$ref" in raw:
-                    known = self._referred(raw, place, keyword, name)
-                elif kind == "array" and "items" in raw:
-                    known = self._alike_list(raw, place)
-                out[name] = known or unread(raw, place, (keyword, name))
-            else:
-                out[name] = below(raw, place, keyword, name)
-        return out
+        return {name: self.each(raw, place, keyword, name) for name, raw in held.items()}
 
     def each(self, raw: Any, place: Place, *steps: str | int) -> int:
-        """As `below`, of a schema for items, or for members that are not named."""
+        """As `below`, of a schema for members or items: those that say the same are one node."""
         if type(raw) is not dict or place.scope or self._observe is not None:
             return self.below(raw, place, *steps)
         known = 0
@@ -331,6 +312,8 @@ class Reader:
             known = alike.get(kind) or self._alike_node(kind, place)
         elif "$ref" in raw:
             known = self._referred(raw, place, *steps)
+        elif kind == "array" and "items" in raw:
+            known = self._alike_list(raw, place)
         return known or self._unread(raw, place, steps)
 
     def _referred(self, raw: Mapping[str, Any], place: Place, *steps: str | int) -> int:
@@ -376,7 +359,7 @@ class Reader:
 
     def _alike_list(self, raw: Mapping[str, Any], place: Place) -> int:
         """The requirement to be an array whose items are of one type, if that is all that ``raw``,
-        a member of the schema at ``place``, says; else 0. As `_alike_node`."""
+        below the schema at ``place``, says; else 0. As `_alike_node`."""
         items = raw["items"]
         kind = items.get("type") if type(items) is dict else None
         if type(kind) is not str or not (
