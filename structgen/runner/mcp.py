@@ -681,7 +681,9 @@ class _Bounded:
             pieces = self._pieces(whole, exchange, is_stream=False)
             held = b"".join([one async for one in pieces])
             status = response.status_code
-            exchange.is_session_over = status == 404 and "mcp-session-id" in request.headers
+            # Of a stream that broke off, the call may have run: it is not to run again.
+            is_in_session = "mcp-session-id" in request.headers and not is_resumed
+            exchange.is_session_over = status == 404 and is_in_session
             if status >= 400 and status != 404 and b'"jsonrpc"' not in held:
                 raise _Unreadable(f"HTTP status {status} {response.reason_phrase}")
         except BaseException:

@@ -364,8 +364,11 @@ async def pieces_of(
             fail(number, error)
 
     going: list[AsyncStream[Any]] = []
-    for prompt in work.prompts if streams else ():
-        going += work.generator.streams(prompt, work.made, **work.options)
+    try:
+        for prompt in work.prompts if streams else ():
+            going += work.generator.streams(prompt, work.made, **work.options)
+    except OptionError as error:
+        raise told(error, work) from error
     jobs = [read(number, stream) for number, stream in enumerate(going)]
     if not streams:
         jobs = [wait(at * work.made, prompt) for at, prompt in enumerate(work.prompts)]

@@ -518,6 +518,9 @@ def test_checks_of_a_class_are_asked_where_the_request_is(runner: Runner) -> Non
     with pytest.raises(RequestError) as caught:
         runner.chat(messages="Hi", retries=3, max_tokens=3)
     assert caught.value.param == "retries"
+    with pytest.raises(RequestError) as caught:  # an OptionError, which names no field
+        list(runner.stream_chat(messages="Hi", output_type=Even, retries=3, stop="x"))
+    assert caught.value.param == "stop"
 
 
 def test_thoughts_stand_beside_the_answer(runner: Runner) -> None:

@@ -709,6 +709,18 @@ def test_a_session_that_ends_again_and_again_is_told(
         assert "Session terminated" in str(run(server, "say").error)
 
 
+def test_a_call_that_broke_off_is_not_made_again(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its stream was to be resumed in a session that had ended, the tool ran twice."""
+    with McpServer.http(long_answers) as server:
+        monkeypatch.setattr(Long, "breaks_off", [0.0])
+        monkeypatch.setattr(Long, "do_GET", lambda self: self.answered(404, b""))
+        monkeypatch.setattr(Long, "called", called := [])
+        assert "attempts were exhausted" in str(run(server, "say").error)
+        assert len(called) == 1
+
+
 def test_calls_wait_for_a_connection(long_answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those beyond the first hundred failed after ``connect_timeout``."""
     one = partial(httpx2.AsyncClient, limits=httpx2.Limits(max_connections=1))
