@@ -708,7 +708,7 @@ class Cursor:
             n_closed = first_open(vocabulary, tokens, forced, following)
         n_paid = len(tokens)
         if self._left is not None:
-            n_paid = self._call("forced", self._left, lambda _: self._n_affordable(tokens, state))
+            n_paid = self._call("forced", self._left, lambda _: self._n_affordable(tokens))
         if n_paid < n_closed:
             return tokens[:n_paid], frozenset()
         if n_closed == len(tokens):
@@ -795,19 +795,19 @@ class Cursor:
             flags[held.first] = 0  # what is held is affordable, whatever else follows that token
         out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
 
-    def _n_affordable(self, tokens: list[int], after: int) -> int:
-        """How many of ``tokens``, forced here and leading to ``after``, the budget allows."""
+    def _n_affordable(self, tokens: list[int]) -> int:
+        """How many of ``tokens``, which are forced here, the budget allows."""
         engine, at, left = self._engine, self._trail[-1], self._left
         assert left is not None
+        states = [at := engine.advance(at, token, self._text) for token in tokens]
         try:
-            rest = engine.machine.shortest_completion(after)
+            rest = engine.machine.shortest_completion(at)
         except NeedsText:
             pass
         else:
             if len(tokens) + len(rest) + 1 <= left:
                 return len(tokens)
-        for i, token in enumerate(tokens):
-            at = engine.advance(at, token, self._text)
+        for i, at in enumerate(states):
             needed = engine.plan_size(at, self._text_after(tokens[: i + 1]))
             if needed + 1 > left - i - 1:
                 return i

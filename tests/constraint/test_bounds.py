@@ -332,6 +332,21 @@ def test_a_call_that_waits_does_not_go_on_in_what_was_cut_short_meanwhile(call: 
     assert inside.engine(cursor) is not engine
 
 
+def test_an_engine_may_be_spent_while_forced_bytes_are_spelt() -> None:
+    """A state of the spent engine was looked up in the one after it."""
+    schema = {"enum": ["a" * i + "b" * 9 for i in range(1, 200)]}
+    constraint = structgen.compile(JsonSchema(schema), BYTES)
+    constraint.allows(f'"{"a" * 150}{"b" * 9}"')  # which makes many states
+    cursor = constraint.start(max_tokens=300)
+    accept(cursor, '"aab')
+
+    def spell(data: bytes) -> list[int]:
+        inside.engine(cursor).is_spent = True
+        return BYTES.encode_bytes(data)
+
+    assert len(cursor.forced_tokens(spell)) == len("bbbbbbbb") + 1
+
+
 def test_a_cursor_goes_on_elsewhere_after_a_refusal() -> None:
     constraint = structgen.compile(JsonSchema({"type": "array", "items": {}}), BYTES)
     cursor, other = constraint.start(), constraint.start()
