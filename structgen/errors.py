@@ -23,7 +23,7 @@
     ├── PromptError              empty, malformed, or longer than the context
     ├── BatchError               some outputs of a call for several failed (results, errors)
     ├── IncompleteOutput         generation ended before the output was whole (text)
-    ├── SessionError             a session cannot be kept, read or continued (session_id)
+    ├── SessionError             a session cannot be stored, read or continued (session_id)
     ├── ToolServerError          a server of tools cannot be reached, or has failed (server)
     ├── Refused                  a remote model declined to answer         (text)
     ├── Abstained                less sure of a value than abstain_below asks (text, values)
@@ -448,7 +448,7 @@ class IncompleteOutput(StructgenError):
 
 
 class SessionError(StructgenError):
-    """A session of a `structgen.Runner` cannot be kept, read or continued.
+    """A session of a `structgen.Runner` cannot be stored, read or continued.
 
     Attributes:
         session_id: which, or None where it is about all of them.

@@ -338,7 +338,7 @@ class Sessions:
             if messages:
                 chat.parse([message.for_template() for message in data.messages])
         except PromptError as error:
-            raise SessionError(f"The session cannot be taken in. {error}") from None
+            raise SessionError(f"The session cannot be imported. {error}") from None
         text = _text(messages)
         self._check_size(name, text)
         with self._transaction() as connection:
@@ -593,7 +593,7 @@ class Turn:
         if not written:
             raise SessionError(
                 f"The session {self.session_id!r} was deleted, replaced or continued by another "
-                "process during this turn. This turn was not kept.",
+                "process during this turn. This turn was not stored.",
                 session_id=self.session_id,
             )
         self._before = [dict(message) for message in messages]
@@ -626,7 +626,7 @@ def _messages(session_id: str, text: str) -> Messages:
 
 def _damaged(session_id: str, why: str) -> SessionError:
     return SessionError(
-        f"What is kept of the session {session_id!r} is damaged. Delete it. {why}",
+        f"The stored session {session_id!r} is damaged. Delete it. {why}",
         session_id=session_id,
     )
 

@@ -181,7 +181,9 @@ class Files:
                 f"Another server keeps its files in {self.folder}. Give each one its own folder."
             ) from None
         except OSError as error:
-            raise OptionError(f"No files can be kept in {self.folder}: {error.strerror}.") from None
+            raise OptionError(
+                f"Files cannot be stored in {self.folder}: {error.strerror}."
+            ) from None
 
         # A server was killed while it wrote, or before it had removed what it no longer needs.
         for path in (*self.folder.glob("*/file-*.data"), *self.folder.glob("*/.*-*.*.*")):
@@ -368,7 +370,7 @@ class Files:
                 return file.tell()
         except OSError as error:
             raise ApiError(
-                507, f"The file cannot be kept: {error.strerror}.", code="storage_full"
+                507, f"The file cannot be stored: {error.strerror}.", code="storage_full"
             ) from error
 
 

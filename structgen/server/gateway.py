@@ -384,8 +384,8 @@ class Gateway:
         if self._hosts and not {named, host, f"[{host}]"} & self._hosts:
             raise ApiError(
                 400,
-                f"The server is not called {host!r}. Ask it by the name of this machine, or name "
-                "it in allowed_hosts.",
+                f"{host!r} is not a name of this server. Use the name of this machine, or add "
+                "it to allowed_hosts.",
                 code="invalid_host",
             )
         path = scope["path"]

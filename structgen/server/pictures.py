@@ -118,8 +118,8 @@ def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socke
             raise ValueError(f"the host {named} answers with status {status}.")
         url = urljoin(url, location)
         if urlsplit(url).scheme not in _PORTS or _named(urlsplit(url), hosts) != named:
-            raise ValueError(f"the host {named} sends on to another, which is not asked.")
-    raise ValueError(f"the host {named} sends on more than {_MOST_REDIRECTS} times.")
+            raise ValueError(f"the host {named} redirects to another host, which is not allowed.")
+    raise ValueError(f"the host {named} redirects more than {_MOST_REDIRECTS} times.")
 
 
 def _named(parts: SplitResult, hosts: Sequence[str]) -> str:

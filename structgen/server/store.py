@@ -139,7 +139,7 @@ class Store:
             except (ValueError, TypeError, RecursionError) as error:
                 raise ApiError(
                     503,
-                    f"What is kept of the answer {id_!r} is damaged: {error}. Ask again.",
+                    f"The stored answer {id_!r} is damaged: {error}. Ask again.",
                     code="storage",
                 ) from None
             return Stored(response, items, messages, owner, sum(map(len, row)))
@@ -190,8 +190,8 @@ class Store:
         except SessionError as error:
             raise ApiError(
                 503,
-                f"The answers that are kept cannot be read or written: {error.__cause__ or error}. "
-                "Ask with store=false, or have the server's file of sessions looked after.",
+                f"The stored answers cannot be read or written: {error.__cause__ or error}. "
+                "Send store=false, or ask the operator to check the server's file of sessions.",
                 code="storage",
             ) from error
 

@@ -328,7 +328,7 @@ def test_two_processes_that_go_on_at_once_are_told(tmp_path: Path) -> None:
                 await first.end([HELLO])
         async with here.turn("new") as first, there.turn("new") as second:
             await second.end([HELLO])
-            with pytest.raises(SessionError, match="not kept"):
+            with pytest.raises(SessionError, match="not stored"):
                 await first.end([HI])
 
     asyncio.run(both())

@@ -561,7 +561,7 @@ def test_a_file_without_room_for_its_description_is_not_kept(
     room = files.room("a")
 
     def full(self: Files, *about: Any) -> None:
-        raise ApiError(507, "The file cannot be kept.")
+        raise ApiError(507, "The file cannot be stored.")
 
     monkeypatch.setattr(Files, "_describe", full)
     with pytest.raises(ApiError):

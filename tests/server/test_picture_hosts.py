@@ -73,8 +73,8 @@ def test_a_host_that_was_named_is_asked(host):
         ("/nothing", "status 404"),
         ("/to?/to?/to?/to?/to?/x.png", "more than 3 times"),
         ("/to?http://example.com/x.png", "does not fetch pictures from 'example.com'"),
-        ("/to?http://second.example/x.png", "sends on to another"),
-        ("/to?file:///etc/passwd", "sends on to another"),
+        ("/to?http://second.example/x.png", "redirects to another host"),
+        ("/to?file:///etc/passwd", "redirects to another host"),
         ("/endless", "more than 20,971,520 bytes"),
     ],
 )

@@ -78,7 +78,7 @@ async def unload_model(model: str, request: Request) -> dict[str, Any]:
         whom = f"{n_keys} API keys" if n_keys else "no API key, and listens to other machines"
         raise ApiError(
             403,
-            f"This server has {whom}: whoever unloads a model has the others wait for it. Start "
+            f"This server has {whom}: the others would wait until an unloaded model is back. Start "
             "the server with allow_unload=true where all of them may.",
             code="unload_not_allowed",
         )

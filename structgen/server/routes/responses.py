@@ -92,7 +92,7 @@ def turn_of(
     if before and len(json.dumps(messages, ensure_ascii=False)) > settings.max_body_bytes:
         raise refused(
             f"The messages up to this one have more than {settings.max_body_bytes:,} bytes "
-            "(max_body_bytes). Begin anew: send what is still of use, without this.",
+            "(max_body_bytes). Send the messages that matter without this, as a new conversation.",
             "previous_response_id",
             "invalid_value",
         )
