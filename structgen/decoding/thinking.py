@@ -13,8 +13,10 @@ plain text prompt, the request follows as text. Knows no masks.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, final
 
 from structgen.constraint import Constraint
@@ -291,12 +293,8 @@ def after_draft(
         {"role": "user", "content": draft.request},
     ]
     whole = encode_chat(model, turns, tools=tools, anywhere=anywhere).tolist()
-    tokens = model.vocabulary.tokens
-    text = b""
-    starts = []
-    for token in whole:
-        starts.append(len(text))
-        text += tokens[token]
+    pieces = [model.vocabulary.tokens[token] for token in whole]
+    text, starts = b"".join(pieces), [*accumulate(map(len, pieces), initial=0)]
     at = text.rfind(_PROBE.encode())
     if at < 0:
         raise PromptError(
@@ -304,8 +302,7 @@ def after_draft(
             "so draft= cannot continue after one. Leave draft= out."
         )
     end = at + len(_PROBE)
-    first = next((i for i, start in enumerate(starts) if start >= end), len(whole))
-    # A token may hold the probe's last letter and what follows it.
-    inside = text[end : starts[first]] if first < len(whole) else text[end:]
+    first = bisect_left(starts, end)
+    inside = text[end : starts[first]]  # a token may hold the probe's last letter and more
     spelt = Speller(model.vocabulary, model.encode)
     return [*(spelt(whole[:0], inside) if inside else []), *whole[first:]]

@@ -530,7 +530,7 @@ def test_a_folder_is_of_one_server(tmp_path: Path) -> None:
     files.close()
     Files(tmp_path, 10).close()
     (tmp_path / "x").write_bytes(b"")
-    with pytest.raises(OptionError, match="No files can be kept"):
+    with pytest.raises(OptionError, match="Files cannot be stored"):
         Files(tmp_path / "x", 10)
 
 
