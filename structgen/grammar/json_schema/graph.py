@@ -133,8 +133,7 @@ class Node:
     """One schema object. A field that is not set has the value it has here: the keyword is absent.
 
     Args:
-        place: the place of the schema object, or something that knows it; with steps, the place
-            above it.
+        place: the place of the schema object, or something that knows it.
         **fields: fields to set.
     """
 
@@ -188,9 +187,7 @@ class Node:
     contains_evaluates: bool = True
     not_evaluating: bool = False
 
-    def __init__(
-        self, place: str | HasPath | tuple[HasPath, tuple[str | int, ...]], **fields: Any
-    ) -> None:
+    def __init__(self, place: str | HasPath, **fields: Any) -> None:
         self._place = place
         if fields:
             if not fields.keys() <= FIELDS:
@@ -202,9 +199,7 @@ class Node:
     def path(self) -> str:
         """JSON path, for messages."""
         place = self._place
-        if isinstance(place, str):
-            return place
-        return place[0].at(*place[1]) if isinstance(place, tuple) else place.path
+        return place if isinstance(place, str) else place.path
 
     def fields(self) -> dict[str, Any]:
         """The fields that are set."""
@@ -287,7 +282,7 @@ class Node:
 _bare = object.__new__
 
 
-def node_at(place: str | HasPath | tuple[HasPath, tuple[str | int, ...]]) -> Node:
+def node_at(place: str | HasPath) -> Node:
     """``Node(place)`` in half the time: every subschema is one."""
     node = _bare(Node)
     node._place = place

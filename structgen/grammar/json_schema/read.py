@@ -15,12 +15,13 @@ schema together with the resources with dynamic anchors entered on the way.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeAlias
 
-from structgen.errors import CompileLimitExceeded, SchemaError, StructgenError, UnsupportedFeature
+from structgen.errors import CompileLimitExceeded, SchemaError, UnsupportedFeature
 from structgen.grammar.formats import format_regex
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.storage import IdentityMap
@@ -57,13 +58,6 @@ _BEYOND_REF = (_BEYOND_TYPE | {"type"}) - {"$ref"}
 
 _BEYOND_LIST = _BEYOND_TYPE - {"items"}
 
-_HOLDING = _BEYOND_TYPE - (
-    {"enum", "const", "format", "required", "uniqueItems", regex_algebra.KEYWORD, DIGITS_ONLY}
-    | {"minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties"}
-    | {"maxProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-)
-"""Keywords that hold schemas, lead to some, or say where one is."""
-
 MAX_NODES = 200_000
 """Most subschemas one schema may reach."""
 
@@ -72,8 +66,6 @@ _AT_ONCE = 50
 
 
 _NOTHING: Mapping[str, Any] = {}
-
-_bare = object.__new__
 
 Holder: TypeAlias = "tuple[Mapping[str, Any], Place]"
 """A schema with definitions, and where it stands."""
@@ -132,7 +124,7 @@ class Reader:
         self._numbers: dict[tuple[Resource, ...], IdentityMap[Mapping[str, Any], int]] = {
             (): self._plain
         }
-        self._work: list[tuple[int, Mapping[str, Any], Place]] = []
+        self._work: deque[tuple[int, Mapping[str, Any], Place]] = deque()
         self._typed: set[int] = {TRUE}
         # The node that all members and items share which name a type and say nothing else, by that
         # name; integers are another matter in draft 4.
@@ -158,7 +150,7 @@ class Reader:
         nodes, work, observe = self._nodes, self._work, self._observe
         counted = 0
         while work:
-            number, raw, place = work.pop()
+            number, raw, place = work.popleft()
             if len(nodes) > counted + _AT_ONCE:
                 checks.spend(len(nodes) - counted)
                 counted = len(nodes)
@@ -245,53 +237,7 @@ class Reader:
                 return TRUE if raw else FALSE
             if not isinstance(raw, Mapping):
                 raise not_a_schema(raw, place.at(*steps), str(steps[0]))
-        elif not place.scope and self._observe is None:
-            # As `child` does; half of all schemas name a type, and need no place of their own.
-            types = _only_type(raw, place)
-            if not types:
-                return self._unread(raw, place, steps)
-            new = len(self._nodes)
-            number = self._plain.setdefault(raw, new)
-            if number < new:
-                return 2 * number
-            node = node_at((place, steps))
-            node.types = types
-            self._typed.add(2 * number)
-            self._nodes.append(node)
-            if number > MAX_NODES:
-                raise self._too_many(node)
-            return 2 * number
         return self.child(raw, place.below(*steps))
-
-    def _unread(self, raw: dict[str, Any], place: Place, steps: tuple[str | int, ...]) -> int:
-        """The requirement of a subschema that says more than a type; its node is on the work list.
-
-        No scope and no observer asks for more; see `below`. What holds no schemas is read at once,
-        and gets a place of its own only for a message.
-        """
-        if not raw:
-            return TRUE
-        nodes = self._nodes
-        new = len(nodes)
-        number = self._plain.setdefault(raw, new)
-        if number < new:
-            return 2 * number
-        node = _bare(Node)  # `node_at`, without the call
-        if _HOLDING.isdisjoint(raw):
-            node._place = place, steps
-            nodes.append(node)
-            try:
-                self._fill(node, raw, place)
-            except StructgenError:
-                self._fill(Node("$"), raw, place.below(*steps))
-                raise
-        else:
-            node._place = to = Place(place, place.resource, (), steps)
-            nodes.append(node)
-            self._work.append((number, raw, to))
-        if number > MAX_NODES:
-            raise self._too_many(node)
-        return 2 * number
 
     def members(self, keyword: str, held: Mapping[str, Any], place: Place) -> dict[str, int]:
         """The requirements of the schemas that ``keyword`` of the schema at ``place`` has by name.
@@ -314,7 +260,7 @@ class Reader:
             known = self._referred(raw, place, *steps)
         elif kind == "array" and "items" in raw:
             known = self._alike_list(raw, place)
-        return known or self._unread(raw, place, steps)
+        return known or self.below(raw, place, *steps)
 
     def _referred(self, raw: Mapping[str, Any], place: Place, *steps: str | int) -> int:
         """The requirement that a schema below ``place`` leads to if it is a reference and no more.
@@ -349,8 +295,7 @@ class Reader:
         if is_draft4 and types == INTEGER:
             types = DIGITS
         number = len(self._nodes)
-        node = _bare(Node)  # `node_at`, without the call
-        node._place = "$"
+        node = node_at("$")
         node.types = types
         self._nodes.append(node)
         self._typed.add(2 * number)
@@ -857,7 +802,7 @@ class UnreachedReader(Reader):
             self._definitions(raw, place)
         while self._work and self._left > 0:
             self._left -= 1
-            _, raw, place = self._work.pop()
+            _, raw, place = self._work.popleft()
             place = self.entered(raw, place)
             self._definitions(raw, place)
             try:
@@ -870,8 +815,8 @@ class UnreachedReader(Reader):
             if keyword not in raw or (keyword == "$defs" and place.dialect.year < 2019):
                 continue
             held = checks.mapping(keyword, raw[keyword], place)
-            for name in reversed(list(held)):
-                self.below(held[name], place, keyword, name)
+            for name, schema in held.items():
+                self.below(schema, place, keyword, name)
 
     def child(self, raw: Any, place: Place) -> int:
         """See `Reader.child`: remembered to be read, and taken for ``true``."""
