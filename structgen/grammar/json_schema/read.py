@@ -113,8 +113,6 @@ class Reader:
         self._skipped = skipped
         self._dialect: Dialect | None = None
         self._handlers: dict[str, Handler] = {}
-        self._but_type: dict[str, Handler] = {}
-        self._types: Mapping[str, int] = {}
         self._observe = observe
         self._nodes = [Node("$")]
         self._follows_dynamic = is_dynamic
@@ -334,9 +332,7 @@ class Reader:
         dialect = place.resource.dialect
         if dialect is not self._dialect:
             self._dialect = dialect
-            self._handlers, self._but_type, self._types = _handlers(
-                dialect.assertions, dialect.year == 4
-            )
+            self._handlers = _handlers(dialect.assertions)
         if dialect.ref_stands_alone and "$ref" in raw:
             for keyword in _IDENTIFIERS:
                 if keyword in raw:
@@ -344,10 +340,6 @@ class Reader:
             node.refs += (self.reference("$ref", raw["$ref"], place),)
             return
         handlers = self._handlers
-        name = raw.get("type")
-        if type(name) is str and name in self._types:  # as nearly always
-            node.types = self._types[name]
-            handlers = self._but_type
         for keyword, value in raw.items():
             handler = handlers.get(keyword)
             if handler is None:
@@ -704,16 +696,9 @@ def _identifier(keyword: str) -> Handler:
 
 
 @lru_cache(maxsize=64)
-def _handlers(
-    assertions: frozenset[str], is_draft4: bool
-) -> tuple[dict[str, Handler], dict[str, Handler], Mapping[str, int]]:
-    """The keywords that are read in a dialect with these ``assertions``; all but ``type``; and the
-    types by name, if that is read."""
-    found = {k: h for k, h in _HANDLERS.items() if k in assertions or k in _IDENTIFIERS}
-    but_type = {k: h for k, h in found.items() if k != "type"}
-    if "type" not in found:
-        return found, but_type, {}
-    return found, but_type, TYPE_BITS | {"integer": DIGITS} if is_draft4 else TYPE_BITS
+def _handlers(assertions: frozenset[str]) -> dict[str, Handler]:
+    """The keywords that are read in a dialect with these ``assertions``."""
+    return {k: h for k, h in _HANDLERS.items() if k in assertions or k in _IDENTIFIERS}
 
 
 _HANDLERS: dict[str, Handler] = {
