@@ -66,12 +66,17 @@ DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 
 TEMPLATE = "chat_template.jinja"
 
-_OF_WHISPER = (
-    *("input_ids", "past_key_names", "past_value_names"),
-    *("cross_past_key_names", "cross_past_value_names"),
-)
-_ALSO_OF_WHISPER = {"past_sequence_length", "cache_indirection", "encoder_hidden_states"}
-"""Inputs of its decoder: as settings name them, and those that it may have."""
+_OF_WHISPER = {
+    "past_key_names": "past_key_values.%d.key",
+    "past_value_names": "past_key_values.%d.value",
+    "cross_past_key_names": "",
+    "cross_past_value_names": "",
+    "input_ids": "input_ids",
+    "encoder_hidden_states": "encoder_hidden_states",
+    "past_sequence_length": "past_sequence_length",
+    "cache_indirection": "cache_indirection",
+}
+"""Inputs that the runtime fills of its decoder, as settings name them, and their usual names."""
 _MOST_LAYERS = 1_000
 
 _WINDOW = "sliding_window"
@@ -333,12 +338,12 @@ def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> I
     told = {at[2:]: value for at, value in settings if at[:2] == _DECODER}
     n_layers = told.get(("num_hidden_layers",))
     layers = range(min(n_layers, _MOST_LAYERS) if isinstance(n_layers, int) else 0)
-    names = {str(told.get(("inputs", name))) for name in _OF_WHISPER}
+    names = {str(told.get(("inputs", name), usual)) for name, usual in _OF_WHISPER.items()}
     filled = {name.replace("%d", str(layer)) for name in names for layer in layers}
     with graph.open("rb") as file, _mapped(file) as data:
         for start, end in _inside(data, (0, len(data)), (*_PORTS[0], *_NAME)):
             name = data[start:end].partition(b"\0")[0].decode(errors="replace")
-            if name not in filled | _ALSO_OF_WHISPER:
+            if name not in filled:
                 yield _bad(graph, f"has the input {name[:200]!r}, and {cache.CONFIG} does not")
 
 

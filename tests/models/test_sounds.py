@@ -548,6 +548,14 @@ def test_an_input_that_nothing_fills_is_told(tmp_path, name, value):
         structgen.load(folder)
 
 
+def test_an_input_with_its_usual_name_need_not_be_named(tmp_path, tone):
+    folder = tiny_whisper.converted(tmp_path)
+    config = json.loads((folder / "genai_config.json").read_text())
+    del config["model"]["decoder"]["inputs"]["input_ids"]
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    structgen.load(folder).transcribe(tone)
+
+
 def test_a_folder_without_its_tokens_is_told(tmp_path):
     folder = tiny_whisper.converted(tmp_path)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
