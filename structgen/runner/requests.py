@@ -221,10 +221,14 @@ class Message(Strictly):
         return message
 
 
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # as JSON has it
+
+
 def _arguments(text: str) -> Any:
-    """Arguments as templates want them: as a value, where they are JSON."""
+    """Arguments as templates want them: as a value, where they are JSON. A NUL, which no prompt can
+    hold, is told as in results of tools."""
     try:
-        return json.loads(text)
+        return json.loads(_NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text)
     except ValueError:
         return text
 

@@ -136,17 +136,13 @@ def _of_schema(
 def _object(output: OutputType, name: str) -> OutputType:
     """``output``, which has to be an object in JSON."""
     grammar = output.grammar
-    schema = grammar.schema if isinstance(grammar, ir.Json) else None
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    if isinstance(schema, Mapping) and kind is None and isinstance(grammar, ir.Json):
-        if "properties" in schema:  # then it is one, where anything else would be allowed as well
+    if isinstance(grammar, ir.Json) and isinstance(schema := grammar.schema, Mapping):
+        if schema.get("type") == "object":
+            return output
+        if "type" not in schema and {"properties", "$ref"} & schema.keys():  # which allow more
             typed = ir.Json({"type": "object", **schema}, grammar.options)
             return OutputType(typed, output.parse, output.named, output.checked)
-        if "$ref" in schema:
-            return output
-    if kind != "object":
-        raise OutputTypeError(f"The tool {name} takes no object of arguments. Write a function.")
-    return output
+    raise OutputTypeError(f"The tool {name} takes no object of arguments. Write a function.")
 
 
 def _then(output: OutputType, make: Callable[[Any], Call]) -> OutputType:

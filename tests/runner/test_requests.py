@@ -287,6 +287,11 @@ def test_an_answer_goes_back_into_a_request() -> None:
     told = [message.for_template() for message in request.messages]
     assert told[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
     assert told[2] == {"role": "tool", "tool_call_id": "1", "content": "7"}
+    # No prompt can hold a NUL, which a model may have written.
+    message["tool_calls"][0]["function"]["arguments"] = r'{"a": "\u0000\\u0000\\\u0000"}'  # type: ignore[index]
+    (said,) = ChatRequest(messages=[message]).messages
+    arguments = said.for_template()["tool_calls"][0]["function"]["arguments"]
+    assert arguments == {"a": "\ufffd\\u0000\\\ufffd"}
     developer = ChatRequest(messages=[{"role": "developer", "content": "Be kind."}])
     assert developer.messages[0].for_template()["role"] == "system"
 

@@ -355,6 +355,20 @@ def test_an_answer_may_begin_as_a_call_does_without_a_marker() -> None:
     assert some.parse('{"name": "add"') == ['{"name": "add"']
 
 
+def test_arguments_behind_a_reference_are_an_object() -> None:
+    """Those of a tool were "my_ where its schema was a reference to strings."""
+    parts = {"n": {"type": ["object", "null"], "additionalProperties": False}, "s": {"const": "a"}}
+
+    def tool(name: str) -> dict[str, Any]:
+        return {"name": "f", "parameters": {"$ref": f"#/$defs/{name}", "$defs": parts}}
+
+    constraint = structgen.compile(ToolCalls([tool("n")], choice="required"), LETTERS)
+    assert constraint.allows(NEUTRAL.example("f", "{}"))
+    assert not constraint.allows(NEUTRAL.example("f", "null"))
+    with pytest.raises(OutputTypeError, match="no JSON value satisfies the schema"):
+        structgen.compile(ToolCalls([tool("s")]), LETTERS)
+
+
 def test_none_may_be_called_and_the_prompt_tells_of_all() -> None:
     constraint = structgen.compile(CASES["none"], LETTERS)
     for text in ("", "Hello <tool", '{"name": "add"}'):
