@@ -25,20 +25,11 @@ from structgen.grammar import ir
 from structgen.grammar.json_schema import child_path, json_key
 from structgen.models.base import Passes, is_due, run_passes
 
-from .json_places import ByteReader, Closed, JsonReader, scalars
+from .json_places import ESCAPE, ByteReader, Closed, JsonReader, scalars
 
 _QUOTE_MARK = b'"'
 
-# The pieces of a string: raw bytes; escapes of one character, which may be a pair of surrogates. A
-# first half waits for what comes, and stands alone when that cannot be the second.
-_PIECE = re.compile(
-    rb"[^\\]+"
-    rb"|\\[^u]"
-    rb"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}"
-    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])",
-    re.DOTALL,
-)
+_PIECE = re.compile(rb"[^\\]+|" + ESCAPE.pattern, re.DOTALL)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 

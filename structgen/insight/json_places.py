@@ -16,6 +16,7 @@ constraint's automaton, also inside tokens, while cursors move from token to tok
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,12 +35,23 @@ Path: TypeAlias = "tuple[str | int, ...]"
 Kind: TypeAlias = Literal["object", "array", "string", "other"]
 """What a value is; ``other``: a number, a boolean, null."""
 
-_QUOTE, _BACKSLASH, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
+_QUOTE, _COMMA, _COLON = 0x22, 0x2C, 0x3A
 _BLANK = frozenset(b" \t\n\r")
 _ENDS = frozenset(b" \t\n\r,]}")
 _PLAIN = re.compile(rb'[^"\\]*')
 _STRING = re.compile(r'"[^"\r\n]*"?')  # without escapes; it ends with its line at the latest
-_SIMPLE = {0x62: "\b", 0x66: "\f", 0x6E: "\n", 0x72: "\r", 0x74: "\t"}
+
+ESCAPE = re.compile(
+    rb"\\[^u]"
+    rb"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}"
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])",
+    re.DOTALL,
+)
+"""One escaped character of a JSON string, which may be a pair of surrogates. A first half waits for
+what comes, and stands alone when that cannot be the second."""
+
+_LONGEST_ESCAPE = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,58 +102,6 @@ class Closed:
 Event: TypeAlias = "Opened | Grown | Closed"
 
 
-class Unescaper:
-    """The text of a JSON string, from its bytes between the quotes, in pieces of any sizes.
-
-    An escape, a pair of surrogates and a character may each lie across pieces; it returns only what
-    is certain. Half of a pair alone stays as it is, as in Python's `json`.
-    """
-
-    __slots__ = ("_decode", "_escape", "_high")
-
-    def __init__(self) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8")("surrogatepass").decode
-        self._escape: bytearray | None = None  # the bytes of an open escape, from its backslash
-        self._high = ""  # the first half of a pair, whose other half may come
-
-    def plain(self, data: bytes) -> str:
-        """Bytes that are neither a backslash nor part of an escape."""
-        return self.end() + self._decode(data)
-
-    @property
-    def in_escape(self) -> bool:
-        """Whether the next byte belongs to an escape."""
-        return self._escape is not None
-
-    def escape(self, byte: int) -> str:
-        """One byte of an escape, its backslash first."""
-        if self._escape is None:
-            self._escape = bytearray()
-            return ""
-        self._escape.append(byte)
-        if self._escape[0] != 0x75:  # u
-            self._escape = None
-            return self.end() + _SIMPLE.get(byte, chr(byte))
-        if len(self._escape) < 5:
-            return ""
-        unit = int(self._escape[1:], 16)
-        self._escape = None
-        if 0xDC00 <= unit < 0xE000 and self._high:
-            pair = 0x10000 + ((ord(self._high) - 0xD800) << 10) + (unit - 0xDC00)
-            self._high = ""
-            return chr(pair)
-        text = self.end()
-        if 0xD800 <= unit < 0xDC00:
-            self._high = chr(unit)
-            return text
-        return text + chr(unit)
-
-    def end(self) -> str:
-        """The closing quote has come: a first half whose other half did not come."""
-        high, self._high = self._high, ""
-        return high
-
-
 class JsonReader:
     """Reads a document and reports its events, each once, in order.
 
@@ -157,7 +117,10 @@ class JsonReader:
         self._starts: list[int] = []
         self._is_array: list[bool] = []
         self._steps: list[str | int | None] = []
-        self._string: Unescaper | None = None  # the string or key being read
+        self._is_in_string = False  # or in a key
+        self._decode = codecs.getincrementaldecoder("utf-8")("surrogatepass").decode
+        self._held = b""  # what has come of an escape that is not whole
+        self._begin = 0  # where in the document what is being read begins
         self._key: list[str] | None = None  # the pieces of the key being read
         self._is_between = False  # whether a value has closed, and no comma come
         self.open_start = -1
@@ -170,7 +133,7 @@ class JsonReader:
 
     def path_of(self, byte: int) -> str:
         """The path that ``byte`` belongs to if it comes next: `path`, unless it ends a value."""
-        if self._string is None and (byte in b"]}" or (self.open_start >= 0 and byte in _ENDS)):
+        if not self._is_in_string and (byte in b"]}" or (self.open_start >= 0 and byte in _ENDS)):
             return child_path("$", *self._path(self._steps[:-1]))
         return self.path
 
@@ -180,58 +143,55 @@ class JsonReader:
         Cost: each byte is looked at once.
         """
         events: list[Event] = []
-        at, length = 0, len(data)
-        while at < length:
-            if self._string is not None:
-                at = self._in_string(self._string, data, at, events)
+        self._begin = self.n_bytes - len(self._held)
+        data, self._held = self._held + data, b""
+        at = 0
+        while at < len(data):
+            if self._is_in_string:
+                at = self._in_string(data, at, events)
             else:
                 byte = data[at]
                 if self.open_start >= 0 and byte in _ENDS:
-                    self._close_scalar("other", self.n_bytes + at, events)
+                    self._close_scalar("other", self._begin + at, events)
                 if byte not in _BLANK:
-                    self._outside(byte, self.n_bytes + at, events)
+                    self._outside(byte, self._begin + at, events)
                 at += 1
-        self.n_bytes += length
+        self.n_bytes = self._begin + len(data)
         return events
 
     def finish(self) -> list[Event]:
         """The document has ended, and with it a number or word that nothing else ends."""
         events: list[Event] = []
-        if self.open_start >= 0 and self._string is None:
+        if self.open_start >= 0 and not self._is_in_string:
             self._close_scalar("other", self.n_bytes, events)
         return events
 
-    def _in_string(self, string: Unescaper, data: bytes, at: int, events: list[Event]) -> int:
+    def _in_string(self, data: bytes, at: int, events: list[Event]) -> int:
         """Read on in a string; returns where."""
         pieces: list[str] = []
-        length = len(data)
-        while at < length:
-            if string.in_escape:
-                pieces.append(string.escape(data[at]))
-                at += 1
-                continue
+        while True:
             run = _PLAIN.match(data, at)
             assert run is not None
-            if run.end() > at:
-                pieces.append(string.plain(run[0]))
-                at = run.end()
-                continue
-            byte = data[at]
-            at += 1
-            if byte == _BACKSLASH:
-                string.escape(byte)
-                continue
-            pieces.append(string.end())
-            self._grow("".join(pieces), events)
-            self._string = None
-            if self._key is None:
-                self._close_scalar("string", self.n_bytes + at, events)
-            else:
-                self._steps[-1] = "".join(self._key)
-                self._key = None
-            return at
+            pieces.append(self._decode(run[0]))
+            at = run.end()
+            escape = ESCAPE.match(data, at)
+            if escape is None:
+                break
+            pieces.append(json.loads(b'"%b"' % escape[0]))
+            at = escape.end()
         self._grow("".join(pieces), events)
-        return at
+        if data[at : at + 1] != b'"':
+            self._held = data[at:]
+            if len(self._held) >= _LONGEST_ESCAPE:
+                raise ValueError("it has an escape that JSON has not")
+            return len(data)
+        self._is_in_string = False
+        if self._key is None:
+            self._close_scalar("string", self._begin + at + 1, events)
+        else:
+            self._steps[-1] = "".join(self._key)
+            self._key = None
+        return at + 1
 
     def _grow(self, text: str, events: list[Event]) -> None:
         if not text:
@@ -261,7 +221,7 @@ class JsonReader:
             self._steps[-1] = step + 1 if isinstance(step, int) else None
             self._is_between = False
         elif byte == _QUOTE:
-            self._string = Unescaper()
+            self._is_in_string = True
             if self._steps and self._steps[-1] is None:
                 self._key = []
             else:
