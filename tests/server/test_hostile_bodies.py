@@ -771,9 +771,9 @@ def test_a_cancelled_answer_repeats_its_scores_aside(
     threads: set[str] = set()
     cancels = responses.Events.cancel
 
-    def cancel(events: responses.Events, n_told: int) -> Iterator[bytes]:
+    def cancel(events: responses.Events) -> Iterator[bytes]:
         threads.add(threading.current_thread().name)
-        yield from cancels(events, n_told)
+        yield from cancels(events)
 
     monkeypatch.setattr(responses.Events, "cancel", cancel)
     form = {"grammar": "(one )+", "grammar_type": "regex"}

@@ -14,10 +14,11 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import openai
@@ -26,9 +27,11 @@ from one_server import KEY, MODEL, Served, serving
 
 from structgen import Runner
 from structgen.errors import SessionError
+from structgen.runner import ChatChunk
 from structgen.server import Settings, store
 from structgen.server import store as store_module
 from structgen.server.errors import ApiError
+from structgen.server.items import BEGUN
 from structgen.server.routes import responses
 from structgen.server.store import Store, Stored
 
@@ -429,13 +432,41 @@ def test_an_answer_that_is_there_is_told_again(client: openai.OpenAI) -> None:
         assert last.response == made
 
 
-def test_an_answer_that_is_cancelled_as_it_ends_leaves_out_no_number() -> None:
-    """Those of the end were made, and not told: 5 to 8 of 10 were missing."""
-    events = responses.Events({"output": []})
-    told = [*events.begin()]
-    list(events.end())
-    (last,) = events.cancel(len(told))
-    assert b'"sequence_number": 2,' in last
+@pytest.mark.parametrize("ends", ["cancel", "fail"])
+def test_an_answer_that_is_cut_as_it_ends_goes_on_from_what_was_told(
+    monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Those of the end were made, and not told: 5 to 8 of 10 were missing, its message had no end,
+    and what failed or was cancelled said that it was incomplete for its length, too."""
+
+    async def cut(request: Any, work: Any, *, is_large: bool) -> None:
+        work()
+        raise asyncio.CancelledError
+
+    async def pieces() -> AsyncGenerator[ChatChunk, None]:
+        choice = {"delta": {"content": "a"}, "finish_reason": "length"}
+        yield ChatChunk.model_validate({"id": "", "created": 0, "model": "", "choices": [choice]})
+
+    async def main() -> list[bytes]:
+        stored = Stored({**BEGUN, "background": True, "store": True}, [], [], "me")
+        events = responses.Events(stored.response)
+        request: Any = SimpleNamespace(state=SimpleNamespace(log={}))
+        made = responses._made(request, cast(Any, None), stored, events, pieces())
+        told = []
+        with contextlib.suppress(asyncio.CancelledError):
+            async for one in made:
+                told.append(one)
+        return told + (
+            [*events.cancel()] if ends == "cancel" else [events.fail(ApiError(408, "late"))]
+        )
+
+    monkeypatch.setattr(responses, "aside", cut)
+    monkeypatch.setattr(responses, "_settle", lambda *given: None)
+    said = [json.loads(one.split(b"data: ")[1]) for one in asyncio.run(main())]
+    assert [one["sequence_number"] for one in said] == list(range(len(said)))
+    done = [one["item"] for one in said if one["type"] == "response.output_item.done"]
+    assert said[-1]["response"]["output"] == done
+    assert said[-1]["response"]["incomplete_details"] is None
 
 
 def test_a_cancelled_answer_ends_its_events(served: Served, client: openai.OpenAI) -> None:

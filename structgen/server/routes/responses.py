@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
@@ -200,6 +202,17 @@ class Events:
         self._logprobs: list[Any] = []
         self._reason: str | None = None
 
+    def ahead(self) -> Events:
+        """A copy, which makes those that may never be told: who goes on follows what was told."""
+        made = copy(self)
+        made.response, made._logprobs = dict(self.response), [*self._logprobs]
+        return made
+
+    def follow(self, ahead: Events) -> None:
+        """Go on from where a copy is, whose events are told now."""
+        self.response |= ahead.response
+        vars(self).update({**vars(ahead), "response": self.response})
+
     def begin(self) -> Iterator[bytes]:
         """Those before the first chunk."""
         yield self._event("response.created", response=self.response)
@@ -278,9 +291,8 @@ class Events:
         yield self._part("added", text_part(""))
         yield from self._message(text)
 
-    def cancel(self, n_told: int) -> Iterator[bytes]:
-        """Those after so many that were told, where nobody wants more; others may be lost."""
-        self._number = n_told
+    def cancel(self) -> Iterator[bytes]:
+        """Those after the last chunk that came, where nobody wants more."""
         yield from self._close("incomplete")
         self.response["status"] = "cancelled"
         yield self._event("response.incomplete", response=self.response)
@@ -435,13 +447,19 @@ async def _made(
         async for piece in pieces:
             note(request, piece)
             check_sure(piece)
-            news = events.feed(piece)
-            for one in await every(news) if events.ends_scores(piece) else news:
+            news: Iterable[bytes] = events.feed(piece)
+            if events.ends_scores(piece):
+                ahead = events.ahead()
+                news = await every(ahead.feed(piece))
+                events.follow(ahead)
+            for one in news:
                 yield one
         _settle(request, asked, stored)
-        last = await every(events.end())
+        ahead = events.ahead()
+        last = await every(ahead.end())
         if stored.response["store"] and not stored.response["background"]:
-            await _store(request).put(stored)
+            await _store(request).put(replace(stored, response=ahead.response))
+        events.follow(ahead)
         for one in last:
             yield one
 
@@ -512,8 +530,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     try:
         await asyncio.wait_for(make(), most)
     except asyncio.CancelledError:
-        last = events.cancel(len(job.events))
-        for one in await aside(request, lambda: list(last), is_large=True):
+        for one in await aside(request, lambda: list(events.cancel()), is_large=True):
             job.say(one)
     except asyncio.TimeoutError:
         job.say(events.fail(too_long(most)))
