@@ -110,6 +110,8 @@ def test_it_is_used_and_calls_are_as_it_shows(folder: Path, tmp_path: Path) -> N
     file.write_text(TEMPLATE, encoding="utf-8")
     with pytest.raises(PromptError, match=r"The chat template of tiny .* at row 1, column"):
         structgen.load(folder, chat_template="{% for").apply_chat_template(CHAT)
+    with pytest.raises(PromptError, match="The chat template of tiny"):
+        structgen.load(folder, chat_template="{{ 1 }}\ud800").apply_chat_template(CHAT)
     for given in (TEMPLATE, file, str(file)):
         model = structgen.load(folder, chat_template=given)
         assert model.apply_chat_template(CHAT) == "<user>Tea?<assistant>"
@@ -147,7 +149,11 @@ def test_a_file_of_a_template_comes_before_the_settings(folder: Path, tmp_path: 
     """As with transformers; the runtime wrote prompts by the other one."""
     place = Path(shutil.copytree(folder, tmp_path / "tiny"))
     (place / "chat_template.jinja").write_text(TEMPLATE)
-    assert structgen.load(place).apply_chat_template(CHAT) == "<user>Tea?<assistant>"
+    file = place / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    for other in (settings["chat_template"], ""):
+        file.write_text(json.dumps({**settings, "chat_template": other}))
+        assert structgen.load(place).apply_chat_template(CHAT) == "<user>Tea?<assistant>"
 
 
 @pytest.mark.parametrize(

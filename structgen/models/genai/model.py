@@ -300,18 +300,17 @@ class TextModel:
         own: Callable[..., str] = self.og_tokenizer.apply_chat_template
         if self._template is None:
             return own
-        parsed = functools.partial(own, template_str=self._template)
+        apply = parsed = functools.partial(own, template_str=self._template)
         names = "bos_token", "eos_token"
         ends = {name: own("[]", template_str=f"{{{{ {name} }}}}") for name in names}
         try:
             with tempfile.TemporaryDirectory() as name:
                 trial.write_nothing(Path(name), {"chat_template": self._template, **ends})
-                apply: Callable[..., str]
                 apply = trial.tokenizer(og, name, damage.DESCRIBING).apply_chat_template
             apply("[]")
         except (OSError, RuntimeError) as error:
             # Only where a template is given does the runtime say why it cannot be parsed.
-            if isinstance(error, OSError) or "unsupported chat template" in str(error):
+            if "unsupported chat template" in str(error):
                 return parsed
         return apply
 

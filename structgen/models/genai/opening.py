@@ -159,7 +159,7 @@ def load(
 def _first_template(folder: Path) -> Path | None:
     """A file of a template that comes before another, as with transformers, not for the runtime."""
     path, file = folder / "tokenizer_config.json", folder / damage.TEMPLATE
-    both = file.is_file() and path.is_file() and document(path).get("chat_template")
+    both = file.is_file() and path.is_file() and "chat_template" in document(path)
     return file if both else None
 
 
