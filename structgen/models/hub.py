@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -42,7 +43,7 @@ from structgen.errors import (
 from structgen.storage.user_folder import WRONG, inside, root
 
 from . import cache, damage
-from .progress import Progress, bytes_under, megabytes, watching
+from .progress import Progress, bytes_under, megabytes
 
 _T = TypeVar("_T")
 _USUAL = ("onnx/model.onnx", "model.onnx")
@@ -94,6 +95,7 @@ _MOST_SAID = 1 << 20  # bytes, of an error
 _MOST_FILES = 10_000
 _LISTING_SECONDS = 60
 _ANSWER_SECONDS = 2
+_POLL_SECONDS = 0.1
 _SILENT_SECONDS = 330
 """Within which some of a file has to arrive. The hub's client sleeps for as long as a server asks
 it to; the hub's own limits on requests are for 300 s."""
@@ -120,10 +122,12 @@ class HubFile:
     git_id: str = ""
 
 
-def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> None:
+def download(
+    file: HubFile, url: str, target: Path, headers: dict[str, str], report: Callable[[], object]
+) -> None:
     """Fetch a file, unless it is there. An interrupted transfer keeps its data.
 
-    The file appears only when it is complete and correct.
+    The file appears only when it is complete and correct; ``report`` is called while it arrives.
 
     Raises:
         DownloadError: its digest is wrong; the file is deleted.
@@ -154,7 +158,7 @@ def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> 
                 expected_size=file.size,
                 displayed_filename=file.path,
             )
-            _heard(fetch, _SILENT_SECONDS, f"sent more of {file.path}", sink.tell)
+            _heard(fetch, _SILENT_SECONDS, f"sent more of {file.path}", sink.tell, report)
     except _TooMuch:
         part.unlink()
         says = f"more than {most:,} bytes"
@@ -385,11 +389,17 @@ def _fetch_files(
     total = sum(listing.files[file].size or 0 for file in targets)
     cache.need_space(total - bytes_under(folder))
     stage = f"Downloading {name} ({megabytes(total)})"
-    with _explained(repo_id), watching(lambda: bytes_under(folder), stage, total, progress):
+
+    def report() -> None:
+        progress(stage, min(bytes_under(folder), total), total)
+
+    with _explained(repo_id):
+        progress(stage, 0, total)
         headers = _headers()
         for file in sorted(targets, key=lambda file: listing.files[file].size or 0):
             url = _url(repo_id, file, listing.commit)
-            download(listing.files[file], url, targets[file], headers)
+            download(listing.files[file], url, targets[file], headers, report)
+        progress(stage, total, total)
 
 
 def _utils() -> Any:
@@ -461,11 +471,15 @@ def _listing(repo_id: str) -> _Listing:
 
 
 def _heard(
-    ask: Callable[[], _T], seconds: float, done: str, arrived: Callable[[], int] = int
+    ask: Callable[[], _T],
+    seconds: float,
+    done: str,
+    arrived: Callable[[], int] = int,
+    report: Callable[[], object] = lambda: None,
 ) -> _T:
     """An answer of the hub, or more of one; its own client waits for that as long as it takes."""
     heard: Future[_T] = Future()
-    before = arrived()
+    before, last = arrived(), time.monotonic()
 
     def work() -> None:
         _IS_OURS.set(True)
@@ -484,12 +498,14 @@ def _heard(
         with _quiet():
             while True:
                 with suppress(FutureTimeout):
-                    return heard.result(seconds)
-                if (now := arrived()) == before:
+                    return heard.result(_POLL_SECONDS)
+                report()
+                if (now := arrived()) != before:
+                    before, last = now, time.monotonic()
+                elif time.monotonic() - last > seconds:
                     raise DownloadError(
                         f"The hub has not {done} within {seconds:,} s. Try again later."
                     )
-                before = now
     finally:
         log.disabled = False
 

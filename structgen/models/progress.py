@@ -7,7 +7,6 @@ error, because standard output belongs to results. Knows no models.
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,13 +21,11 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called with a stage (a few words), how much of it is done, and how much there is in all.
 
-The unit is the stage's own: bytes, tensors. A new stage begins when the first argument changes. It
-may be called from a helper thread, never from two at once.
+The unit is the stage's own: bytes, tensors. A new stage begins when the first argument changes.
 """
 
 _LOG_SECONDS = 3.0
 _LATE_SECONDS = 1.0
-_POLL_SECONDS = 0.1
 
 
 def silent(stage: str, done: int, total: int) -> None:
@@ -76,36 +73,6 @@ def late(progress: Progress | None) -> Iterator[Progress]:
                     bar(stage, done, total)
 
             yield report
-
-
-@contextmanager
-def watching(size: Callable[[], int], stage: str, total: int, progress: Progress) -> Iterator[None]:
-    """Report what ``size()`` says while the body runs; a thread asks ten times a second.
-
-    The last report is ``total``, made only when the body ends without an error. An error of the
-    callback's stops the reports and is raised after the body.
-    """
-    finished = threading.Event()
-    failures: list[BaseException] = []
-
-    def watch() -> None:
-        try:
-            while not finished.wait(_POLL_SECONDS):
-                progress(stage, min(size(), total), total)
-        except BaseException as error:
-            failures.append(error)
-
-    progress(stage, 0, total)
-    thread = threading.Thread(target=watch, name="structgen-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        finished.set()
-        thread.join()
-    if failures:
-        raise failures[0]
-    progress(stage, total, total)
 
 
 def bytes_under(folder: Path) -> int:

@@ -164,14 +164,17 @@ def test_a_hub_that_has_us_wait_for_a_day_is_not_waited_for(tmp_path, monkeypatc
     monkeypatch.setattr(hub_module, "_SILENT_SECONDS", 0.02)
     file = hub_module.HubFile("model.onnx", 100)
     arrived = [0, 5, 7, 7]
+    reports = []
+    target, report = tmp_path / "model.onnx", lambda: reports.append(None)
     try:
         with pytest.raises(DownloadError, match=r"not sent more of model.onnx within 0.02 s"):
-            hub_module.download(file, "http://localhost", tmp_path / "model.onnx", {})
+            hub_module.download(file, "http://localhost", target, {}, report)
         with pytest.raises(DownloadError, match="not come"):
             hub_module._heard(lambda: over.wait(60), 0.02, "come", lambda: arrived.pop(0))
     finally:
         over.set()
     assert not arrived
+    assert reports
 
 
 @pytest.mark.parametrize("name", ["model.onnx.data", "genai_config.json"])

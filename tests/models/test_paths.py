@@ -197,31 +197,3 @@ def test_progress_in_a_notebook_is_a_bar_where_it_has_widgets(monkeypatch, shell
     monkeypatch.setattr(progress, "find_spec", lambda name: widgets or None)
     with progress.reporting(None) as report:
         assert isinstance(report, progress._Bar) is bars
-
-
-def test_watching_reports_what_grows_and_raises_what_the_callback_raises():
-    import threading
-
-    seen, asked = [], threading.Event()
-
-    def look():
-        asked.set()
-        return 4
-
-    with progress.watching(look, "Downloading", 9, lambda *report: seen.append(report)):
-        asked.wait(60)
-    assert seen[0] == ("Downloading", 0, 9)
-    assert ("Downloading", 4, 9) in seen
-    assert seen[-1] == ("Downloading", 9, 9)
-
-    def broken(stage, done, total):
-        if done:
-            asked.set()
-            raise ValueError("the display is gone")
-
-    asked.clear()
-    with (
-        pytest.raises(ValueError, match="the display is gone"),
-        progress.watching(lambda: 4, "Downloading", 9, broken),
-    ):
-        asked.wait(60)
