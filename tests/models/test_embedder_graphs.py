@@ -552,7 +552,7 @@ def test_vectors_are_pooled_on_the_device_where_they_are(monkeypatch):
     monkeypatch.setattr(
         session.ort, "InferenceSession", lambda *_, **options: asked.append(options) or object()
     )
-    session.Device("cuda", 1)._pooler(1)
+    session.Device("cuda", 1)._pooler("float")
     assert asked[0]["provider_options"] == [{"device_id": "1"}, {}]
     assert asked[0]["providers"] == ["CUDAExecutionProvider", "CPUExecutionProvider"]
 

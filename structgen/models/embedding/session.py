@@ -39,8 +39,6 @@ from .tokens import Tokens
 _BOUND = ("cuda", "dml")
 """Providers whose memory the runtime lets others bind, by their own names."""
 
-_FLOAT, _FLOAT16 = 1, 10
-
 
 @final
 class Device:
@@ -54,7 +52,7 @@ class Device:
             number: which of several.
         """
         self._provider, self._number = provider, number
-        self._poolers: dict[int, Any] = {}
+        self._poolers: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -86,7 +84,7 @@ class Device:
         if to_pool is None:
             return np.asarray(found.numpy(), np.float32)
         n_tokens = next(iter(feeds.values())).shape[1]
-        pooler = self._pooler(_FLOAT16 if "float16" in found.data_type() else _FLOAT)
+        pooler = self._pooler("float16" if "float16" in found.data_type() else "float")
         pooling = pooler.io_binding()
         pooling.bind_ortvalue_input("hidden", found)
         pooling.bind_ortvalue_input("weights", self._put(weights(*to_pool, n_tokens)))
@@ -100,14 +98,17 @@ class Device:
             np.ascontiguousarray(array), self._provider, self._number
         )
 
-    def _pooler(self, kind: int) -> Any:
+    def _pooler(self, kind: str) -> Any:
+        import onnx_ir as ir
+
         with self._lock:
             found = self._poolers.get(kind)
             if found is None:
                 names = list(dict.fromkeys([self._provider, "cpu"]))
                 on_it = {"device_id": str(self._number)}  # where the vectors to pool are
+                graph = ir.to_proto(ir.from_onnx_text(_POOLING.replace("KIND", kind)))
                 found = self._poolers[kind] = ort.InferenceSession(
-                    pooling_graph(kind),
+                    graph.SerializeToString(),
                     providers=runtime_names(names),
                     provider_options=[{} if name == "cpu" else on_it for name in names],
                 )
@@ -128,41 +129,18 @@ def weights(lengths: Sequence[int], pooling: Pooling, n_skipped: int, n_tokens: 
     return out
 
 
-def pooling_graph(kind: int) -> bytes:
-    """A graph that adds up ``hidden`` [b, s, d] by ``weights`` [b, s, 1] to ``pooled`` [b, d].
-
-    Vectors without weight are ignored, whatever they hold: padding may be NaN.
-    """
-    import onnx_ir as ir
-
-    def value(name: str, data_type: int, shape: list[str | int]) -> ir.Value:
-        return ir.Value(
-            name=name, type=ir.TensorType(ir.DataType(data_type)), shape=ir.Shape(shape)
-        )
-
-    hidden = value("hidden", kind, ["b", "s", "d"])
-    by = value("weights", _FLOAT, ["b", "s", 1])
-    zero = ir.Value(name="zero", const_value=ir.tensor(np.zeros(1, np.float32), name="zero"))
-    axis = ir.Value(name="axis", const_value=ir.tensor(np.array([1], np.int64), name="axis"))
-    cast = ir.node("Cast", [hidden], {"to": _FLOAT})
-    counts = ir.node("Greater", [by, zero])
-    kept = ir.node("Where", [counts.outputs[0], cast.outputs[0], zero])
-    scaled = ir.node("Mul", [kept.outputs[0], by])
-    total = ir.node("ReduceSum", [scaled.outputs[0], axis], {"keepdims": 0})
-    pooled = total.outputs[0]
-    pooled.name = "pooled"
-    pooled.type, pooled.shape = ir.TensorType(ir.DataType(_FLOAT)), ir.Shape(["b", "d"])
-    graph = ir.Graph(
-        [hidden, by],
-        [pooled],
-        nodes=[cast, counts, kept, scaled, total],
-        initializers=[zero, axis],
-        opset_imports={"": 18},
-        name="pooling",
-    )
-    proto: bytes = ir.to_proto(ir.Model(graph, ir_version=10)).SerializeToString()
-    return proto
-
+_POOLING = """<ir_version: 10, opset_import: ["": 18]>
+pooling (KIND[b, s, d] hidden, float[b, s, 1] weights) => (float[b, d] pooled)
+<float[1] zero = {0}, int64[1] axis = {1}>
+{
+    wide = Cast <to = 1> (hidden)
+    counts = Greater (weights, zero)
+    kept = Where (counts, wide, zero)
+    scaled = Mul (kept, weights)
+    pooled = ReduceSum <keepdims = 0> (scaled, axis)
+}"""
+"""Adds up vectors by weights, in ONNX's own notation. Vectors without weight are ignored, whatever
+they hold: padding may be NaN."""
 
 _OF_TEXT = ("sentence_embedding", "embeddings", "embedding", "text_embeds", "dense_vecs")
 _OF_TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states")
