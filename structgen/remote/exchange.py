@@ -12,6 +12,7 @@ that read a reply look at such objects. What they return is reliable; anything e
 
 from __future__ import annotations
 
+import codecs
 import json
 import time
 from collections import defaultdict
@@ -47,28 +48,22 @@ class Characters:
     """
 
     def __init__(self) -> None:
-        self._half = ""
+        self._decode = codecs.getincrementaldecoder("utf-16-le")().decode
 
-    def feed(self, text: str) -> str:
+    def feed(self, text: str, is_last: bool = False) -> str:
         """The text goes on; returns what of it is whole.
 
         Raises:
             RemoteError: it has half a character.
         """
-        text = self._half + text
-        if text.isascii():
-            return text
-        self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
-        text = text[: len(text) - len(self._half)]
         try:
-            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
-        except UnicodeDecodeError:
-            _half_a_character(text)
-
-    def finish(self) -> None:
-        """The text has ended. Raises what `feed` does."""
-        if self._half:
-            _half_a_character(self._half)
+            return self._decode(text.encode("utf-16-le", "surrogatepass"), is_last)
+        except UnicodeDecodeError as error:
+            half = error.object.decode("utf-16-le", "surrogatepass")
+            raise RemoteError(
+                "The server's answer has half a character (a lone surrogate), which is not text: "
+                f"{half[-_PART_SHOWN:]!a}"
+            ) from None
 
 
 class CallPart(NamedTuple):
@@ -223,13 +218,6 @@ def _scored(one: Any) -> tuple[bytes, float]:
 
 def _get(holder: Any, name: str) -> Any:
     return holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
-
-
-def _half_a_character(text: str) -> NoReturn:
-    raise RemoteError(
-        "The server's answer has half a character (a lone surrogate), which is not text: "
-        f"{text[-_PART_SHOWN:]!a}"
-    )
 
 
 def _not_understood(found: Any) -> NoReturn:
@@ -476,7 +464,7 @@ class Exchange:
                 f"came: {_excerpt(self._raw)}"
             )
         for one in reply.spelt.values():
-            one.finish()
+            one.feed("", is_last=True)
         if reply.finish_reason == "content_filter":
             raise Refused(
                 f"The server's content filter ended the answer. What came: {_excerpt(self._raw)}",
