@@ -14,6 +14,7 @@ recognise them. A call becomes a request to the Runner; `structgen.decisions` ma
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -51,7 +52,7 @@ from langchain_core.output_parsers import BaseOutputParser, JsonOutputParser, Py
 from langchain_core.output_parsers.openai_tools import JsonOutputKeyToolsParser, PydanticToolsParser
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, Generation
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -301,13 +302,32 @@ def tool_of(given: Any) -> dict[str, Any]:
     """A tool of OpenAI's shape.
 
     Of a JSON Schema LangChain keeps nothing but title and description where it has no
-    ``properties`` of its own, but a ``$ref``, ``anyOf`` or ``additionalProperties``.
+    ``properties`` of its own, but a ``$ref``, ``anyOf`` or ``additionalProperties``. A part that
+    refers to itself it takes for anything.
     """
     made: dict[str, Any] = convert_to_openai_tool(given)
-    if _is_json_schema(given):
-        kept = {key: value for key, value in given.items() if key not in ("title", "description")}
-        made["function"].setdefault("parameters", kept)
+    schema = given
+    if inspect.isroutine(given):
+        schema = StructuredTool.from_function(given, description=given.__doc__ or "-")
+    schema = getattr(schema, "tool_call_schema", schema)
+    if hasattr(schema, "model_json_schema"):
+        schema = schema.model_json_schema()
+    if isinstance(schema, Mapping):
+        kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
+        if _has_circle(schema.get("$defs", {})):
+            made["function"]["parameters"] = kept
+        elif _is_json_schema(given):
+            made["function"].setdefault("parameters", kept)
     return made
+
+
+def _has_circle(parts: Mapping[str, Any]) -> bool:
+    """Whether one of the parts of a schema refers to itself, or to others that do."""
+    said = {one: json.dumps(part) for one, part in parts.items()}
+    to = {one: {other for other in parts if f'/{other}"' in said[one]} for one in parts}
+    for _ in parts:
+        to = {one: others.union(*map(to.__getitem__, others)) for one, others in to.items()}
+    return any(one in others for one, others in to.items())
 
 
 def _json_schema(schema: Any) -> dict[str, Any]:

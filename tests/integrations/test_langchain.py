@@ -197,6 +197,35 @@ def test_choices_of_tools_hold(model: ChatStructgen, choice: Any, names: set[str
         {"population": population, "area": area}[call["name"]].invoke(call)
 
 
+class Link(BaseModel):
+    """A link of a chain."""
+
+    size: Literal[1, 2]
+    next: Link | Literal[0] = 0
+
+
+def test_arguments_that_hold_others_of_their_kind(model: ChatStructgen) -> None:
+    """LangChain lets them be anything, and the class then refused what the model wrote."""
+
+    @tool
+    def walk(link: Link) -> int:
+        """Walk along a chain."""
+        return link.size
+
+    schema = {"title": "chain", "properties": {"first": {"$ref": "#/$defs/Link"}}}
+    schema["$defs"] = Link.model_json_schema()["$defs"]
+
+    def undescribed(link: Link, by: int = 1) -> int:
+        return link.size
+
+    tools = [Link, walk, schema, undescribed]
+    for made in model.bind_tools(tools).kwargs["tools"]:  # type: ignore[attr-defined]
+        parts = made["function"]["parameters"]["$defs"]["Link"]["properties"]
+        assert {"$ref": "#/$defs/Link"} in parts["next"]["anyOf"]
+    chain = model.with_structured_output(Link, method="function_calling", max_tokens=60)
+    assert isinstance(chain.invoke("Go."), Link)
+
+
 def test_arguments_are_not_escaped(model: ChatStructgen) -> None:
     @tool
     def greet(name: Literal["你好啊集团", "こんにちは"]) -> str:
