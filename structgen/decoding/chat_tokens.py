@@ -26,6 +26,7 @@ read.
 from __future__ import annotations
 
 import bisect
+import codecs
 import copy
 import functools
 import itertools
@@ -39,7 +40,7 @@ import numpy as np
 from structgen.errors import PromptError, VocabularyError, did_you_mean
 from structgen.models.base import Model, per_model
 from structgen.sampling import TokenIds
-from structgen.vocabulary import Vocabulary, unfinished
+from structgen.vocabulary import Vocabulary
 
 # Tokens of context: tokenizers cut text into words before anything else, and a word that is still
 # going on after so many tokens is no word of any language.
@@ -69,7 +70,8 @@ class Speller:
 
         Cost: some 5 µs for a name and its punctuation.
         """
-        cut = unfinished(data)
+        tail = data[-3:]  # where a character may have been begun
+        cut = len(tail) - codecs.utf_8_decode(tail, "ignore", False)[1]
         if cut:
             end = len(data) - cut
             return [*self(before, data[:end]), *self._vocabulary.encode_bytes(data[end:])]

@@ -25,6 +25,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from structgen import models
 from structgen.errors import OptionError, PromptError
 from structgen.storage import fork_safe
 from structgen.storage.user_folder import unique
@@ -224,7 +225,10 @@ class Source:
             )
         files = list(itertools.chain.from_iterable(map(_files, given)))
         stamps = {path: stamp(path) for path in files}
-        identity = [{"file": path.name, **_digest(path)} for path in files]
+        identity = [
+            {"file": path.name, "bytes": path.stat().st_size, "sha256": models.cache.sha256(path)}
+            for path in files
+        ]
 
         def check() -> None:
             for path, known in stamps.items():
@@ -308,14 +312,6 @@ def _check_names(path: Path | str, names: Sequence[str]) -> None:
         raise OptionError(f"{path} has two columns {twice[0]!r}. Rename one.")
     if other := [name for name in names if not isinstance(name, str)]:
         raise OptionError(f"{path} has a column {other[0]!r}, which is not text. Rename it.")
-
-
-def _digest(path: Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while data := file.read(1 << 20):
-            digest.update(data)
-    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
 
 
 def _count(files: Sequence[Path], known: str | None = None) -> int | None:

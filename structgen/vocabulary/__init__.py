@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from .tokenizer_bytes import byte_alphabet
-from .tokens import Plan, Vocabulary, unfinished
+from .tokens import Plan, Vocabulary
 from .trie import Trie, view
 
-__all__ = ["Plan", "Trie", "Vocabulary", "byte_alphabet", "unfinished", "view"]
+__all__ = ["Plan", "Trie", "Vocabulary", "byte_alphabet", "view"]

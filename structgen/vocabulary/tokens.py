@@ -709,21 +709,6 @@ def _ids(given: Iterable[int]) -> tuple[int, ...]:
         ) from error
 
 
-def unfinished(data: bytes) -> int:
-    """Return how many bytes at the end of UTF-8 text begin a character that is not whole.
-
-    0 also where these go on with a character that began before ``data``.
-    """
-    for length in range(1, min(3, len(data)) + 1):
-        byte = data[-length]
-        if byte >= 0xC0:
-            whole = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return length if length < whole else 0
-        if byte < 0x80:
-            return 0
-    return 0
-
-
 @final
 class Plan:
     """Tokens that finish from some place. Immutable.
