@@ -16,6 +16,7 @@ import tiny_safetensors
 from reference import Reference
 from test_convert import all_logits, cosines
 
+import structgen
 from structgen import models
 from structgen.cli import commands
 from structgen.errors import ConversionError
@@ -219,6 +220,17 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
     tokenizer = og.Tokenizer(og.Model(str(out)))
     asked = json.dumps([{"role": "user", "content": "Hi"}])
     assert tokenizer.apply_chat_template(asked) == "Hi!"
+
+
+def test_settings_of_a_tokenizer_that_only_transformers_reads_are_left_out(tmp_path):
+    """What was written could not be loaded, or had no template."""
+    folder, _ = folder_of(tmp_path)
+    several = [{"name": "tool_use", "template": "Tools"}]
+    settings = {"chat_template": several, "model_max_length": None, "unk_token": None}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}!")
+    model = structgen.load(models.convert(folder, tmp_path / "out", silent))
+    assert model.apply_chat_template([{"role": "user", "content": "Hi"}]) == "Hi!"
 
 
 LLAMA3 = {

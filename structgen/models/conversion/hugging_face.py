@@ -244,13 +244,13 @@ class HuggingFaceCheckpoint(Checkpoint):
     def write_tokenizer(self, folder: Path) -> None:
         """As `Checkpoint.write_tokenizer`: the folder's own files, the chat template put inside."""
         (folder / "tokenizer.json").write_bytes(read_file(self.path / "tokenizer.json"))
-        settings = read_json(self.path / "tokenizer_config.json", default={})
+        settings = tokenizer_settings(self.path, "PreTrainedTokenizerFast")
         template = self.path / "chat_template.jinja"
-        if isinstance(settings.get("chat_template"), list):  # several, by their names
-            several = {one["name"]: one["template"] for one in settings["chat_template"]}
-            settings["chat_template"] = several["default"]
         if template.is_file():  # which comes first with transformers, too
             settings["chat_template"] = read_file(template).decode()
+        elif isinstance(settings.get("chat_template"), list):  # several, by their names
+            several = {one["name"]: one["template"] for one in settings["chat_template"]}
+            settings["chat_template"] = several["default"]
         text = json.dumps(settings, ensure_ascii=False, indent=1)
         (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
@@ -413,6 +413,15 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
     if not isinstance(value, dict):
         raise ConversionError(f"{path} cannot be understood: it is not an object.")
     return value
+
+
+def tokenizer_settings(folder: Path, kind: str) -> dict[str, Any]:
+    """What a folder sets of its tokenizer, but for nulls, which the runtime cannot read.
+
+    ``kind``: where it names none, for which the runtime would pass over the chat template.
+    """
+    found = read_json(folder / "tokenizer_config.json", default={})
+    return {"tokenizer_class": kind, **{k: v for k, v in found.items() if v is not None}}
 
 
 def read_file(path: Path) -> bytes:

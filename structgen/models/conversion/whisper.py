@@ -19,7 +19,7 @@ from structgen.errors import ConversionError
 
 from . import ctranslate2
 from .graph import SEARCH, eight_bit, registered
-from .hugging_face import SafetensorsFolder, read_file, read_json
+from .hugging_face import SafetensorsFolder, read_file, read_json, tokenizer_settings
 
 _MICROSOFT = "com.microsoft"
 _FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
@@ -287,11 +287,10 @@ def write(source: Path, folder: Path) -> None:
     write_encoder(tensors, config, folder / "encoder.onnx")
     write_decoder(tensors, config, folder / "decoder.onnx")
     (folder / "tokenizer.json").write_bytes(read_file(source / "tokenizer.json"))
-    no_settings = {"tokenizer_class": "WhisperTokenizer"}
     for name, found in (
         ("genai_config.json", genai_config(config)),
         ("audio_processor_config.json", audio_config(config)),
-        ("tokenizer_config.json", read_json(source / "tokenizer_config.json", no_settings)),
+        ("tokenizer_config.json", tokenizer_settings(source, "WhisperTokenizer")),
     ):
         text = json.dumps(found, ensure_ascii=False, indent=1)
         (folder / name).write_text(text, encoding="utf-8")
