@@ -57,6 +57,7 @@ ENDPOINTS = (
 
 _LINE = {"custom_id", "method", "url", "body"}
 _ATTEMPTS = 5
+_OF = "[0-9a-f]" * 32  # names of owners' folders
 _MOST_FILES, _MOST_BATCHES, _MOST_UNDER_WAY = 500, 500, 16
 _MOST_WAITING = 256
 _MOST_LINES = 50_000
@@ -186,10 +187,11 @@ class Files:
             ) from None
 
         # A server was killed while it wrote, or before it had removed what it no longer needs.
-        for path in (*self.folder.glob("*/file-*.data"), *self.folder.glob("*/.*-*.*.*")):
+        # Only in folders of owners: whatever else is in the folder is not ours.
+        for path in (*self.folder.glob(f"{_OF}/file-*.data"), *self.folder.glob(f"{_OF}/.*-*.*.*")):
             if not path.with_suffix(".json").exists():
                 path.unlink(missing_ok=True)
-        for path in self.folder.glob("*/batch-*.parts"):
+        for path in self.folder.glob(f"{_OF}/batch-*.parts"):
             batch = _read(path.with_suffix(".json"))
             if batch is not None and not is_under_way(batch):
                 shutil.rmtree(path, ignore_errors=True)

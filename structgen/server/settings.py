@@ -138,6 +138,14 @@ class Settings(BaseModel):
     log_prompts: bool = False
     traces: bool = False
 
+    @field_validator("host", "files", "sessions", "api_key_file", mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        """No text would be every address of this machine, or the folder that it is started in."""
+        if given == "":
+            raise ValueError("it is empty. Leave the setting out, or say which")
+        return given
+
     @field_validator("api_keys", "cors_origins", "allowed_hosts", "image_hosts", mode="before")
     @classmethod
     def _separated(cls, given: Any, info: ValidationInfo) -> Any:

@@ -169,7 +169,7 @@ class Store:
 
     def _make_room(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM responses WHERE written < ?", (self._oldest,))
-        count, total = connection.execute("SELECT count(*), sum(size) FROM responses").fetchone()
+        count, total = connection.execute("SELECT count(*), total(size) FROM responses").fetchone()
         while count > self._most or total > _MOST_BYTES:
             # Of whoever has most, so that nobody drives out what is another's.
             most = "count(*)" if count > self._most else "sum(size)"

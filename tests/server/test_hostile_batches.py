@@ -653,6 +653,16 @@ def test_what_a_killed_server_left_takes_no_room(tmp_path: Path) -> None:
     files.close()
 
 
+def test_what_else_is_in_the_folder_stays(tmp_path: Path) -> None:
+    """A folder that was in use before lost what looks like files that a server left."""
+    names = ("file-1.data", ".mine-a.b.c", "batch-1.parts")
+    (tmp_path / "mine").mkdir()
+    for name in names:
+        (tmp_path / "mine" / name).write_text("mine")
+    Files(tmp_path, 10).close()
+    assert all((tmp_path / "mine" / name).read_text() == "mine" for name in names)
+
+
 def test_a_batch_that_ends_twice_has_one_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,18 @@ def test_answers_that_are_kept_are_bounded(
     asyncio.run(main())
 
 
+def test_an_answer_that_is_too_old_at_once_is_no_error() -> None:
+    """Nothing is left then, and the sum of no sizes is none: it was a traceback."""
+
+    async def main() -> None:
+        store = Store(4, 1e-9, clock=itertools.count(1.0).__next__)
+        await store.put(stored("a"))
+        assert await store.get("a", "me") is None
+        store.close()
+
+    asyncio.run(main())
+
+
 def test_nobody_drives_out_what_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_MOST_BYTES", 2000)
 

@@ -76,6 +76,8 @@ def test_environment() -> None:
             "",
             "STRUCTGEN_SERVER_PROT: there is no such setting. Did you mean port?",
         ),
+        ({}, {"STRUCTGEN_SERVER_HOST": ""}, "", "STRUCTGEN_SERVER_HOST: it is empty"),
+        ({}, {"STRUCTGEN_SERVER_FILES": ""}, "", "STRUCTGEN_SERVER_FILES: it is empty"),
         ({}, {}, "prot = 1", "server.toml: prot: there is no such"),
         ({}, {}, "zzz = 1", "server.toml: zzz: there is no such setting. All: host, port, "),
         ({}, {}, "prot", "is not TOML"),
