@@ -501,6 +501,7 @@ class Asking:
             while True:
                 work = _call(self._app, url, body, self._owner)
                 asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+                has_others = bool(self._under_way)  # they may end before this one is answered
                 self._under_way.add(asked)
                 if self._is_stopped:
                     asked.cancel()
@@ -510,7 +511,7 @@ class Asking:
                     raise _Stopped from None
                 finally:
                     self._under_way.discard(asked)
-                if made[0] == 429 and self._under_way:
+                if made[0] == 429 and (has_others or self._under_way):
                     # One at a time: lines that are refused in turn would wait for each other.
                     until_asked.enter_context(self._refused)
                     self._wait(_ROOM if self._under_way else 0)

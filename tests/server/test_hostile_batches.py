@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Request
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, Response
 
 from structgen import Runner
 from structgen.errors import OptionError
@@ -274,6 +274,34 @@ def test_answers_end_where_there_is_no_room(tmp_path: Path) -> None:
 
     run(tmp_path, work, App("x" * 50_000))
     assert sum(one.stat().st_size for one in tmp_path.rglob("*") if one.is_file()) < 2 << 20
+
+
+def test_a_line_refused_beside_one_that_has_ended_since_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as refused alone: in a batch whose lines end quickly, some failed."""
+    monkeypatch.setattr(batches, "_ROOM", 0.01)
+    monkeypatch.setattr(batches, "_ATTEMPTS", 1)
+    asked: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        size = json.loads((await receive())["body"])["size"]
+        asked.append(size)
+        while size == 1 and 2 not in asked:
+            await asyncio.sleep(0.01)
+        is_refused = size == 2 and asked.count(2) == 1
+        if is_refused:
+            await asyncio.sleep(0.3)  # the other has ended by then
+        answer = Response("{}", 429 if is_refused else 200, media_type="application/json")
+        await answer(scope, receive, send)
+
+    async def work(server: Server) -> None:
+        batch = await server.ended(
+            "a", await server.create("a", line("1", size=1), line("2", size=2))
+        )
+        assert batch["request_counts"] == {"total": 2, "completed": 2, "failed": 0}
+
+    run(tmp_path, work, app)
 
 
 def test_what_lines_hold_counts_and_waits_for_room(

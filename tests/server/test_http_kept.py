@@ -71,14 +71,14 @@ def test_answers_that_are_kept_are_bounded(
         assert await store.get("b", "me") is not None
         now[0] = 151.0
         if is_file:  # reading is not writing: it goes on where the disk is full
-            with sqlite3.connect(tmp_path / "kept.sqlite") as other:
+            with contextlib.closing(sqlite3.connect(tmp_path / "kept.sqlite")) as other:
                 other.execute(
                     "CREATE TRIGGER full BEFORE DELETE ON responses BEGIN "
                     "SELECT RAISE(ABORT, 'full'); END"
                 )
         assert await store.get("b", "me") is None
         if is_file:
-            with sqlite3.connect(tmp_path / "kept.sqlite") as other:
+            with contextlib.closing(sqlite3.connect(tmp_path / "kept.sqlite")) as other:
                 other.execute("DROP TRIGGER full")
         assert await store.remove("b", "me")  # it is old, and not deleted yet
         assert not await store.remove("b", "me")
