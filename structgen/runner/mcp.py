@@ -357,10 +357,10 @@ class Connection:
         return await session.call_tool(name, arguments)
 
     async def _begin(self, session: Any) -> None:
-        """Begin a session, of the version of MCP that the first one had."""
-        types, version = importlib.import_module("mcp_types"), session.protocol_version
+        """Begin a session."""
+        types = importlib.import_module("mcp_types")
         params = types.InitializeRequestParams(
-            protocol_version=version,
+            protocol_version=session.protocol_version,
             capabilities=types.ClientCapabilities(),
             client_info=importlib.import_module("mcp.client.session").DEFAULT_CLIENT_INFO,
         )
@@ -369,8 +369,10 @@ class Connection:
             types.InitializeResult,
             request_read_timeout_seconds=self._server._connect_timeout,
         )
-        if begun.protocol_version != version:
-            raise _Unreadable(f"it does not speak version {version} of MCP any more")
+        if (version := begun.protocol_version) not in types.version.HANDSHAKE_PROTOCOL_VERSIONS:
+            shown = printable(version[:_LONGEST_ID])
+            raise _Unreadable(f"its version of MCP, {shown}, is not known")
+        session.adopt(begun)
         await session.send_notification(types.InitializedNotification())
 
     def _told(self, what: str, error: BaseException) -> ToolFailure:

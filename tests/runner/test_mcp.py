@@ -697,7 +697,10 @@ def test_a_session_is_begun_anew_where_its_server_knows_it_no_longer(
         assert asked == ["initialize", *["tools/call"] * 4]
         monkeypatch.setattr(Long, "session", "three")
         monkeypatch.setattr(Long, "version", "2024-11-05")
-        assert "does not speak version 20" in str(run(server, "say").error)
+        assert run(server, "say").error is None
+        monkeypatch.setattr(Long, "session", "four")
+        monkeypatch.setattr(Long, "version", "1\n2")
+        assert "version of MCP, 1\\n2, is not known" in str(run(server, "say").error)
 
 
 def test_a_session_that_ends_again_and_again_is_told(
