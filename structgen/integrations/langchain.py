@@ -16,7 +16,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -308,26 +310,39 @@ def tool_of(given: Any) -> dict[str, Any]:
     made: dict[str, Any] = convert_to_openai_tool(given)
     schema = given
     if inspect.isroutine(given):
-        schema = StructuredTool.from_function(given, description=given.__doc__ or "-")
+        schema = StructuredTool.from_function(
+            given,
+            description=given.__doc__ or "-",
+            parse_docstring=True,
+            error_on_invalid_docstring=False,
+        )
     schema = getattr(schema, "tool_call_schema", schema)
     if hasattr(schema, "model_json_schema"):
         schema = schema.model_json_schema()
     if isinstance(schema, Mapping):
         kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
-        if _has_circle(schema.get("$defs", {})):
+        if _has_circle(schema):
             made["function"]["parameters"] = kept
         elif _is_json_schema(given):
             made["function"].setdefault("parameters", kept)
     return made
 
 
-def _has_circle(parts: Mapping[str, Any]) -> bool:
-    """Whether one of the parts of a schema refers to itself, or to others that do."""
-    said = {one: json.dumps(part) for one, part in parts.items()}
-    to = {one: {other for other in parts if f'/{other}"' in said[one]} for one in parts}
-    for _ in parts:
-        to = {one: others.union(*map(to.__getitem__, others)) for one, others in to.items()}
-    return any(one in others for one, others in to.items())
+_REFERENCE = re.compile(r'"\$ref": "#(?:/(?:\$defs|definitions)/([^"/]+)[^"]*)?"')
+
+
+def _has_circle(schema: Mapping[str, Any]) -> bool:
+    """Whether a part of a schema refers to itself, or to others that do."""
+
+    def led_to(part: Any) -> set[str]:
+        return {*_REFERENCE.findall(json.dumps(part, ensure_ascii=False))}
+
+    parts = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    try:
+        TopologicalSorter({name: led_to(part) for name, part in parts.items()}).prepare()
+    except CycleError:
+        return True
+    return "" in led_to(schema)  # which is the whole
 
 
 def _json_schema(schema: Any) -> dict[str, Any]:

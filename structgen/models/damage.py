@@ -191,7 +191,7 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     others -= {file for at, file in files if at[:2] == _DECODER}
     others -= {folder / name for name in _BY_DEFAULT}
     decoders = {file for at, file in files if at == (*_DECODER, "filename")}
-    decoders |= {folder / _BY_DEFAULT[0]}
+    decoders = decoders or {folder / _BY_DEFAULT[0]}
     for graph in sorted(graphs):
         if lacks := of_graph(graph, left):
             yield from lacks
@@ -218,7 +218,7 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
                     says = (
                         f"{path} sets {key} to {str(value)[:200]!r}, which the runtime cannot read."
                     )
-                    yield Lack(path, says, f"Make it a {kinds[0].__name__} there.")
+                    yield Lack(path, says, f"Delete it there, or make it a {kinds[0].__name__}.")
             name = settings.get("tiktoken_file")
             if name is not None and inside(folder, name).parent != folder:
                 raise ValueError(f"{name!r} is in another folder")
@@ -337,9 +337,11 @@ def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> I
     """Which inputs of Whisper's decoder get nothing: its attention reads them all the same."""
     told = {at[2:]: value for at, value in settings if at[:2] == _DECODER}
     n_layers = told.get(("num_hidden_layers",))
-    layers = range(min(n_layers, _MOST_LAYERS) if isinstance(n_layers, int) else 0)
+    if not isinstance(n_layers, (int, float)) or not 0 < n_layers <= _MOST_LAYERS:
+        n_layers = 0
+    layers = range(int(n_layers))
     names = {str(told.get(("inputs", name), usual)) for name, usual in _OF_WHISPER.items()}
-    filled = {name.replace("%d", str(layer)) for name in names for layer in layers}
+    filled = names | {name.replace("%d", str(layer)) for name in names for layer in layers}
     with graph.open("rb") as file, _mapped(file) as data:
         for start, end in _inside(data, (0, len(data)), (*_PORTS[0], *_NAME)):
             name = data[start:end].partition(b"\0")[0].decode(errors="replace")

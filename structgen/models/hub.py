@@ -24,8 +24,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
@@ -497,8 +496,9 @@ def _heard(
     try:
         with _quiet():
             while True:
-                with suppress(FutureTimeout):
-                    return heard.result(_POLL_SECONDS)
+                wait([heard], _POLL_SECONDS)
+                if heard.done():
+                    return heard.result()
                 report()
                 if (now := arrived()) != before:
                     before, last = now, time.monotonic()

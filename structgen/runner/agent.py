@@ -62,6 +62,7 @@ from .tools import (
     LONGEST_RESULT,
     TIMEOUT_SECONDS,
     Tool,
+    ToolFailure,
     ToolOutcome,
     ToolSource,
     check_seconds,
@@ -429,6 +430,8 @@ class Agent:
             return self._barred(record, "failed", why)
         except CancelledInside:
             return self._barred(record, "failed", "The tool raised CancelledError.")
+        except ToolFailure as error:  # too many of them run
+            return self._barred(record, "failed", str(error))
         except Exception as error:  # of a class's own checks
             return self._barred(record, "failed", await tool.raised(error))
         if self._request.approve is not None:

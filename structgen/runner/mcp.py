@@ -82,7 +82,8 @@ _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
 _TOO_LONG = "an answer of more than {:,} bytes"
 _BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
-_NO_WAIT = re.compile(rb"(?:\A|[\r\n])retry:(?:[^\r\n]*-|[^\r\n]{8})")  # below 0, or 1,000 s
+_NO_WAIT = re.compile(rb"(?:\A|[\r\n])retry:(?:[^\r\n]*-|[^\r\n]{8})")
+"""Of a time to resume a stream after: below 0, or far off."""
 _TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # `mcp` takes 20 us for each, in C
 
 
@@ -683,9 +684,10 @@ class _Bounded:
             pieces = self._pieces(whole, exchange, is_stream=False)
             held = b"".join([one async for one in pieces])
             status = response.status_code
-            # Of a stream that broke off, the call may have run: it is not to run again.
-            is_in_session = "mcp-session-id" in request.headers and not is_resumed
-            exchange.is_session_over = status == 404 and is_in_session
+            if status == 404 and "mcp-session-id" in request.headers and not is_resumed:
+                # What answers the call itself says of a method that it is not there. And of a
+                # stream that broke off, the call may have run: it is not to run again.
+                exchange.is_session_over = _id_of(held) != sent.get("id")
             if status >= 400 and status != 404 and b'"jsonrpc"' not in held:
                 raise _Unreadable(f"HTTP status {status} {response.reason_phrase}")
         except BaseException:
@@ -726,6 +728,14 @@ class _Bounded:
                     yield data
         finally:
             self._held -= len(held)
+
+
+def _id_of(answer: bytes) -> Any:
+    """Which request it answers; None where that cannot be read."""
+    try:
+        return from_json(answer)["id"]
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def _text(result: CallToolResult) -> str:

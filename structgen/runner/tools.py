@@ -209,7 +209,10 @@ class Tool:
         checked: Mapping[str, Any] | None = None
         detail: str | None = None
         try:
-            call = arguments if isinstance(arguments, Call) else self.parse(arguments)
+            if isinstance(arguments, Call):
+                call = arguments
+            else:  # in a thread: it runs the class's own checks
+                call = await self._in_thread(functools.partial(self.parse, arguments), limit)
             checked = call.arguments
             result, text = await self._result(call, limit)
         except ParseError as error:

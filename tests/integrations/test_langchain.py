@@ -204,6 +204,22 @@ class Link(BaseModel):
     next: Link | Literal[0] = 0
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "reference"),
+    [
+        ("$defs", "A", "#/$defs/A"),
+        ("$defs", "Bä", "#/$defs/Bä"),
+        ("$defs", "A", "#/$defs/A/properties/a"),
+        ("definitions", "A", "#/definitions/A"),
+        ("$defs", "A", "#"),
+    ],
+)
+def test_a_schema_that_refers_to_itself_is_whole(place: str, name: str, reference: str) -> None:
+    part = {"type": "object", "properties": {"a": {"$ref": reference}}}
+    schema = {"title": "t", "type": "object", "properties": {"b": part}, place: {name: part}}
+    assert tool_of(schema)["function"]["parameters"][place] == {name: part}
+
+
 def test_arguments_that_hold_others_of_their_kind(model: ChatStructgen) -> None:
     """LangChain lets them be anything, and the class then refused what the model wrote."""
 
@@ -218,7 +234,18 @@ def test_arguments_that_hold_others_of_their_kind(model: ChatStructgen) -> None:
     def undescribed(link: Link, by: int = 1) -> int:
         return link.size
 
-    tools = [Link, walk, schema, undescribed]
+    def described(link: Link, by: int = 1) -> int:
+        """Walk.
+
+        Args:
+            link: where from.
+            by: how far.
+        """
+        return link.size
+
+    parameters = tool_of(described)["function"]["parameters"]
+    assert parameters["properties"]["by"]["description"] == "how far."
+    tools = [Link, walk, schema, undescribed, described]
     for made in model.bind_tools(tools).kwargs["tools"]:  # type: ignore[attr-defined]
         parts = made["function"]["parameters"]["$defs"]["Link"]["properties"]
         assert {"$ref": "#/$defs/Link"} in parts["next"]["anyOf"]

@@ -682,7 +682,9 @@ def test_settings_of_a_tokenizer_that_the_runtime_cannot_read_are_named(
     """It said "type must be string, but is array", and neither the file nor the setting."""
     (folder / "tokenizer_config.json").write_text(json.dumps({name: value}))
     found = damage.find(folder)
-    assert [lack.do for lack in found] == ([f"Make it a {wanted} there."] if wanted else [])
+    assert [lack.do for lack in found] == (
+        [f"Delete it there, or make it a {wanted}."] if wanted else []
+    )
     assert all(f"tokenizer_config.json sets {name} to " in lack.says for lack in found)
 
 

@@ -547,6 +547,7 @@ class Long(http.server.BaseHTTPRequestHandler):
     called: ClassVar[list[str]] = []  # with which the tool was
     era: ClassVar[dict[str, Any]] = {}  # what each result has beside, of a newer server
     session = "one"  # the only one that it knows
+    knows_call = True  # else it says so of each, by 404
     version: str | None = None  # of MCP; None: the client's
 
     def log_message(self, *told: object) -> None:
@@ -623,6 +624,11 @@ class Long(http.server.BaseHTTPRequestHandler):
             return
         if asked["method"] == "tools/call" and self.breaks_off:
             self.break_off()
+            return
+        if asked["method"] == "tools/call" and not self.knows_call:
+            error = {"code": -32601, "message": "no such method"}
+            told = {"jsonrpc": "2.0", "id": asked["id"], "error": error}
+            self.answered(404, json.dumps(told).encode())
             return
         if asked["method"] == "tools/call":
             time.sleep(self.seconds)
@@ -701,6 +707,16 @@ def test_a_session_is_begun_anew_where_its_server_knows_it_no_longer(
         monkeypatch.setattr(Long, "session", "four")
         monkeypatch.setattr(Long, "version", "1\n2")
         assert "version of MCP, 1\\n2, is not known" in str(run(server, "say").error)
+
+
+def test_a_call_that_is_answered_with_404_is_not_made_again(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Long, "knows_call", False)
+    monkeypatch.setattr(Long, "called", called := [])
+    with McpServer.http(long_answers) as server:
+        assert "no such method" in str(run(server, "say").error)
+    assert len(called) == 1
 
 
 def test_a_session_that_ends_again_and_again_is_told(

@@ -79,7 +79,7 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
     leading = []
     for number, node in enumerate(nodes):
         said = vars(node)
-        if "unique" in said and any(
+        if said.get("unique") and any(
             types_of(nodes, item) & (OBJECT | ARRAY) for item in (*node.prefix, node.items)
         ):
             return None  # when the shallow values are used up, only deeper ones are left
