@@ -61,10 +61,16 @@ def items_of(given: Any) -> list[dict[str, Any]]:
         return []
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
-    return [
+    items = [
         {**item, "type": item.get("type") or "message", "id": item.get("id") or new_id("msg_")}
         for item in given
     ]
+    for item in items:
+        if isinstance(text := item.get("content"), str):  # clients read parts
+            is_said = item["role"] == "assistant"
+            part = text_part(text) if is_said else {"type": "input_text", "text": text}
+            item["content"] = [part]
+    return items
 
 
 def messages_in(items: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ class Settings(BaseModel):
         max_body_values: most values in the JSON of a request; names do not count.
         max_schema_bytes: most bytes of the schemas and grammars of a request, as JSON.
         max_tokens: most tokens of an answer; None: the model's limit.
-        max_inputs: most texts of an embedding request, and most questions of a decision request.
+        max_inputs: most messages, tools, texts, documents or questions of a request.
         max_pictures: most pictures of a request. They are decoded at the same time.
         max_outputs: most answers of a request: ``n`` times the number of prompts.
         body_seconds: most seconds for a request's head to arrive, and as many again for its body.

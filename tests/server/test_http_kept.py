@@ -215,7 +215,7 @@ def test_a_server_that_is_killed_loses_nothing_on_disk(tmp_path: Path) -> None:
         assert http.get(f"/v1/responses/{made['id']}").json() == made
         assert http.get(f"/v1/responses/{gone['id']}").status_code == 404
         (item,) = http.get(f"/v1/responses/{made['id']}/input_items").json()["data"]
-        assert item["content"] == "Name a colour."
+        assert item["content"] == [{"type": "input_text", "text": "Name a colour."}]
         told = http.get(f"/v1/responses/{long['id']}").json()
         assert told["status"] == "failed"
         assert "server ended" in told["error"]["message"]
@@ -379,7 +379,7 @@ def test_an_answer_in_the_background_is_followed_from_any_place(
     assert "".join(deltas) == made.output_text
     assert client.responses.retrieve(id_).output_text == made.output_text
     items = client.responses.input_items.list(id_)
-    assert [item.content for item in items] == ["Name a colour."]  # type: ignore[union-attr]
+    assert [item.content[0].text for item in items] == ["Name a colour."]  # type: ignore[union-attr]
     assert not jobs[0].stored.items + jobs[0].stored.messages  # which the store has
     again = list(client.responses.retrieve(id_, stream=True))
     assert [event.type for event in again] == [event.type for event in events + more]
