@@ -319,12 +319,11 @@ def tool_of(given: Any) -> dict[str, Any]:
     schema = getattr(schema, "tool_call_schema", schema)
     if hasattr(schema, "model_json_schema"):
         schema = schema.model_json_schema()
-    if isinstance(schema, Mapping):
+    if _is_json_schema(given) or (schema is not given and isinstance(schema, Mapping)):
         kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
         if _has_circle(schema):
             made["function"]["parameters"] = kept
-        elif _is_json_schema(given):
-            made["function"].setdefault("parameters", kept)
+        made["function"].setdefault("parameters", kept)
     return made
 
 

@@ -253,6 +253,19 @@ def test_arguments_that_hold_others_of_their_kind(model: ChatStructgen) -> None:
     assert isinstance(chain.invoke("Go."), Link)
 
 
+def test_tools_of_apis_may_hold_others_of_their_kind() -> None:
+    schema = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+    named = {"name": "chain", "description": "A chain."}
+    function = {**named, "parameters": schema}
+    for given in (
+        {"type": "function", "function": {**function}},
+        function,
+        {**named, "input_schema": schema},
+        {"toolSpec": {**named, "inputSchema": {"json": schema}}},
+    ):
+        assert tool_of(given) == {"type": "function", "function": function}
+
+
 def test_arguments_are_not_escaped(model: ChatStructgen) -> None:
     @tool
     def greet(name: Literal["你好啊集团", "こんにちは"]) -> str:
