@@ -156,7 +156,7 @@ class Connection(H11Protocol):
         self._has_turn = False
         is_closing = self.transport.is_closing()
         if is_closing or self.conn.their_state is h11.MUST_CLOSE:
-            self._unread = b""  # There is to be no other request.
+            self._unread, self.conn.needs_data = b"", True  # There is to be no other request.
         if is_closing or self.flow.read_paused:
             return
         now = b""

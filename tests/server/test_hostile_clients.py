@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import h11
 import httpx
 import pytest
 import uvicorn
@@ -346,6 +347,21 @@ def test_what_is_no_http_before_an_answer_has_one_answer(
     assert transport.written.startswith(b"HTTP/1.1 %d" % status)
     assert transport.written.count(b"HTTP/1.1 ") == 1
     assert not [one for one in caplog.records if one.exc_info]
+
+
+def test_nothing_is_read_again_and_again_beside_an_answer_that_is_the_last(
+    connected: tuple[Any, FakeLoop, FakeTransport],
+) -> None:
+    """Another request behind a streamed answer that closes took a core until its end."""
+    made, loop, transport = connected
+    made.data_received(_GET * 2)
+    loop.round(answers=False)
+    made.conn.send(h11.Response(status_code=200, headers=[("Connection", "close")]))
+    made.flow.resume_reading()  # as where the application waits for the client to go
+    loop.round(answers=False)
+    assert transport.reads
+    assert not loop.soon
+    loop.tasks.pop().close()
 
 
 def test_streams_whose_events_are_there_take_turns() -> None:
