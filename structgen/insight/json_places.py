@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, TypeAlias
 
 from structgen.automaton.core import DEAD, NeedsText, TextHistory
@@ -52,6 +52,12 @@ ESCAPE = re.compile(
 what comes, and stands alone when that cannot be the second."""
 
 _LONGEST_ESCAPE = 12
+
+
+@lru_cache(maxsize=256)
+def _character(escape: bytes) -> str:
+    text: str = json.loads(b'"%b"' % escape)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,7 @@ class JsonReader:
             escape = ESCAPE.match(data, at)
             if escape is None:
                 break
-            pieces.append(json.loads(b'"%b"' % escape[0]))
+            pieces.append(_character(escape[0]))
             at = escape.end()
         self._grow("".join(pieces), events)
         if data[at : at + 1] != b'"':

@@ -65,3 +65,11 @@ def test_the_path_is_that_of_the_value_a_byte_belongs_to():
     assert reader.path_of(ord("}")) == reader.path_of(ord(",")) == "$"
     (last,) = scalars(reader.finish())
     assert last.path == ("a b",)
+
+
+def test_an_escape_is_understood_once(monkeypatch):
+    calls = []
+    loads = json.loads
+    monkeypatch.setattr(json, "loads", lambda data: calls.append(data) or loads(data))
+    JsonReader().feed(b'"' + rb"a\n\t\"" * 1000 + b'"')
+    assert len(calls) <= 3
