@@ -334,9 +334,10 @@ def _has_circle(schema: Mapping[str, Any]) -> bool:
     """Whether a part of a schema refers to itself, or to others that do."""
 
     def led_to(part: Any) -> set[str]:
-        return {*_REFERENCE.findall(json.dumps(part, ensure_ascii=False))}
+        return {*_REFERENCE.findall(json.dumps(part, ensure_ascii=False, default=str))}
 
-    parts = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    held = schema.get("definitions"), schema.get("$defs")  # which may be anything yet
+    parts = {name: part for one in held if isinstance(one, Mapping) for name, part in one.items()}
     try:
         TopologicalSorter({name: led_to(part) for name, part in parts.items()}).prepare()
     except CycleError:

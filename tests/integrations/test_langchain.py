@@ -220,6 +220,11 @@ def test_a_schema_that_refers_to_itself_is_whole(place: str, name: str, referenc
     assert tool_of(schema)["function"]["parameters"][place] == {name: part}
 
 
+def test_a_wrong_schema_is_left_to_who_reads_it() -> None:
+    schema = {"title": "t", "$defs": None, "definitions": [], "default": {1}}
+    assert {"title": "t", **tool_of(schema)["function"]["parameters"]} == schema
+
+
 def test_arguments_that_hold_others_of_their_kind(model: ChatStructgen) -> None:
     """LangChain lets them be anything, and the class then refused what the model wrote."""
 
