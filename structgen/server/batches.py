@@ -435,7 +435,8 @@ class Asking:
         """
         self._app, self._loop, self._owner = app, loop, owner
         self._url, self._model = url, model
-        self._under_way: set[Future[tuple[int, str, bytes]]] = set()
+        self._under_way: dict[object, Future[tuple[int, str, bytes]] | None] = {}
+        self._beside: set[object] = set()  # those beside which there were others at some time
         self._is_last, self._is_stopped = threading.Event(), False
         self._refused = threading.RLock()
         self.n_bytes = 0
@@ -456,8 +457,9 @@ class Asking:
         """Begin nothing more, and end what is under way."""
         self._is_stopped = True
         self.finish()
-        for one in list(self._under_way):
-            one.cancel()
+        for one in list(self._under_way.values()):
+            if one is not None:  # else it looks itself
+                one.cancel()
 
     def _answer(self, row: Row | BadRow) -> Row:
         self._wait(0)
@@ -500,18 +502,23 @@ class Asking:
         with contextlib.ExitStack() as until_asked:
             while True:
                 work = _call(self._app, url, body, self._owner)
-                asked = asyncio.run_coroutine_threadsafe(work, self._loop)
-                has_others = bool(self._under_way)  # they may end before this one is answered
-                self._under_way.add(asked)
-                if self._is_stopped:
-                    asked.cancel()
+                mine = object()
+                self._under_way[mine] = None
+                if len(self._under_way) > 1:
+                    self._beside.update(self._under_way)
                 try:
+                    asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+                    self._under_way[mine] = asked
+                    if self._is_stopped:
+                        asked.cancel()
                     made = asked.result()
                 except CancelledError:
                     raise _Stopped from None
                 finally:
-                    self._under_way.discard(asked)
-                if made[0] == 429 and (has_others or self._under_way):
+                    del self._under_way[mine]
+                had_others = mine in self._beside  # which may have ended since
+                self._beside.discard(mine)
+                if made[0] == 429 and (had_others or self._under_way):
                     # One at a time: lines that are refused in turn would wait for each other.
                     until_asked.enter_context(self._refused)
                     self._wait(_ROOM if self._under_way else 0)
