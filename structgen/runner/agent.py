@@ -420,8 +420,8 @@ class Agent:
             why = f"There is no tool {name!r}. There are: {known}."
             return self._barred(record, "failed", why)
         limit = self._timeout if tool.timeout is None else tool.timeout
-        try:  # in a thread: it runs the class's own checks
-            checked = await tool._in_thread(lambda: tool.parse(record.arguments), limit)
+        try:
+            checked = await tool.checked(record.arguments, limit)
         except OutOfTime:
             why = f"The tool ran out of time: its checks did not return within {limit:g} s."
             return self._barred(record, "failed", why)

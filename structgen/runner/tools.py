@@ -181,6 +181,13 @@ class Tool:
         call: Call = self._definition.output.parse(arguments.strip() or "{}")
         return call
 
+    async def checked(self, arguments: str, limit: float | None) -> Call:
+        """Return what `parse` does, made in a thread within ``limit`` seconds.
+
+        A class's own checks run in it.
+        """
+        return await self._in_thread(lambda: self.parse(arguments), limit)
+
     async def run(
         self,
         arguments: str | Call,
@@ -209,10 +216,9 @@ class Tool:
         checked: Mapping[str, Any] | None = None
         detail: str | None = None
         try:
-            if isinstance(arguments, Call):
-                call = arguments
-            else:  # in a thread: it runs the class's own checks
-                call = await self._in_thread(functools.partial(self.parse, arguments), limit)
+            call = arguments
+            if not isinstance(call, Call):
+                call = await self.checked(call, limit)
             checked = call.arguments
             result, text = await self._result(call, limit)
         except ParseError as error:

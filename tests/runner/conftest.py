@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, field_validator
 
 from structgen import Runner
 from structgen.runner import CodeExecutionConfig
@@ -21,3 +23,24 @@ def runner() -> Iterator[Runner]:
     search["code_execution_config"] = CodeExecutionConfig() if os.name == "posix" else None
     with Runner({"small": MODEL}, aliases={"default": "small"}, **search) as made:
         yield made
+
+
+@pytest.fixture
+def slow_class() -> Iterator[type[BaseModel]]:
+    """A class for a tool, whose check does not return before the test has ended."""
+    go_on = threading.Event()
+
+    class Slow(BaseModel):
+        n: int
+
+        @field_validator("n")
+        @classmethod
+        def check(cls, n: int) -> int:
+            go_on.wait(60)
+            return n
+
+        def __call__(self) -> int:
+            return self.n
+
+    yield Slow
+    go_on.set()

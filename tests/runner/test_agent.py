@@ -697,26 +697,9 @@ def test_a_tool_that_blocks_its_loop_runs_out_of_time(monkeypatch: pytest.Monkey
         loop.close()
 
 
-def test_checks_of_a_tool_run_out_of_time() -> None:
-    go_on = threading.Event()
-
-    class Slow(BaseModel):
-        n: int
-
-        @field_validator("n")
-        @classmethod
-        def check(cls, n: int) -> int:
-            go_on.wait(60)
-            return n
-
-        def __call__(self) -> int:
-            return self.n
-
+def test_checks_of_a_tool_run_out_of_time(slow_class: type[BaseModel]) -> None:
     model = Scripted([("Slow", {"n": 1})], "Sorry.")
-    try:
-        response = run(model, request(Slow, tool_timeout=0.05))
-    finally:
-        go_on.set()
+    response = run(model, request(slow_class, tool_timeout=0.05))
     assert "its checks did not return within 0.05 s" in str(log(response)[0].error)
 
 
