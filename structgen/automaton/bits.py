@@ -7,7 +7,7 @@ _LONG = 256
 
 
 def bits(mask: int) -> list[int]:
-    """The numbers of the bits that are set in ``mask``, ascending."""
+    """Return the numbers of the bits that are set in ``mask``, ascending."""
     out: list[int] = []
     if mask.bit_length() > _LONG:
         digits = bin(mask)[:1:-1]

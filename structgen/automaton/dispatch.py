@@ -67,11 +67,11 @@ class SequenceFrame(Frame):
         self._completions: dict[int, Text] = {}
 
     def open(self) -> tuple[Alternative, ...]:
-        """How a text of all starts."""
+        """Return how a text of all starts."""
         return self._ways(0) if self._parts else POP
 
     def _ways(self, at: int) -> tuple[Alternative, ...]:
-        """How the rest from a part on starts; below a last part without frames there is nothing."""
+        """Return how the parts from ``at`` may start; frameless last parts have nothing below."""
         own = self, at + 1
         is_last = at == len(self._parts) - 1
         return tuple(
@@ -119,7 +119,7 @@ class TimesFrame(Frame):
         self.limit = min((f.limit for way in part for f, _ in way.frames), default=_UNLIMITED)
 
     def open(self) -> tuple[Alternative, ...]:
-        """How a text of all starts."""
+        """Return how a text of all starts."""
         return self.resume(0, 0)
 
     def resume(
@@ -143,7 +143,7 @@ class TimesFrame(Frame):
 
 
 def writable(missing_bytes: Collection[int]) -> ir.CharSet:
-    """The code points whose UTF-8 form needs none of ``missing_bytes``.
+    """Return the code points whose UTF-8 form needs none of ``missing_bytes``.
 
     Exact for missing ASCII and lead bytes; a missing continuation byte takes away every code point
     beyond ASCII, which is safe.
@@ -165,7 +165,7 @@ def writable(missing_bytes: Collection[int]) -> ir.CharSet:
 
 
 def _has_few_states(regex: ir.Regex) -> bool:
-    """Whether that is known: it is a format, or one and the text behind it."""
+    """Return whether that is known: it is a format, or one and the text behind it."""
     if format_of(regex) is not None:
         return True
     if isinstance(regex, ir.Concat) and regex.parts:
@@ -179,7 +179,7 @@ def _has_few_states(regex: ir.Regex) -> bool:
 
 
 def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
-    """The texts of ``regex`` that consist of ``chars``.
+    """Return the texts of ``regex`` that consist of ``chars``.
 
     Its character sets are made smaller: an intersection would need a state for each count of each.
     """
@@ -194,7 +194,7 @@ def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
 
 
 def _holds(chars: ir.CharSet, text: str) -> bool:
-    """Whether all characters of ``text`` are among some."""
+    """Return whether all characters of ``text`` are among some."""
     ends = [low for low, _ in chars.ranges], [high for _, high in chars.ranges]
     points = map(ord, set(text))
     return all(bisect_right(ends[0], point) > bisect_left(ends[1], point) for point in points)
@@ -243,7 +243,7 @@ def build(
     missing_bytes: Collection[int] = (),
     facts: GrammarFacts | None = None,
 ) -> Built:
-    """The machine of ``grammar``.
+    """Return the machine of ``grammar``.
 
     Args:
         grammar: what to recognise.
@@ -319,7 +319,7 @@ class _Builder:
         return writable(self._missing)
 
     def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
-        """How a text of ``grammar`` may start."""
+        """Return how a text of ``grammar`` may start."""
         if isinstance(grammar, ir.Json):
             return self.document(grammar, alone=False)
         if isinstance(grammar, ir.Pattern):
@@ -410,7 +410,7 @@ class _Builder:
         return (Alternative(literal, literal.start),)
 
     def document(self, grammar: ir.Json, alone: bool = True) -> tuple[Alternative, ...]:
-        """How a JSON text of ``grammar`` may start; ``alone`` where nothing else may start so."""
+        """Return how a JSON text of ``grammar`` may start; ``alone``: nothing else starts so."""
         options = part_options(grammar, self._given, self._options)
         outside = self._missing
         unwritable = sorted(b for b in outside if 0x20 <= b < 0x7F) if outside else ()
@@ -471,12 +471,12 @@ class _Builder:
 
 
 def _embedded(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:
-    """The terminals of a grammar that are not patterns, by number."""
+    """Return the terminals of a grammar that are not patterns, by number."""
     return {t: g for t, g in enumerate(grammar.terminals) if not isinstance(g, ir.Terminal)}
 
 
 def _deepest_in(schema: Any) -> str:
-    """Where the deepest part of a schema is, for a message."""
+    """Return where the deepest part of a schema is, for a message."""
     level: list[tuple[Any, str]] = [(schema, "$")]
     depth = 0
     while True:

@@ -22,7 +22,7 @@ def is_alive(
     limit: int | None = None,
     message: str = "",
 ) -> bool:
-    """Whether an end can be reached from ``state``.
+    """Return whether an end can be reached from ``state``.
 
     Depth first. The trail to an end is alive; when there is none, everything that was seen is dead.
 

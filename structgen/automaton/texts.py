@@ -75,12 +75,12 @@ Text: TypeAlias = "bytes | Rope"
 
 
 def size_of(text: Text) -> int:
-    """How many bytes ``text`` has, however many."""
+    """Return how many bytes ``text`` has, however many."""
     return text.size if isinstance(text, Rope) else len(text)
 
 
 def put(first: Text, second: Text) -> Text:
-    """One text after another."""
+    """Return one text after another."""
     if isinstance(first, Rope) or isinstance(second, Rope):
         return first + second
     if len(first) + len(second) <= _SHORT or not first or not second:
@@ -130,7 +130,7 @@ def joined(between: bytes, texts: Sequence[Text]) -> Text:
 
 
 def flat(text: Text) -> bytes:
-    """The bytes of ``text``.
+    """Return the bytes of ``text``.
 
     Raises:
         CompileLimitExceeded: there are more than `MAX_FLAT` of them.
@@ -149,7 +149,7 @@ def flat(text: Text) -> bytes:
 
 
 def head(text: Text, most: int) -> bytes:
-    """The first bytes of ``text``, up to ``most``."""
+    """Return the first bytes of ``text``, up to ``most``."""
     if isinstance(text, bytes):
         return text[:most]
     out = bytearray()
@@ -161,7 +161,7 @@ def head(text: Text, most: int) -> bytes:
 
 
 def chunks(text: Text) -> Iterator[bytes]:
-    """The bytes of ``text``, piece by piece from the left."""
+    """Yield the bytes of ``text``, piece by piece from the left."""
     todo: list[tuple[Text, int]] = [(text, 1)]
     while todo:
         part, times = todo.pop()

@@ -86,7 +86,7 @@ class Work:
             )
 
     def too_much(self) -> CompileLimitExceeded:
-        """What to raise where `left` is below 0."""
+        """Return what to raise where `left` is below 0."""
         actual, self.left = self.limits.work - self.left, 0
         return CompileLimitExceeded(
             "the output type takes too much work in one call; make it simpler, or raise "
@@ -104,13 +104,13 @@ class Work:
             self.left, self.room, _ = limits
 
     def leave(self) -> None:
-        """That call ends."""
+        """End that call."""
         self.depth -= 1
         if not self.depth:
             self.left = self.room = FREE
 
     def forget(self) -> None:
-        """No call is under way: a process has been forked, and this is the child."""
+        """Reset: the process was forked, and no call runs in the child."""
         self.depth = 0
         self.left = self.room = FREE
 

@@ -128,13 +128,13 @@ def problems(
 
 
 def _placed(message: str, text: str, place: tuple[int, int] | None, is_error: bool) -> Problem:
-    """A problem at a line and column of the text, if it has one."""
+    """Return a problem at a line and column of the text, if it has one."""
     line, column = place or (None, None)
     return Problem(str(GrammarError(message, text=text, line=line, column=column)), line, is_error)
 
 
 def _is_impossible(terminal: ir.AnyTerminal) -> bool:
-    """Whether a terminal is a pattern of its own that no text matches."""
+    """Return whether a terminal is a pattern of its own that no text matches."""
     if not isinstance(terminal, ir.Embedded) or not isinstance(terminal.grammar, ir.Pattern):
         return False
     try:
@@ -145,7 +145,7 @@ def _is_impossible(terminal: ir.AnyTerminal) -> bool:
 
 
 def _place_in(name: str | None) -> tuple[int, int] | None:
-    """The line and column that the name of an embedded terminal says."""
+    """Return the line and column that the name of an embedded terminal says."""
     at = re.search(r"at line (\d+), column (\d+)", name or "")
     return (int(at[1]), int(at[2])) if at else None
 
@@ -164,7 +164,7 @@ def _unknown_keywords(terminal: ir.Embedded, text: str) -> list[Problem]:
 
 
 def _endless(grammar: ir.ContextFree, dead: list[int]) -> list[str]:
-    """The rules that can never be finished."""
+    """Return the rules that can never be finished."""
     productive = NonterminalAutomata(grammar, dead).productive
     return [
         name
@@ -174,7 +174,7 @@ def _endless(grammar: ir.ContextFree, dead: list[int]) -> list[str]:
 
 
 def _reached(begin: str, defined: Mapping[str, tuple[int, set[str]]]) -> set[str]:
-    """The names that the start leads to, and those that stand in no definition."""
+    """Return the names that the start leads to, and those that stand in no definition."""
     todo = ["", begin]
     reached = set(todo)
     while todo:

@@ -228,7 +228,7 @@ class Constraint(Typed[T_co]):
         return ir.has_temperatures(self.output.grammar)
 
     def _ready(self) -> Engine:
-        """The engine for one more sequence: a new one when this has grown too large."""
+        """Return the engine for one more sequence: a new one when this has grown too large."""
         engine = self._engines.newest
         if engine.weight() > MAX_ENGINE_BYTES or engine.is_spent:
             # Sequences that are under way go on with the one they have.

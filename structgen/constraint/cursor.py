@@ -75,7 +75,7 @@ def first_open(
 
 
 def _reaches(trie: Trie, text: bytes, following: Collection[int]) -> bool:
-    """Whether some token begins with ``text`` and goes on with one of ``following``."""
+    """Return whether some token begins with ``text`` and goes on with one of ``following``."""
     node = trie.node_of(text)
     return (
         node is not None
@@ -92,8 +92,8 @@ def needless_tokens(
     forced: bytes,
     following: Collection[int],
 ) -> frozenset[int]:
-    """The tokens that would spell needlessly what is forced after the first ``n_closed``; see
-    `Cursor.forced`.
+    """Return the tokens that would spell needlessly what is forced after the first ``n_closed``;
+    see `Cursor.forced`.
 
     Args:
         spell: how bytes are written in tokens.
@@ -132,7 +132,7 @@ _MOST_SAID = 10**15
 
 
 def why_not(engine: Engine, state: int, token_id: int) -> str:
-    """Why ``state`` does not allow a token, in a sentence or two."""
+    """Return why ``state`` does not allow a token, in a sentence or two."""
     vocabulary = engine.vocabulary
     if not 0 <= token_id < vocabulary.size:
         return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
@@ -212,14 +212,14 @@ _NO_COUNT = "rollback takes the number of tokens to take back, a whole number; g
 
 
 def _whole(value: object, problem: str) -> int:
-    """A whole number as an int; a TypeError that tells the problem if it is none."""
+    """Return a whole number as an int; a TypeError that tells the problem if it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(problem.format(value))
     return int(value)
 
 
 def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
-    """The bytes of a mask, where it is made as masks are; else None.
+    """Return the bytes of a mask, where it is made as masks are; else None.
 
     Raises:
         ValueError: it is no array of words of 32 bits, or not for so many tokens.
@@ -349,7 +349,7 @@ class Cursor:
         return self._trail[-1]
 
     def _text(self) -> TextHistory:
-        """The text so far. Only few constraints ask, so it is read when they do."""
+        """Return the text so far. Only few constraints ask, so it is read when they do."""
         tape = self._tape
         if tape is None or self._tape_at > len(self._tokens):
             tape, self._tape_at = TextHistory(), 0
@@ -591,7 +591,7 @@ class Cursor:
         self._tokens.append(token_id)
 
     def _new_state(self, token_id: int) -> int:
-        """The state after a token that has not been met there."""
+        """Return the state after a token that has not been met there."""
         with GROW:
             if WORK.depth:
                 return self._next(token_id)[0]  # in what the call around it may do
@@ -610,7 +610,7 @@ class Cursor:
                 WORK.left = WORK.room = FREE
 
     def _next(self, token_id: int) -> tuple[int, Plan | None]:
-        """The state after a token, and the plan held there; a budget has to allow it."""
+        """Return the state after a token, and the plan held there; a budget has to allow it."""
         to, plan = self._engine.advance(self._trail[-1], token_id, self._text), None
         # Where every token is affordable no plan is needed: it may be thousands of tokens long.
         if to != DEAD and self._left is not None and self._is_tight():
@@ -624,8 +624,8 @@ class Cursor:
         return to, plan
 
     def allows_after(self, n_tokens: int, data: bytes) -> bool:
-        """Whether the first ``n_tokens`` accepted ones with ``data`` after them are a whole output,
-        whatever the budget. The cursor does not move."""
+        """Return whether the first ``n_tokens`` accepted ones with ``data`` after them are a whole
+        output, whatever the budget. The cursor does not move."""
         cursor = Cursor(self._engine, None, self._engines)
         cursor._trail, cursor._tokens = self._trail[: n_tokens + 1], self._tokens[:n_tokens]
         named = self._engine.named
@@ -680,7 +680,7 @@ class Cursor:
     def forced(
         self, spell: Callable[[bytes], Sequence[int]] | None = None
     ) -> tuple[list[int], frozenset[int]]:
-        """The tokens of `forced_tokens`, and tokens that would spell the following text needlessly.
+        """Return `forced_tokens`, and tokens that would spell the text after them needlessly.
 
         If forced tokens end before the forced text does, some allowed tokens write only a part of
         it, although no token could reach beyond it, or although ``spell`` begins with another token
@@ -720,7 +720,7 @@ class Cursor:
     def along(
         self, ways: Callable[[bytes], Sequence[tuple[bytes, _T]]], most: int
     ) -> list[tuple[bytes, _T | None]]:
-        """Bytes that may come next: forced ones, and at each choice those that ``ways`` wants.
+        """Return bytes that may come next: forced ones, and at each choice what ``ways`` wants.
 
         Args:
             ways: takes the bytes so far and returns texts, each with a label. The first with which
@@ -755,7 +755,7 @@ class Cursor:
         return lambda: self._text().after(b"".join(known[t] for t in tokens))
 
     def _is_tight(self) -> bool:
-        """Whether some token that the grammar allows might be more than the budget allows."""
+        """Return whether a token that the grammar allows may exceed the budget."""
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
         return not self._engine.reach.is_ample(self._trail[-1], self._left - 2, self._text)
@@ -796,7 +796,7 @@ class Cursor:
         out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
 
     def _n_affordable(self, tokens: list[int]) -> int:
-        """How many of ``tokens``, which are forced here, the budget allows."""
+        """Return how many of ``tokens``, which are forced here, the budget allows."""
         engine, at, left = self._engine, self._trail[-1], self._left
         assert left is not None
         states = [at := engine.advance(at, token, self._text) for token in tokens]
@@ -814,7 +814,7 @@ class Cursor:
         return len(tokens)
 
     def _held(self) -> Plan:
-        """The plan held here; made now if every token before was affordable without one."""
+        """Return the plan held here; made now if every token before was affordable without one."""
         here = len(self._trail) - 1
         state, plan = self._trail[-1], self._plans.get(here)
         if plan is None:
@@ -862,7 +862,7 @@ class Cursor:
         return pieces
 
     def _forced(self, state: int) -> tuple[bytes, int]:
-        """The bytes that have to follow ``state``, and the state after them."""
+        """Return the bytes that have to follow ``state``, and the state after them."""
         machine, forced = self._engine.machine, bytearray()
         counting = self._engine.counting
         while not self._finished and len(forced) < _FORCED_LIMIT:
@@ -943,7 +943,7 @@ def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1)
 
 
 def _common_size(cursors: Sequence[Cursor | None]) -> int | None:
-    """How many tokens the vocabulary of the cursors has; None where there are none."""
+    """Return how many tokens the vocabulary of the cursors has; None where there are none."""
     common, first = None, 0
     for i, cursor in enumerate(cursors):
         if cursor is None:

@@ -94,7 +94,7 @@ class Engine:
         self._weight = 0
 
     def refuse(self, error: Exception, call: Call, state: int) -> CompileLimitExceeded:
-        """What to raise where a call has been cut short, now and whenever it is made again."""
+        """Return the error of a call that was cut short, for now and for every repetition."""
         if isinstance(error, CompileLimitExceeded):
             refusal = error
         elif isinstance(error, MemoryError):
@@ -116,7 +116,7 @@ class Engine:
         self.held += (limits or self.limits).memory - WORK.room
 
     def within_limits(self, call: Call, work: Callable[[], _T]) -> _T:
-        """What ``work`` gives, which may make states, within what one call may do.
+        """Return what ``work`` gives, which may make states, within what one call may do.
 
         Raises:
             CompileLimitExceeded: that was not enough; the engine is spent.
@@ -176,7 +176,7 @@ class Engine:
         return CfgReach(self.masks, rules)
 
     def advance(self, state: int, token_id: int, tape: Callable[[], TextHistory]) -> int:
-        """The state after a token's bytes, or `DEAD`."""
+        """Return the state after a token's bytes, or `DEAD`."""
         to = self.after_token.get(state * self.size + token_id)
         return self.advance_anew(state, token_id, tape) if to is None else to
 
@@ -204,14 +204,14 @@ class Engine:
         return to
 
     def _or_named(self, state: int, token_id: int, to: int) -> int:
-        """The state after a token: ``to`` as a text, others as one of several that are named."""
+        """Return the state after a token: ``to`` for text, else that of its name."""
         machine, several = self.machine, self.named.several
         assert isinstance(machine, CfgMachine)
         read = [machine.read(state, data)[0] for data, ids in several.items() if token_id in ids]
         return machine.union((to, *read)) if any(read) else to
 
     def plan(self, state: int, tape: Callable[[], TextHistory]) -> Plan:
-        """Tokens that finish from ``state``, without the end-of-sequence token."""
+        """Return tokens that finish from ``state``, without the end-of-sequence token."""
         plan = self._plans.get(state)
         if plan is None:
             completion, is_shared = self._completion(state, tape)
@@ -223,7 +223,7 @@ class Engine:
         return plan
 
     def plan_size(self, state: int, tape: Callable[[], TextHistory]) -> int:
-        """How many tokens `plan` has, without making it: many states are compared, one is
+        """Return how many tokens `plan` has, without making it: many states are compared, one is
         reached."""
         size = self._plan_sizes.get(state)
         if size is None:
@@ -236,7 +236,7 @@ class Engine:
         return size
 
     def _completion(self, state: int, tape: Callable[[], TextHistory]) -> tuple[Text, bool]:
-        """Bytes that finish from ``state``, and whether they do so after every text."""
+        """Return bytes that finish from ``state``, and whether they do so after every text."""
         try:
             return self.machine.shortest_completion(state), True
         except NeedsText:
@@ -261,7 +261,7 @@ class Engines:
         self._anew = anew
 
     def instead_of(self, engine: Engine) -> Engine:
-        """The engine that replaces one that is spent or outgrown."""
+        """Return the engine that replaces one that is spent or outgrown."""
         with GROW:
             if self.newest is engine or self.newest.is_spent:
                 self.newest = self._anew()

@@ -63,7 +63,7 @@ class Sampler:
         self._ways: dict[int, list[tuple[float, bytes]]] = {}
 
     def draw(self, choose: Choose) -> str:
-        """A text, chosen way by way."""
+        """Return a text, chosen way by way."""
         machine, tape = self._built.machine, TextHistory()
         out, state = bytearray(), machine.start
         with GROW, within(self._built.limits):
@@ -86,13 +86,13 @@ class Sampler:
                 state = machine.step(state, out[-1])
 
     def _shown(self, data: bytearray) -> str:
-        """The text, with the names of special tokens."""
+        """Return the text, with the names of special tokens."""
         for number, token in enumerate(self._built.named_tokens):
             data = data.replace(spelling(number), token.text.encode())
         return data.decode()
 
     def _ways_of(self, state: int) -> Iterator[tuple[float, bytes]]:
-        """The ways on from a state, each with its weight; without bytes for the end."""
+        """Yield the ways on from a state, each with its weight; without bytes for the end."""
         machine = self._built.machine
         if machine.is_accepting(state):
             yield 1.0, b""
@@ -122,7 +122,7 @@ class Sampler:
                 yield share * weight / sum(weights), bytes(sorted(group))
 
     def _count(self, leaf: Leaf, q: int, depth: int = 0) -> float:
-        """The texts from a state of a leaf on, alike bytes counted once; infinity for many."""
+        """Count the texts from a leaf's state, alike bytes once; infinity for many."""
         key = leaf, q
         if key not in self._counts:
             self._counts[key] = math.inf  # to what leads back here

@@ -170,7 +170,7 @@ class Explanation:
         return "\n".join(line.rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
-        """The tables, in a notebook."""
+        """Return the tables, in a notebook."""
         rows = [(row.path, row.keyword, row.how, row.note) for row in self.rows]
         rows += [("", limit.option, "limit", limit.text) for limit in self.limits]
         return notebook.table(rows, ("path", "keyword", "how", "note"))
@@ -182,7 +182,7 @@ def explain(
     unenforced: Sequence[Unenforced] = (),
     checked: Sequence[tuple[str, str]] = (),
 ) -> Explanation:
-    """How a grammar that has been compiled with ``options`` is kept.
+    """Return how a grammar that has been compiled with ``options`` is kept.
 
     Args:
         grammar: the grammar.
@@ -226,7 +226,7 @@ def _parts(grammar: ir.Grammar) -> Iterator[ir.Grammar]:
 
 
 def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list[Row], bool]:
-    """The rows, and whether items are compared anywhere."""
+    """Return the rows, and whether items are compared anywhere."""
     if isinstance(schema, bool):
         return [Row("$", "true", MASKED, "any JSON value")], False
     rows: list[Row] = []
@@ -259,7 +259,7 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
 
 
 def _order(schema: Any) -> IdentityMap[Mapping[str, Any], int]:
-    """The position of every object in ``schema``, as one reads it."""
+    """Return the position of every object in ``schema``, as one reads it."""
     order: IdentityMap[Mapping[str, Any], int] = IdentityMap()
     stack = [schema]
     while stack:
@@ -275,7 +275,7 @@ def _order(schema: Any) -> IdentityMap[Mapping[str, Any], int]:
 def _how(
     keyword: str, value: Any, raw: Mapping[str, Any], dialect: Dialect, options: JsonOptions
 ) -> tuple[str, str]:
-    """How ``keyword`` of ``raw`` is kept, and why."""
+    """Return how ``keyword`` of ``raw`` is kept, and why."""
     if keyword == "$schema" and by_uri(value) is None:
         if is_latest(value):
             return REFERENCE, f"names the latest draft; read as {dialect.name}"
@@ -311,7 +311,7 @@ def _how(
 
 
 def _older(keyword: str, value: Any, dialect: Dialect) -> str:
-    """Which draft a keyword is read by where the schema's own would have it otherwise."""
+    """Return which draft a keyword is read by where the schema's own would have it otherwise."""
     if keyword == "items" and isinstance(value, list) and dialect.year >= 2020:
         return "an array, as drafts up to 2019-09 have it"
     if keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool):
@@ -330,8 +330,8 @@ def _identifies(keyword: str, dialect: Dialect) -> bool:
 
 
 def _old_items(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> bool:
-    """Whether ``additionalItems`` counts although the draft has dropped it: beside an array as
-    ``items``, which only older drafts have."""
+    """Return whether ``additionalItems`` counts although the draft has dropped it: beside an array
+    as ``items``, which only older drafts have."""
     return (
         keyword == "additionalItems"
         and isinstance(raw.get("items"), list)
@@ -340,7 +340,7 @@ def _old_items(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> bool:
 
 
 def _missing(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
-    """What a keyword that asserts nothing by itself would need beside it; empty if it is there."""
+    """Say what a keyword without effect needs beside it; "" if that is there."""
     if keyword in ("then", "else") and "if" not in raw:
         return "there is no if beside it"
     if keyword == "if" and "then" not in raw and "else" not in raw:
@@ -357,7 +357,7 @@ def _missing(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
 
 
 def _excluded(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
-    """What a keyword speaks of, where the type beside it excludes just that; else empty."""
+    """Return what a keyword speaks of, where the type beside it excludes just that; else empty."""
     if "type" not in raw or "type" not in dialect.assertions:
         return ""
     names = raw["type"] if isinstance(raw["type"], list) else (raw["type"],)
@@ -368,7 +368,7 @@ def _excluded(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
 
 
 def _foreign(keyword: str, dialect: Dialect) -> str:
-    """Why a keyword that the draft does not enforce asserts nothing."""
+    """Return why a keyword that the draft does not enforce asserts nothing."""
     if keyword in ("id", "$id"):
         return f"{dialect.name} has {dialect.id_keyword}"
     if keyword in _OPENAPI:
@@ -385,12 +385,12 @@ def _foreign(keyword: str, dialect: Dialect) -> str:
 
 
 def _meant(keyword: str) -> str:
-    """The keyword that an unknown one may stand for, or several of them in words; or nothing."""
+    """Name the keywords that an unknown one may stand for; "" if there are none."""
     return _MEANT.get(keyword.lower().strip("$")) or _nearest(keyword, _KNOWN | _NAMING.keys())
 
 
 def _nearest(word: str, known: Collection[str]) -> str:
-    """The one of ``known`` that is nearest, case and punctuation aside; empty if none is near."""
+    """Return the nearest of ``known``, ignoring case and punctuation; "" if none is near."""
     plain = {_plain(other): other for other in sorted(known)}
     if _plain(word) in plain:
         return plain[_plain(word)]
@@ -558,7 +558,7 @@ class Advice:
 
 
 def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...]:
-    """The findings about a grammar that has been compiled with ``options``, what costs most first.
+    """Return the findings about a grammar compiled with ``options``, most costly first.
 
     Cost: that of reading the schema again; milliseconds.
     """
@@ -623,7 +623,7 @@ _LONG_DECIMALS = [sign + text for sign in ("", "-") for text in ("7" * 60 + ".5"
 
 
 def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
-    """A number that may be text, too, as a Decimal's is, and may have any number of digits."""
+    """Advise on a number, such as a Decimal, that may be text or have any number of digits."""
     parts = [part for part in raw.get("anyOf", ()) if isinstance(part, Mapping)]
     if not any(part.get("type") == "string" and _TEXTS & part.keys() for part in parts):
         return

@@ -69,7 +69,7 @@ class _Answer:
         return "without any state, or with another, the model's answer is nearly the same"
 
     def _repr_html_(self) -> str:
-        """The labels, in a notebook."""
+        """Return the labels, in a notebook."""
         pairs = zip(self.labels, self.label_probabilities, strict=True)
         return notebook.table(((label, f"{p:.3f}") for label, p in pairs), ("label", "probability"))
 
@@ -221,7 +221,7 @@ class Answers(Mapping[str, Any], Generic[T]):
         return f"Answers({told})"
 
     def _repr_html_(self) -> str:
-        """What was answered, in a notebook."""
+        """Return what was answered, in a notebook."""
         rows = [
             (name, "(abstained)" if a.abstained else a.choice, f"{max(a.label_probabilities):.3f}")
             for name, a in self._answers.items()
@@ -234,7 +234,7 @@ class Answers(Mapping[str, Any], Generic[T]):
         return tuple(name for name, answer in self._answers.items() if answer.abstained)
 
     def _without_signal(self, names: Collection[str]) -> Answers[T]:
-        """The same with ``informative=False`` for the questions of these names."""
+        """Return the same with ``informative=False`` for the questions of these names."""
         marked = {
             name: replace(one, informative=False) if name in names else one
             for name, one in self._answers.items()

@@ -110,7 +110,7 @@ class Texts:
         return 4096 + labels + self.constraint.weight
 
     def written(self) -> WrittenTexts:
-        """What `TokenTree` looks for."""
+        """Return what `TokenTree` looks for."""
         return WrittenTexts(self._bytes, is_json=False)
 
 
@@ -192,7 +192,7 @@ def read(
 
 
 def _held(sequence: TokenSequence, token_ids: TokenIds) -> int:
-    """How many of a prompt's tokens a sequence can keep; at least the last two are run."""
+    """Return how many of a prompt's tokens a sequence can keep; at least the last two are run."""
     return max(min(n_shared(sequence.token_ids[0], token_ids), len(token_ids) - 2), 0)
 
 
@@ -260,7 +260,7 @@ class Settings:
         object.__setattr__(self, "tolerance", check_tolerance("tolerance", self.tolerance))
 
     def debias_of(self, question: Question) -> str:
-        """How to correct the bias of a question."""
+        """Return how to correct the bias of a question."""
         return self.debias or DEBIAS_OF_KIND[question.kind]
 
 
@@ -288,7 +288,7 @@ class Found:
 
 @per_model
 def _kept_of(model: Model) -> tuple[KeptByBytes[Texts | _Prior], threading.Lock]:
-    """What is kept for a model, in whatever way it is asked, and the lock for it."""
+    """Return what is kept for a model, in whatever way it is asked, and the lock for it."""
     kept: KeptByBytes[Texts | _Prior] = KeptByBytes(KEPT_BYTES, lambda one: one.weight())
     return kept, fork_safe(threading.Lock())
 
@@ -355,11 +355,11 @@ class Asker:
         return Found(found, changes, usage, trace, bound)
 
     def prompt_ids(self, state: str, question: Question) -> TokenIds:
-        """The tokens that the model gets for one question, int32 ``[n]``."""
+        """Return the tokens that the model gets for one question, int32 ``[n]``."""
         return self._reading(state, question).token_ids
 
     def fingerprint(self, question: Question) -> str:
-        """A digest of all that changes a question's distribution, except the state."""
+        """Return a digest of all that changes a question's distribution, except the state."""
         settings = self._settings
         debias = settings.debias_of(question)
         told = [(label.text, label.description) for label in question.labels]
@@ -371,7 +371,7 @@ class Asker:
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
     def _of_prior(self, question: Question, prior: _Prior) -> list[Reading]:
-        """The readings of a prior, which is kept: as exact for one state as for another."""
+        """Return the readings of a prior, which is kept: as exact for one state as for another."""
         states = [self.template.no_state]
         if self._settings.debias_of(question) == "contextual":
             states += _CONTENT_FREE
@@ -388,7 +388,7 @@ class Asker:
         ]
 
     def _divides(self, prior: _Prior | None) -> Callable[[Distribution], bool] | None:
-        """Whether a distribution is within the tolerance after it is divided by a prior."""
+        """Return whether a distribution is within the tolerance after it is divided by a prior."""
         if prior is None:
             return None
 
@@ -400,7 +400,7 @@ class Asker:
         return is_enough
 
     def _reading(self, state: str, question: Question) -> Reading:
-        """The prompt of a question about a state."""
+        """Return the prompt of a question about a state."""
         template = self.template
         if template.is_chat:
             prompt = template.prompt(state, question)
@@ -422,7 +422,7 @@ class Asker:
         return Reading(token_ids, max(sizes) + 1, functools.partial(self._once, key, made))
 
     def _once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """What ``make`` gives, from what is kept under a key for the same owner, if it is there."""
+        """Return what is kept under a key for this owner, or make and keep it."""
         key = PREFIXES_OF.get(), key
         with self._lock:
             found: Any = self._kept.get(key)

@@ -306,12 +306,12 @@ class Fit:
     weights: Floats
 
     def scores(self, logs: Floats, vectors: Floats) -> Floats:
-        """The logarithms of calibrated distributions, each up to a constant."""
+        """Return the logarithms of calibrated distributions, each up to a constant."""
         found: Floats = self.slope * logs + self.bias + vectors @ self.weights.T
         return found
 
     def scaled(self, factor: float) -> Fit:
-        """With all scores times a factor."""
+        """Return the same with all scores times a factor."""
         return Fit(factor * self.slope, factor * self.bias, factor * self.weights)
 
 

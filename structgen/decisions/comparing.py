@@ -87,7 +87,7 @@ class Comparer:
         return Found(found, {}, usage, trace, bound, vector)
 
     def fingerprint(self, question: Question) -> str:
-        """A digest of all that changes a question's distribution, except the state."""
+        """Return a digest of all that changes a question's distribution, except the state."""
         told = [(label.text, label.description) for label in question.labels]
         given = [
             *(self.embedder.name, self.embedder.dimensions, _SHARPNESS, _SENTENCES),
@@ -96,11 +96,11 @@ class Comparer:
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
     def prompt_ids(self, state: str, question: Question) -> TokenIds:
-        """The tokens of a state, int32 ``[n]``, whatever the question."""
+        """Return the tokens of a state, int32 ``[n]``, whatever the question."""
         return np.array(self.embedder.tokenize([state])[0], np.int32)
 
     def vector(self, state: str) -> tuple[Floats, Usage]:
-        """The vector of a state, and its usage. It runs alone: neighbours change rounding.
+        """Return the vector of a state, and its usage. It runs alone: neighbours change rounding.
 
         Raises:
             PromptError: it is longer than the embedder takes.
@@ -126,7 +126,7 @@ class Comparer:
         return result.vectors[0].astype(np.float64), Usage(n_tokens, n_tokens, passes=1)
 
     def _labels(self, question: Question) -> Passes[Floats]:
-        """The vectors of a question's labels, float64 ``[n, dimensions]``."""
+        """Yield the vectors of a question's labels, float64 ``[n, dimensions]``."""
         rows = []
         for texts in _said(question):
             key = owner(), texts  # else the time would reveal what another has asked
@@ -148,12 +148,12 @@ class Comparer:
 
 
 def is_told(question: Question) -> bool:
-    """Whether a question says what its labels mean: yes and no by themselves mean nothing."""
+    """Return whether a question explains its labels; a bare yes or no explains nothing."""
     return question.kind != "predicate" or all(label.description for label in question.labels)
 
 
 def _said(question: Question) -> list[tuple[str, ...]]:
-    """The sentences about each label."""
+    """Return the sentences about each label."""
 
     def told(label: Label) -> str:
         if not label.description:

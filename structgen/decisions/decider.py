@@ -179,7 +179,7 @@ class Signals:
     def _reason(
         self, question: Question, labels: dict[str, str], answers: Sequence[Answer]
     ) -> str | None:
-        """Why to warn of a question now, if at all."""
+        """Return why to warn of a question now, if at all."""
         with self._lock:
             if question in self._warned:
                 return None
@@ -227,7 +227,7 @@ def _by_fingerprint(
 
 
 def states_of(states: Any) -> list[str]:
-    """The texts of several states.
+    """Return the texts of several states.
 
     Raises:
         OptionError: it is no list of them.
@@ -244,7 +244,7 @@ def states_of(states: Any) -> list[str]:
 def examples_of(
     question: Question, examples: Iterable[Any], fewest: int = FEWEST
 ) -> tuple[list[str], list[int]]:
-    """The texts of the states of labelled examples, and which label is right for each.
+    """Return the texts of the states of labelled examples, and which label is right for each.
 
     Raises:
         OptionError: they are no pairs, too few, or a right answer is no label.
@@ -302,7 +302,7 @@ def _thresholds(given: Any, questions: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _index_of(question: Question, answer: Any, at: int) -> int:
-    """Which label an answer is."""
+    """Return which label an answer is."""
     labels: Sequence[Any] = question.labels
     for i, label in enumerate(labels):
         if type(label.value) is type(answer) and label.value == answer:
@@ -390,7 +390,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
 
     @abstractmethod
     def _checked(self, given: GivenT, adapter: str | None) -> OwnT:
-        """The model to ask. Raises as the constructor."""
+        """Return the model to ask. Raises as the constructor."""
 
     def _here(
         self,
@@ -422,7 +422,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         return (yield from self._with_vectors(states, made, learns=learns))
 
     def _orders(self, questions: Mapping[str, Question]) -> _Orders:
-        """The calibrations that may be of questions with labels in another order."""
+        """Return the calibrations that may be of questions with labels in another order."""
         found: _Orders = {}
         for name, question in questions.items():
             texts = tuple([label.text for label in question.labels])
@@ -441,7 +441,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _with_vectors(
         self, states: Iterable[str], replies: list[Found], *, learns: bool
     ) -> Passes[list[Found]]:
-        """What was said of some states with their vectors, where these are needed."""
+        """Yield what was said of some states with their vectors, where these are needed."""
         if self.embedder is None or not (learns or any(one.weights for one in self.calibrations)):
             return replies
         made: list[Found] = []
@@ -456,7 +456,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _answers(
         self, request: Request, states: list[str], replies: Iterable[Found]
     ) -> list[Answers[Any]]:
-        """The answers about some states that were asked together; a public method calls it."""
+        """Answer for some states asked together, on behalf of a public method."""
         made = [request.answers(reply, self._calibrations) for reply in replies]
         return self._signals.of(request, states, made)
 
@@ -469,7 +469,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         bias: bool = False,
         learns: bool = False,
     ) -> Calibration:
-        """A calibration of what was said of examples, by which label is right for each."""
+        """Return a calibration of what was said of examples, by which label is right for each."""
         given = [found.distributions["question"] for found in replies]
         vectors = np.array([found.vector for found in replies]) if learns else None
         fit, before, after = fitted(given, right, has_bias=bias, vectors=vectors)
@@ -487,7 +487,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         )
 
     def _lesson(self, question: Question, examples: Iterable[Any]) -> tuple[list[str], list[int]]:
-        """What `fit` learns from. Raises as that."""
+        """Return what `fit` learns from. Raises as that."""
         if self.embedder is None:
             raise OptionError("fit learns from vectors: Decider(model, embedder=…).")
         texts, right = examples_of(question, examples, fewest=0)
@@ -958,7 +958,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
 
 
 def _clock(timeout: Any, cancel: Any) -> Clock:
-    """A clock that counts from now."""
+    """Return a clock that counts from now."""
     search = search_options.parse({"timeout": timeout, "cancel": cancel})
     clock = Clock(search.timeout, search.cancel)
     clock.count_from(clock.start())
@@ -978,7 +978,7 @@ def begin(
     is_bound: bool,
     orders: _Orders,
 ) -> Passes[Found]:
-    """An errand that asks questions about a state in the model's process.
+    """Return an errand that asks questions about a state in the model's process.
 
     With ``is_bound`` it returns their fingerprints, too; ``orders`` as for `as_learned`.
     """
@@ -1015,8 +1015,8 @@ _MOST_ASKERS = 16
 
 
 def _asker(model: Model | Embedder, settings: Settings) -> Asker | Comparer:
-    """What asks a model, with the labels that it has compiled and the priors that it has read; or
-    an embedder, with the vectors of labels.
+    """Return what asks a model, with the labels that it has compiled and the priors that it has
+    read; or an embedder, with the vectors of labels.
 
     It holds the model, and so the model holds it: nothing else keeps either of them.
     """

@@ -51,7 +51,7 @@ class Distribution:
         return _logs(self.values)
 
     def in_order(self, order: Sequence[int]) -> Distribution:
-        """The same, of labels in another order."""
+        """Return the same, of labels in another order."""
         rows = [*order]
         return Distribution(self.values[rows], self.low[rows], self.high[rows], self.mass)
 
@@ -74,7 +74,7 @@ def found(masses: Floats, error: float) -> Distribution:
 
 
 def mean(parts: Sequence[Distribution]) -> Distribution:
-    """The mean of distributions over the same labels."""
+    """Return the mean of distributions over the same labels."""
     return Distribution(
         np.mean([part.values for part in parts], axis=0),
         np.mean([part.low for part in parts], axis=0),
@@ -99,12 +99,12 @@ def without_prior(given: Distribution, prior: Distribution) -> Distribution:
 
 
 def distance(a: Distribution, b: Distribution) -> float:
-    """The total variation distance, 0 to 1: what of the probability lies on other labels."""
+    """Return the total variation distance, 0 to 1: what of the probability lies on other labels."""
     return float(np.abs(a.values - b.values).sum()) / 2
 
 
 def is_sharp(prior: Distribution, tolerance: float) -> bool:
-    """Whether dividing by this prior can move no probability by more than half of ``tolerance``.
+    """Return whether dividing by this prior moves no probability by over ``tolerance / 2``.
 
     A probability ``p`` moves by at most ``p * (1 - p) <= 1/4`` of the relative error of the prior.
     """
@@ -125,7 +125,7 @@ def rescaled(given: Distribution, slope: float, bias: Floats) -> Distribution:
 
 
 def softmax(scores: Floats) -> Floats:
-    """What scores make of each row, or of a vector: exponentials of sum 1."""
+    """Return what scores make of each row, or of a vector: exponentials of sum 1."""
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     found: Floats = weights / weights.sum(axis=-1, keepdims=True)
     return found

@@ -56,7 +56,7 @@ def questions_from_json(given: Any) -> dict[str, Question]:
 
 
 def _by_name(given: list[Any]) -> dict[str, Any]:
-    """A list of questions with names, as OpenAI's API has them."""
+    """Return a list of questions with names, as OpenAI's API has them."""
     found: dict[str, Any] = {}
     for index, one in enumerate(given):
         name = one.get("name") if isinstance(one, Mapping) else None
@@ -99,7 +99,7 @@ def _question(name: str, given: Any) -> Question:
 
 
 def criteria_of(given: Any) -> dict[bool, str | None]:
-    """What yes and no mean, of an object with the keys ``true`` and ``false``, or of None.
+    """Return what yes and no mean, of an object with the keys ``true`` and ``false``, or of None.
 
     Raises:
         OptionError: it is something else.
@@ -111,7 +111,7 @@ def criteria_of(given: Any) -> dict[bool, str | None]:
 
 
 def _described(given: Any, name: str, key: str) -> Any:
-    """A list of OpenAI's objects as a mapping of label to description; others as they are."""
+    """Turn a list of OpenAI's objects into a mapping from label to description."""
     if not isinstance(given, list) or not any(isinstance(one, Mapping) for one in given):
         return given
     found: dict[Any, str | None] = {}
@@ -187,7 +187,7 @@ def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Ques
 
 
 def answer_of_system_one(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer in that form.
+    """Return an answer in that form.
 
     Args:
         answer: one of `answers_to_json`. Options come with the likeliest first, as there.

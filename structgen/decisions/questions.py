@@ -159,21 +159,21 @@ hundred thousand labels as objects took half a second of whoever sent them, as t
 
 
 def bare(question: Question) -> Bare:
-    """What travels of a question."""
+    """Return what travels of a question."""
     labels = question.labels
     texts = [label.text for label in labels]
     return type(question), question.instructions, texts, [label.description for label in labels]
 
 
 def of_bare(given: Bare) -> Question:
-    """The question of what has travelled."""
+    """Return the question of what has travelled."""
     kind, instructions, texts, told = given
     labels = (Label(text, one, None) for text, one in zip(texts, told, strict=True))
     return _with_labels(kind, instructions, labels)
 
 
 def in_order(question: Question, texts: Sequence[str]) -> Question:
-    """The same question, its labels in the order of their texts."""
+    """Return the same question, its labels in the order of their texts."""
     of = {label.text: label for label in question.labels}
     return _with_labels(type(question), question.instructions, (of[text] for text in texts))
 
@@ -219,7 +219,7 @@ def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
 
 
 def _described(options: Any, what: str, thing: str, most: int) -> list[tuple[str, str | None, Any]]:
-    """The text, the description and the value of each option."""
+    """Return the text, the description and the value of each option."""
     if isinstance(options, Mapping):
         found = list(options.items())
     else:
@@ -233,7 +233,7 @@ def _described(options: Any, what: str, thing: str, most: int) -> list[tuple[str
 
 
 def values_of(options: Any) -> list[Any]:
-    """The values of a ``Literal``, an ``Enum``, ``bool``, a union of these, or a list.
+    """Return the values of a ``Literal``, an ``Enum``, ``bool``, a union of these, or a list.
 
     Raises:
         OptionError: it is none of these, or a set.
@@ -255,7 +255,7 @@ def values_of(options: Any) -> list[Any]:
 
 
 def _typed_values(hint: Any) -> list[Any] | None:
-    """As `values_of`, of types alone; None: it has no few values."""
+    """Like `values_of`, from types alone; None if the values are not few."""
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return list(hint)
     if hint is bool:
@@ -314,7 +314,7 @@ def questions_in(model_class: Any) -> dict[str, Question]:
 
 
 def is_model_class(questions: Any) -> bool:
-    """Whether this is a Pydantic class."""
+    """Return whether this is a Pydantic class."""
     return isinstance(questions, type) and isinstance(
         getattr(questions, "model_fields", None), Mapping
     )

@@ -91,8 +91,8 @@ class PromptTemplate:
         return messages
 
     def pieces(self, state: str, question: Question) -> list[tuple[str, bool]]:
-        """The prompt of one that is no chat, as `prompt`, in pieces: each with whether it is the
-        template's own, in which special tokens are read."""
+        """Return the prompt of one that is no chat, as `prompt`, in pieces: each with whether it is
+        the template's own, in which special tokens are read."""
         return [*self._pieces(state, question), (self.answer, True)]
 
     def _pieces(self, state: str, question: Question) -> list[tuple[str, bool]]:
@@ -135,7 +135,7 @@ BASE = PromptTemplate(
 
 
 def state_text(state: Any) -> str:
-    """A state as text: text as it is, chat messages as a transcript, other values as JSON.
+    """Return a state as text: text as it is, chat messages as a transcript, other values as JSON.
 
     Raises:
         PromptError: it is none of these, or not text.

@@ -44,8 +44,8 @@ P = TypeVar("P", str, list[dict[str, Any]], TokenPrompt)
 def messages_of(
     model: Model, prompt: Prompt, offered: ToolsOffered | None = None, instructions: str = ""
 ) -> tuple[str | list[dict[str, Any]], Sequence[Mapping[str, Any]] | None, Sequence[Media]]:
-    """A prompt as it is given to the model: text, or messages and the tools for the template; and
-    the pictures and sounds for which the messages have marks.
+    """Return a prompt as it is given to the model: text, or messages and the tools for the
+    template; and the pictures and sounds for which the messages have marks.
 
     Args:
         model: the model.

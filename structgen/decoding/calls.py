@@ -181,13 +181,13 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
 
     @abstractmethod
     def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
-        """The output for ``prompt``, piece by piece."""
+        """Return the output for ``prompt``, piece by piece."""
 
     @abstractmethod
     def stream_values(
         self, prompt: Prompt, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
-        """The value for ``prompt`` again and again while it is written, as far as it is."""
+        """Return the value for ``prompt`` again and again while it is written, as far as it is."""
 
     @overload
     async def __call__(  # type: ignore[overload-overlap]
@@ -285,7 +285,7 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
 
 
 def _sure(run: Output) -> GenerationResult[Any]:
-    """The result. Raises Abstained: the model is not sure enough of it."""
+    """Return the result. Raises Abstained: the model is not sure enough of it."""
     result = run.result
     result.check_sure(lambda: run.is_interrupted)
     return result

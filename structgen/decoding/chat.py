@@ -73,7 +73,7 @@ Prompts: TypeAlias = "list[str] | tuple[str, ...] | Sequence[Chat | Parts] | lis
 
 
 def is_batch(prompt: Any) -> bool:
-    """Whether ``prompt`` is several prompts: a list of strings and of lists of messages."""
+    """Return whether ``prompt`` is several prompts: a list of strings and of lists of messages."""
     return (
         isinstance(prompt, Sequence)
         and not isinstance(prompt, (str, bytes, bytearray))
@@ -91,7 +91,7 @@ def is_batch(prompt: Any) -> bool:
 
 
 def are_several(prompt: Any) -> bool:
-    """Whether a call with ``prompt`` is for several: an empty list is no prompts."""
+    """Return whether a call with ``prompt`` is for several: an empty list is no prompts."""
     return is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
 
 
@@ -105,7 +105,7 @@ def check_several(prompts: Any) -> None:
 
 
 def _is_bare(item: Any) -> bool:
-    """Whether this is a role and texts; with one, it is as other libraries write a message."""
+    """Return whether this is a role and texts, or, with a role, another library's message."""
     return (
         isinstance(item, (tuple, list))
         and len(item) >= 2
@@ -115,7 +115,7 @@ def _is_bare(item: Any) -> bool:
 
 
 def kind(value: Any) -> str:
-    """Name a value's type with its article, for messages: ``an int``."""
+    """Return name a value's type with its article, for messages: ``an int``."""
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
@@ -211,7 +211,7 @@ def _message(index: int, item: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether `_check_deep` plainly passes a value: it takes five times as long."""
+    """Return whether `_check_deep` plainly passes a value: it takes five times as long."""
     with suppress(TypeError, ValueError, RecursionError):  # no JSON, or no text
         written = json.dumps(value, ensure_ascii=False)
         return bool(written.encode()) and "\\u0000" not in written
@@ -245,7 +245,7 @@ def _joined(parts: Sequence[Any], where: str) -> str | tuple[Any, ...]:
 
 
 def media_of(messages: Sequence[Mapping[str, Any]]) -> list[media.Media]:
-    """The pictures and sounds of messages that were parsed."""
+    """Return the pictures and sounds of messages that were parsed."""
     contents = [message["content"] for message in messages]
     parts = [part for content in contents if not isinstance(content, str) for part in content]
     return [part for part in parts if isinstance(part, (Image, Audio))]
@@ -285,7 +285,7 @@ def without_oldest(
     excess: Callable[[_Messages], int],
     length: Callable[[str, int], int] = lambda text, n: n,
 ) -> _Messages:
-    """The messages without the oldest ones, as few as have to go.
+    """Return the messages without the oldest ones, as few as have to go.
 
     The system's stay, and the last. What is left of a turn goes with it: an answer without its
     question, a tool's result without its call. Where the last message alone is too long, its

@@ -176,14 +176,14 @@ def encode_chat(
 
 
 def _with_marks(text: str, marks: Mapping[str, str]) -> str:
-    """A rendered chat with what each mark becomes."""
+    """Return a rendered chat with what each mark becomes."""
     for mark, becomes in marks.items():
         text = text.replace(mark, becomes)
     return text
 
 
 def _encoded(model: Model, text: str, marks: Mapping[str, str]) -> TokenIds:
-    """The tokens of a text, int32 ``[n]``: between marks each piece is encoded by itself."""
+    """Return the tokens of a text, int32 ``[n]``: between marks each piece is encoded by itself."""
     if not marks:
         return model.encode(text)
     numbers = {mark: -1 - i for i, mark in enumerate(marks)}
@@ -235,7 +235,7 @@ def encode_text(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
 
 
 def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str:
-    """The text of a chat up to where the answer begins, or goes on."""
+    """Return the text of a chat up to where the answer begins, or goes on."""
     last = messages[-1]
     if last["role"] != "assistant":
         return _applied(model, messages, tools)
@@ -274,8 +274,8 @@ def _applied(model: Model, messages: _Messages, tools: _Messages | None) -> str:
 
 
 def shown(model: Model, messages: _Messages, tools: _Messages | None = None) -> str | None:
-    """What the template makes of a short chat; None: it refuses it, or writes far more than any
-    published one."""
+    """Return what the template makes of a short chat; None: it refuses it, or writes far more than
+    any published one."""
     try:
         text = _applied(model, messages, tools)
     except PromptError:
@@ -328,7 +328,7 @@ class _Names:
                 self._add({text[start:end]: token_id})
 
     def with_marks(self, marks: Mapping[str, str]) -> _Names:
-        """The same, and marks under negative numbers; nothing but marks are marks."""
+        """Return the same, and marks under negative numbers; nothing but marks are marks."""
         if not marks:
             return self
         names = copy.copy(self)
@@ -341,13 +341,13 @@ class _Names:
         return self._pattern.split(text)
 
     def found(self, text: str) -> list[int]:
-        """The special tokens that a text has, if it is read as such."""
+        """Return the special tokens that a text has, if it is read as such."""
         return [self.ids[name] for name in self.split(text)[1::2]]
 
 
 @per_model
 def _known(model: Model) -> dict[tuple[int | str, ...], list[int]]:
-    """How short texts were spelt after tokens: a chat that is cut is spelt some 20 times."""
+    """Return how short texts were spelt after tokens: a chat that is cut is spelt some 20 times."""
     return {}
 
 
@@ -367,7 +367,7 @@ def _origins(
     text: str,
     marks: Mapping[str, str],
 ) -> list[_Piece]:
-    """The rendered chat in pieces: what the template wrote as special tokens, and all else."""
+    """Split the rendered chat into the template's special tokens and everything else."""
     shadowed = functools.partial(_shadowed, model, names, messages, tools, marks=marks)
     sure = shadowed(sorted(names.edges))
     if sure is not None and "".join(piece.text for piece in sure) == text:
@@ -430,7 +430,7 @@ def _lookup(table: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """A value of a message with all its strings changed."""
+    """Return a value of a message with all its strings changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -441,7 +441,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
-    """All strings of the messages but their roles, and of the tools."""
+    """Return all strings of the messages but their roles, and of the tools."""
     found: list[str] = []
 
     def note(text: str) -> str:
@@ -458,7 +458,7 @@ def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
 
 
 def too_long(model: Model, tokens: str) -> PromptError:
-    """What to raise where a prompt has so many tokens, in words."""
+    """Return what to raise where a prompt has so many tokens, in words."""
     return PromptError(
         f"The prompt has {tokens}, but {model.name} holds "
         f"{model.context_length:,}, prompt and output together. Shorten it.",
@@ -467,7 +467,7 @@ def too_long(model: Model, tokens: str) -> PromptError:
 
 
 def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: TokenIds) -> TokenIds:
-    """The tokens of pieces, int32 ``[n]``.
+    """Return the tokens of pieces, int32 ``[n]``.
 
     Args:
         model: the model.
@@ -484,7 +484,7 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
 
     @functools.cache
     def cut_of(name: str) -> int:
-        """Where the name falls into the fewest tokens, if it is cut there."""
+        """Return where the name falls into the fewest tokens, if it is cut there."""
 
         def count(cut: int) -> int:
             return len(model.encode(name[:cut])) + len(model.encode(name[cut:]))

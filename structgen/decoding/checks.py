@@ -122,7 +122,7 @@ class Barred:
         self._path = [_Node()]  # the output so far, a node after each token
 
     def bar_beginning(self, text: bytes, ended_by: bytes | None = None) -> None:
-        """No output that begins with ``text``, and one of ``ended_by`` after it if given."""
+        """Bar outputs that begin with ``text``, followed by one of ``ended_by`` if given."""
         plain, gaps = self._plain(text)
         self._beginnings.add(_Beginning(plain, gaps, ended_by))
 
@@ -131,7 +131,7 @@ class Barred:
         self._wholes.add(self._plain(text)[0])
 
     def _plain(self, text: bytes) -> tuple[bytes, bytes]:
-        """A text without blanks of no account, and before which of its bytes there may be any."""
+        """Return text without insignificant blanks, and the bytes that blanks may precede."""
         if not self._is_json:
             return text, bytes(len(text))
         plain, gaps = bytearray(), bytearray()
@@ -148,7 +148,7 @@ class Barred:
         return bytes(plain), bytes(gaps)
 
     def bar_here(self, text: bytes, *, by_text: bool) -> None:
-        """Nothing that goes on from here: all that could is barred.
+        """Bar every continuation from here: all of them are already barred.
 
         Args:
             text: the output so far.
@@ -161,7 +161,7 @@ class Barred:
             self.bar_beginning(text)
 
     def bar_spent(self, text: bytes, place: Hashable, left: int) -> None:
-        """Nothing goes on from here with so few tokens, in whatever tokens this was written.
+        """Bar every continuation from here with so few tokens, however this text was tokenized.
 
         Args:
             text: the output so far.
@@ -174,7 +174,7 @@ class Barred:
     def spent(
         self, text: bytes, left: int, place_after: Callable[[int], Hashable | None]
     ) -> set[int]:
-        """The tokens after which nothing is left that ends within the budget, as far as is known.
+        """Return the tokens after which nothing ends within the budget, as far as is known.
 
         Args:
             text: the output so far.
@@ -200,12 +200,12 @@ class Barred:
         return found
 
     def _leading(self, rest: bytes, gaps: bytes) -> list[int]:
-        """The tokens that write the rest of a text, and blanks at most, of which some may count."""
+        """Return the tokens that write the rest of a text, plus at most insignificant blanks."""
         nodes = self._before_blanks(self._ends(rest, gaps))
         return [token for node in nodes if node for token in self._trie.ids_at(node)]
 
     def _ends(self, rest: bytes, gaps: bytes) -> list[int]:
-        """The nodes at which the rest of a text is written, with or without blanks in its gaps."""
+        """Return the nodes after the rest of a text, with or without blanks in its gaps."""
         nodes = [0]
         for at, has_gap in enumerate(gaps):
             if has_gap:
@@ -214,12 +214,12 @@ class Barred:
         return nodes
 
     def _after(self, node: int, some: bytes) -> list[int]:
-        """The nodes that are one of some bytes further."""
+        """Return the nodes that are one of some bytes further."""
         after = (self._trie.child.get(node << 8 | byte, 0) for byte in some)
         return [one for one in after if one]
 
     def _before_blanks(self, nodes: list[int]) -> list[int]:
-        """Some nodes, and those that blanks lead to from them."""
+        """Return some nodes, and those that blanks lead to from them."""
         for node in nodes:  # which grow
             nodes += self._after(node, _BLANKS)
         return nodes
@@ -240,7 +240,7 @@ class Barred:
             node.barred += more
 
     def excluded(self, text: bytes) -> set[int]:
-        """The tokens that may not come after ``text``, the output so far.
+        """Return the tokens that may not come after ``text``, the output so far.
 
         Cost: a look at each barred text, and the tokens that are left out.
         """
@@ -254,11 +254,11 @@ class Barred:
         return found
 
     def idle(self, text: bytes) -> frozenset[int]:
-        """The tokens that say nothing after ``text``: blanks between tokens of JSON."""
+        """Return the tokens that say nothing after ``text``: blanks between tokens of JSON."""
         return self._blank_tokens if self._is_between(text + b" ") else frozenset()
 
     def _is_between(self, text: bytes) -> bool:
-        """Whether ``text`` ends in blanks that are of no account."""
+        """Return whether ``text`` ends in blanks that are of no account."""
         return text[-1:] in (b" ", b"\t", b"\n", b"\r") and (self._plain(text)[0][-1:] != text[-1:])
 
     @cached_property
@@ -272,7 +272,7 @@ class Barred:
         return frozenset(token for node in nodes for token in self._trie.ids_at(node))
 
     def _completing(self, beginning: _Beginning, start: int) -> list[int]:
-        """The tokens that complete a beginning of which the first ``start`` bytes are written."""
+        """Return the tokens that complete a beginning from its byte ``start``."""
         text, gaps, ended_by = beginning
         n_left = len(text) - start
         if n_left > self._trie.max_depth or (ended_by is None and not n_left):
@@ -286,7 +286,7 @@ class Barred:
         return self._known[rest]
 
     def _tokens_below(self, waiting: list[int]) -> list[int]:
-        """The tokens whose bytes lead to one of some nodes, or through it."""
+        """Return the tokens whose bytes lead to one of some nodes, or through it."""
         found: list[int] = []
         while waiting:
             node = waiting.pop()
@@ -321,7 +321,7 @@ class Barred:
             node.norm = float(most) / self._temperature + math.log(float(total))
 
     def go_on(self, token: int, score: float | None = None) -> None:
-        """A token has been written, or the end of the output.
+        """Follow the output by a token, or to its end.
 
         Args:
             token: its id.
@@ -335,7 +335,7 @@ class Barred:
         self._path.append(node.after[token])
 
     def go_back(self, n_tokens: int) -> None:
-        """The output is as it was after so many tokens."""
+        """Return to the output as it was after so many tokens."""
         del self._path[n_tokens + 1 :]
 
 
@@ -403,7 +403,7 @@ class Trial:
     def excluded(
         self, left: int = 0, place_after: Callable[[int], Hashable | None] | None = None
     ) -> set[int]:
-        """The tokens that may not come next.
+        """Return the tokens that may not come next.
 
         Args:
             left: how many tokens are left of the budget.
@@ -421,7 +421,7 @@ class Trial:
         return found
 
     def read(self, data: bytes) -> int | None:
-        """A token has been written.
+        """Return a token has been written.
 
         Args:
             data: its bytes.
@@ -438,14 +438,14 @@ class Trial:
         return self._told(self._reading.read(data), floor)
 
     def end(self) -> int | None:
-        """The output has ended. Returns and raises what `read` does."""
+        """Return the output has ended. Returns and raises what `read` does."""
         floor = self.n_settled
         return self._told(self._reading.end(), floor, is_end=True)
 
     def _told(
         self, refusal: Refusal | Waiting | None, floor: int, *, is_end: bool = False
     ) -> int | None:
-        """What comes of what checks say of the latest token, or of the end."""
+        """Return what comes of what checks say of the latest token, or of the end."""
         if isinstance(refusal, Waiting):
             self._waits_for = "end" if is_end else "read"
             return None
@@ -514,15 +514,15 @@ class Trial:
             self.barred.bar_beginning(whole, ended_by)
 
     def _token_at(self, offset: int) -> int:
-        """The token that has the byte at an offset."""
+        """Return the token that has the byte at an offset."""
         return bisect_right(self._ends, offset)
 
     def idle(self) -> frozenset[int]:
-        """The tokens that would say nothing, if any are barred here."""
+        """Return the tokens that would say nothing, if any are barred here."""
         return self.barred.idle(bytes(self._data))
 
     def dead_end(self, *, by_text: bool, left: int = 0, place: Hashable = None) -> int:
-        """All that the mask allows here is barred.
+        """Return all that the mask allows here is barred.
 
         Args:
             by_text: as for `Barred.bar_here`; False: it is for this budget only.

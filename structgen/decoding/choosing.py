@@ -224,13 +224,13 @@ class Chooser:
         return logits
 
     def _wanted(self, scores: Logits) -> int:
-        """The token that these scores come to without the budget, with the same random number."""
+        """Return the token chosen without the budget, from the same random number."""
         assert self._mask is not None
         self._mask.lift_budget()
         return self._sample(self._weighed(self._edited(scores)[0]))
 
     def drafted(self, row: TokenIds, scores: Logits) -> int:
-        """What the call would take of a draft model's scores after ``row``, int32 ``[n]``."""
+        """Return the call's choice from a draft model's scores after ``row``, int32 ``[n]``."""
         return self._sampler(row, scores, len(row) - self._n_before)
 
     def _sample(self, scores: Logits) -> int:
@@ -311,7 +311,7 @@ class Chooser:
         return True
 
     def _excluded(self, trial: Trial) -> Collection[int]:
-        """The tokens that checks bar here."""
+        """Return the tokens that checks bar here."""
         return trial.excluded(self._progress.tokens.left, self._progress.place_after)
 
     def _leave(self, *, by_text: bool) -> None:

@@ -74,7 +74,7 @@ class Drafter:
             self._sequence.close()
 
     def guess(self, token_ids: TokenIds, left: int) -> Generator[list[Chunk], None, list[int]]:
-        """Tokens that the draft model writes next, as many as pay: yield before each of its passes.
+        """Return the draft model's next tokens, as many as pay; yield before each pass.
 
         Args:
             token_ids: int32 ``[n]``, prompt and output so far.
@@ -143,7 +143,7 @@ class Drafter:
         return False
 
     def _choice(self, row: TokenIds, scores: Logits) -> tuple[int, float]:
-        """A token that may come after ``row``, and its probability among those; 0: none may."""
+        """Return a token that may follow ``row``, and its probability; 0: none may."""
         scores = scores[: self._size]
         if self._mask is not None:
             bits = np.unpackbits(self._mask.words.view(np.uint8), bitorder="little")

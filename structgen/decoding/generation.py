@@ -201,7 +201,7 @@ class Generation:
         )
 
     def _parsed(self, text: str, finish_reason: FinishReason | None) -> Parsed[Any] | None:
-        """What gives the value; None while there is none, and where the text was cut.
+        """Return what gives the value; None while there is none, and where the text was cut.
 
         Free text is its own value wherever it ends.
         """
@@ -218,7 +218,7 @@ class Generation:
         return Parsed(self._constraint.output.parse, text)
 
     def _is_whole(self, text: str) -> bool:
-        """Whether what was written, which was cut, is an output of the type all the same."""
+        """Return whether what was written, which was cut, is an output of the type all the same."""
         assert self._constraint is not None
         assert self.progress.cursor is not None
         data, texts = text.encode(), self._constraint.named.texts
@@ -244,7 +244,7 @@ class Generation:
         )
 
     def why_cut(self) -> str:
-        """Why an output that has ended is not whole, and what to do about it."""
+        """Return why an output that has ended is not whole, and what to do about it."""
         if self._reporter.stopped_by is not None:
             return (
                 f"stop string {self._reporter.stopped_by!r} came up. Leave it out, or put the "
@@ -345,7 +345,7 @@ class Generation:
         return self.tokens.n_unscored
 
     def guess(self) -> Generator[list[Chunk], None, Sequence[int]]:
-        """Tokens that probably come after those that there are; none where it does not speculate.
+        """Return tokens that probably follow; none if the call does not speculate.
 
         Yields before each pass of a draft model.
         """

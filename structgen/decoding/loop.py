@@ -249,7 +249,7 @@ def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, E
 
 
 def _pays(runs: Sequence[Run], first: int, size: int, pace: Pace) -> bool:
-    """Whether the others are made faster in batches than alone, by what the first one took."""
+    """Return whether batches beat single calls, by the time that the first one took."""
     others = [run for i, run in enumerate(runs) if i != first]
     prompts = sum(len(run.prompt_ids) for run in others) / len(others)
     shared = sum(n_shared(run.prompt_ids, runs[first].prompt_ids) for run in others) / len(others)
@@ -259,7 +259,7 @@ def _pays(runs: Sequence[Run], first: int, size: int, pace: Pace) -> bool:
 def batch_pays(
     usages: Sequence[Usage], prompts: float, shared: float, rows: int, pace: Pace
 ) -> bool:
-    """Whether outputs are made faster in a batch than alone, by what outputs like them took.
+    """Return whether outputs are made faster in a batch than alone, by what outputs like them took.
 
     Args:
         usages: of outputs of the same kind.
@@ -282,7 +282,7 @@ def batch_pays(
 
 
 def shares_much(runs: Sequence[Run], pace: Pace) -> bool:
-    """Whether outputs are made faster alone because their prompts begin alike."""
+    """Return whether outputs are made faster alone because their prompts begin alike."""
     prompts = [run.prompt_ids for run in runs]
     shared = sum(n_shared(one, prompts[0]) for one in prompts[1:])
     tokens = min(_USUAL_TOKENS, max(run.max_tokens for run in runs))
@@ -446,7 +446,7 @@ class Rows:
             batch.close()
 
     def _uninterrupted(self, rows: list[int]) -> list[int]:
-        """Those of ``rows`` that go on; the others end here, before another pass."""
+        """Return those of ``rows`` that go on; the others end here, before another pass."""
         gone = [index for index in rows if self._runs[index].is_interrupted]
         for index in gone:
             run_passes(self._attempt(index, self._advance, index))
@@ -454,7 +454,7 @@ class Rows:
         return [index for index in rows if index not in gone]
 
     def _begin(self, index: int) -> TokenIds:
-        """The tokens with which a row starts; what is left is queued: forced text to be scored."""
+        """Return a row's first tokens; queue the rest, forced text to be scored."""
         run = self._runs[index]
         token_ids: TokenIds = run.part.tokens.row
         start = len(token_ids) - run.part.n_wanted
@@ -462,7 +462,7 @@ class Rows:
         return token_ids[:start]
 
     def _allowed(self, rows: list[int], live: list[int]) -> Sequence[Allowed | int | None] | None:
-        """What may follow in each row; None: the scores of one are wanted."""
+        """Return what may follow in each row; None: the scores of one are wanted."""
         found: list[Allowed | int | None] = []
         for index in rows:
             part, queue = self._runs[index].part, self._queues[index]

@@ -129,16 +129,15 @@ class Shortened:
         self.noted = tuple(one for one in self.noted if one[0] < n_tokens)
 
     def go_back(self, n_tokens: int) -> None:
-        """The output goes on from where it had so many tokens.
+        """Return to where the output had so many tokens.
 
-        What was noted after them stands: where the budget had no part in it, the output might not
-        have gone back.
+        What was noted after them stays: the budget may have had no part in it.
         """
         if self._n_read > n_tokens:
             self._places, self._n_read = None, 0
 
     def is_known_at(self, output_ids: TokenIds) -> bool:
-        """Whether whatever the budget bars after ``output_ids`` is at a place that is listed.
+        """Return whether all that the budget bars after ``output_ids`` is at listed places.
 
         Then the model need not be asked what it would have chosen.
         """
@@ -185,17 +184,17 @@ class Clock:
         self.is_cancelled = False
 
     def start(self) -> float:
-        """The model is about to run: times count from now, which is returned."""
+        """Return the model is about to run: times count from now, which is returned."""
         self._started = time.perf_counter()
         return self._started
 
     def count_from(self, began: float) -> None:
-        """The call began then, by `time.perf_counter`; only the first time counts."""
+        """Record when the call began, by `time.perf_counter`; only the first time counts."""
         if self._timeout is not None and self._deadline is None:
             self._deadline = began + self._timeout
 
     def note_text(self) -> None:
-        """Text has been given out."""
+        """Record that text was yielded."""
         if self._first_chunk is None:
             self._first_chunk = time.perf_counter()
 
@@ -204,7 +203,7 @@ class Clock:
         self.is_cancelled = True
 
     def end(self) -> None:
-        """The output has ended; only the first time counts."""
+        """End the output; only the first time counts."""
         if self._ended is None:
             self._ended = time.perf_counter()
 
@@ -306,7 +305,7 @@ class OutputTokens:
         self.n_unscored += 1
 
     def take_pending(self) -> TokenIds:
-        """The tokens that the model has not seen, int32 ``[n]``, which count as seen now.
+        """Return the tokens that the model has not seen, int32 ``[n]``, which count as seen now.
 
         After `Generation.advance`, and if that did not end the output, there is at least one,
         unless the model has seen the whole prompt in an earlier call.
@@ -376,7 +375,7 @@ class TextAssembler:
         return self._give(len(self._held) - self._unsure())
 
     def finish(self) -> str:
-        """No more tokens will come: return the text held back.
+        """Return no more tokens will come: return the text held back.
 
         The bytes of an unfinished character are dropped.
         """
@@ -448,11 +447,11 @@ class Reporter:
         self._n_told = n_tokens
 
     def finish(self) -> None:
-        """No more tokens come."""
+        """Accept the end of the tokens."""
         self._chunks.append(self._text.finish())
 
     def take(self) -> list[Chunk]:
-        """The text that has become certain since the last call, in one piece if any."""
+        """Return the text that has become certain since the last call, in one piece if any."""
         if not self._chunks:
             return []
         chunk = "".join(self._chunks)
@@ -477,7 +476,7 @@ class Reporter:
         return self._listed(self.recorder.logprobs)
 
     def trace(self, prompt_ids: TokenIds, max_tokens: int) -> Trace | None:
-        """What happened so far, if that was asked for."""
+        """Return what happened so far, if that was asked for."""
         if self.recorder is None or not self._search.trace:
             return None
         name = None if self._constraint is None else self._constraint.output.name
@@ -491,7 +490,7 @@ class Reporter:
         )
 
     def _listed(self, found: Sequence[TokenLogprob]) -> tuple[TokenLogprob, ...]:
-        """With as many of the likeliest tokens as were asked for, where a trace has more."""
+        """Keep as many of the likeliest tokens as requested, if a trace has more."""
         n_top = self._search.top_logprobs
         return tuple(
             replace(scores, top=scores.top[:n_top], unmasked_top=scores.unmasked_top[:n_top])
@@ -558,7 +557,7 @@ class Progress:
         return True
 
     def place_after(self, token: int) -> Hashable | None:
-        """The cursor's place after a token; None: it does not go along, or that says too little."""
+        """Return the cursor's place after a token; None if it cannot tell."""
         assert self.cursor is not None
         try:
             self.cursor.accept(token)
@@ -753,7 +752,7 @@ class Progress:
         return True
 
     def _fits(self, token: int) -> bool:
-        """Whether the mask allows a token, which a budget may bar."""
+        """Return whether the mask allows a token, which a budget may bar."""
         assert self.cursor is not None
         words = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
         self.cursor.fill_mask(words)

@@ -60,7 +60,7 @@ class Chunk(str):
         steps: tuple[TraceStep, ...] = (),
         logprobs: tuple[TokenLogprob, ...] = (),
     ) -> Chunk:
-        """A piece of ``section``."""
+        """Return a piece of ``section``."""
         made = super().__new__(cls, text)
         made.section = section
         made.steps = steps
@@ -167,7 +167,7 @@ class Parsed(Generic[T_co]):
         self._values: tuple[T_co, ...] = ()
 
     def get(self) -> T_co:
-        """The value; the same one each time, but for threads that ask for it at once."""
+        """Return the value; the same one each time, but for threads that ask for it at once."""
         if not self._values:
             self._values = (self._parse(self._text),)
         return self._values[0]
@@ -268,7 +268,7 @@ class GenerationResult(Generic[T_co]):
             raise ParseError(f"{error} {why}", text=error.text) from error
 
     def _repr_html_(self) -> str:
-        """The value and how it was made, in a notebook."""
+        """Return the value and how it was made, in a notebook."""
         try:
             value: Any = self.value
         except StructgenError:

@@ -137,7 +137,7 @@ class Sections:
         self.part = self._generation(self._section, self.prompt_ids)
 
     def _last(self) -> Generation:
-        """The answer after the longest sections that there may be: what is wrong is told now."""
+        """Return the answer after the longest sections possible: report errors early."""
         n_before = len(self.prompt_ids) + self._reserved
         try:
             check_fits(self._model, n_before, self._search.max_new_tokens)  # else it takes memory

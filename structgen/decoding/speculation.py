@@ -75,7 +75,7 @@ _BREAKS = re.compile(rb"[.,;:!?)]?[\s]*[\n(\[{\"]|[.,;:!?)\]}](?:\s|$)")
 
 
 def kind_drafted(probability: float) -> int:
-    """The kind of a draft model's token, by the probability that the model gives it."""
+    """Return the kind of a draft model's token, by the probability that the model gives it."""
     return _DRAFTED + sum(probability >= bound for bound in _SURE)
 
 
@@ -126,7 +126,7 @@ class Speculation:
         self._latest: list[int] = []  # the kinds of the tokens that are guessed
 
     def guess(self, token_ids: TokenIds, room: int) -> list[int]:
-        """Tokens that probably come after all that there are; none where trying does not pay.
+        """Return tokens that probably follow everything so far; none if trying does not pay.
 
         Args:
             token_ids: int32 ``[n]``, prompt and output so far.
@@ -164,13 +164,13 @@ class Speculation:
         return self.cut(found[:room], of_tokens[:room])
 
     def cut(self, found: list[int], kinds: list[int]) -> list[int]:
-        """As much of a guess as pays, which is noted next; ``kinds`` are those of its tokens."""
+        """Return as much of a guess as pays; ``kinds`` are those of its tokens. `note` follows."""
         most = self._worth(kinds)
         self._latest = kinds[:most]
         return found[:most]
 
     def drafts(self, kinds: Sequence[int], n_unseen: int, room: int) -> bool:
-        """Whether it pays that a draft model writes one more token; its pass is counted then.
+        """Return whether one more token of a draft model pays; if so, count its pass.
 
         Args:
             kinds: those of the tokens that it has guessed so far.
@@ -208,7 +208,7 @@ class Speculation:
             self.learn(kind, at < n_right)
 
     def _likely(self) -> tuple[bytes, list[int]]:
-        """What probably follows, and by what each of its bytes is guessed."""
+        """Return what probably follows, and by what each of its bytes is guessed."""
         copied, kind = self._following()
         if self._cursor is None:
             return copied, [kind] * len(copied)
@@ -219,7 +219,7 @@ class Speculation:
         return b"".join(piece for piece, _ in pieces), kinds
 
     def _ways(self, copied: bytes, kind: int, text: bytes) -> Sequence[tuple[bytes, int]]:
-        """What may be meant after ``text``, the likeliest first, and by what it is guessed."""
+        """Return likely texts after ``text``, the likeliest first, with what guessed them."""
         if self._is_marked(text):
             mark, start = (text or self._history)[-1:], self._start
             spaced, close = (self._history.rfind(mark + end, start) for end in (b' "', b'"'))
@@ -229,18 +229,18 @@ class Speculation:
         return ((copied, kind), *_CLOSES) if kind >= 0 else ()
 
     def _is_marked(self, text: bytes) -> bool:
-        """Whether what was written last, ``text`` included, is a comma or a colon of JSON's."""
+        """Return whether what was last written, up to ``text``, is JSON's comma or colon."""
         last = (text or self._history)[-1:] in (b",", b":")
         return last and (bool(text) or not self._is_quoted())
 
     def _is_quoted(self) -> bool:
-        """Whether the output stands in a string of JSON."""
+        """Return whether the output stands in a string of JSON."""
         quotes = self._history.count(b'"', self._start) - self._history.count(b'\\"', self._start)
         return quotes % 2 == 1
 
     def _following(self) -> tuple[bytes, int]:
-        """What followed the last time that the latest bytes stood somewhere, and which length of
-        them did; -1: none."""
+        """Return what followed the last time that the latest bytes stood somewhere, and which
+        length of them did; -1: none."""
         folded = self._folded
         if not folded[-2:].strip().isalnum() and (
             self._cursor is None or self._history[-1:] == b'"' or not self._is_quoted()
@@ -265,7 +265,7 @@ class Speculation:
         return sum(right for right, _ in drafted) / sum(tried for _, tried in drafted)
 
     def _drafted(self, likely: float) -> float:
-        """What a token of a draft model gains after others that come with a probability."""
+        """Return what a token of a draft model gains after others that come with a probability."""
         again = self._pace.token * (1 - self._drafted_rate)
         dearer = self._pace.token + self._pace.scores
         return likely * (self._drafted_rate - again) - self._draft_cost - dearer
@@ -276,15 +276,15 @@ class Speculation:
         return self._saved + _SHARE * (self._n_read - self._n_prompt)
 
     def _cost(self, n: int) -> float:
-        """What a pass over so many tokens costs."""
+        """Return what a pass over so many tokens costs."""
         return 1 + self._pace.token * (n - 1)
 
     def _gain(self, kind: int) -> float:
-        """What a right guess saves: what is forced would be run with the token before it."""
+        """Return what a right guess saves: what is forced would be run with the token before it."""
         return self._pace.token if kind == FORCED else 1.0
 
     def _worth(self, kinds: Sequence[int]) -> int:
-        """How many guessed tokens make the most of a pass."""
+        """Return how many guessed tokens make the most of a pass."""
         # A pass that there is in any case yields a token; a guess has to do better than the next.
         best, most, gained, likely = 0, 0.0, 0.0, 1.0
         again = self._pace.token  # after a wrong guess the next pass runs one token again

@@ -258,7 +258,7 @@ class Task:
         index: int = 0,
         checks: Judging | None = None,
     ) -> Run:
-        """An output that can be made.
+        """Return an output that can be made.
 
         Args:
             prepared: of `prepare`.
@@ -314,7 +314,7 @@ class Task:
 
 
 def checks_of_constraint(constraint: Constraint) -> Checks | None:
-    """The checks of a compiled output type; None where no code looks at its values."""
+    """Return the checks of a compiled output type; None where no code looks at its values."""
     in_order = constraint.options.get("property_order", "schema") == "schema"
     return checks_of(constraint.output, in_order=in_order)
 
@@ -322,7 +322,7 @@ def checks_of_constraint(constraint: Constraint) -> Checks | None:
 def checks_for(
     checks: Checks | None, search: SearchOptions, constraint: Constraint | None
 ) -> Checks | None:
-    """What is checked while an output is written; None where nothing is.
+    """Return what is checked while an output is written; None where nothing is.
 
     Args:
         checks: of the output type.
@@ -421,7 +421,7 @@ class Several:
 
     @staticmethod
     def are_asked(prompt: Any, search: SearchOptions) -> bool:
-        """Whether a call is for several.
+        """Return whether a call is for several.
 
         Raises:
             OptionError: it is not, and has an option of those that are.
@@ -448,7 +448,7 @@ class Several:
         self.errors[place] = error.with_traceback(None)
 
     def result(self) -> Any:
-        """What the call returns: by prompt, and with ``n=`` a list for each.
+        """Return what the call returns: by prompt, and with ``n=`` a list for each.
 
         Raises:
             StructgenError: some failed, and ``return_errors`` was not asked for.

@@ -98,7 +98,7 @@ class ThinkTags:
 
 @per_model
 def think_tags(model: Model) -> ThinkTags:
-    """The tags of ``model``.
+    """Return the tags of ``model``.
 
     Cost: some renderings of the chat template, once a model.
     """
@@ -172,7 +172,7 @@ class Thoughts:
         return [int(token) for token in self._model.encode(text)]
 
     def opened(self, prompt_ids: TokenIds) -> tuple[TokenIds, int]:
-        """A prompt with the thought open, and how many of its tokens are not the prompt's own.
+        """Return a prompt with the thought open, and the number of tokens added for that.
 
         A thought that the template closes at once, as where thinking is off by default, is opened
         again.
@@ -194,18 +194,18 @@ class Thoughts:
         return joined(prompt_ids, self._opening), len(self._opening)
 
     def closed(self, token_ids: TokenIds) -> TokenIds:
-        """Tokens that end in no open thought: one that is open at their end is closed."""
+        """Return tokens that end in no open thought: one that is open at their end is closed."""
         if not len(token_ids) or self.opened(token_ids)[1]:
             return token_ids
         return joined(token_ids, self.closing(token_ids, "", is_closed=False))
 
     def begun(self, thought: str) -> str:
-        """What of the closing tag a thought ends in that a budget has cut there."""
+        """Return what of the closing tag a thought ends in that a budget has cut there."""
         lengths = range(len(self.end) - 1, 1, -1)
         return next((self.end[:n] for n in lengths if thought.endswith(self.end[:n])), "")
 
     def closing(self, token_ids: TokenIds, thought: str, *, is_closed: bool) -> list[int]:
-        """The tokens that close a thought.
+        """Return the tokens that close a thought.
 
         Args:
             token_ids: all tokens so far, int32 ``[n]``.
@@ -272,7 +272,7 @@ def after_draft(
     draft: Draft,
     special_tokens: str,
 ) -> list[int]:
-    """The tokens between a draft and the answer.
+    """Return the tokens between a draft and the answer.
 
     Args:
         model: the model.

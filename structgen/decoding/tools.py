@@ -69,7 +69,7 @@ def as_model_writes(model: Model, output_type: Any) -> Any:
 
 
 def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
-    """The same in a syntax, which is asked for where it is needed."""
+    """Return the same in a syntax, which is asked for where it is needed."""
     if isinstance(output_type, ToolCalls) and output_type.syntax is None:
         return output_type.written_as(syntax())
     if isinstance(output_type, OutputType) and output_type.offered is not None:
@@ -79,14 +79,14 @@ def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
 
 
 def takes_tools(model: Model) -> bool:
-    """Whether the chat template tells the model of tools that it is given."""
+    """Return whether the chat template tells the model of tools that it is given."""
     told, plain = shown(model, [_QUESTION], _tools()), shown(model, [_QUESTION])
     return None not in (told, plain) and told != plain
 
 
 @per_model
 def tool_syntax(model: Model) -> ToolSyntax:
-    """The syntax in which ``model`` calls tools.
+    """Return the syntax in which ``model`` calls tools.
 
     Cost: some renderings of the chat template, once a model.
     """
@@ -131,7 +131,7 @@ def _renderings(model: Model) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _calling(n: int, form: _Form) -> dict[str, Any]:
-    """An answer that calls so many tools."""
+    """Return an answer that calls so many tools."""
     calls: list[dict[str, Any]] = []
     for index in range(n):
         arguments: Any = {f"probe_key_{index}": "probe_value"}
@@ -170,7 +170,7 @@ def _tools() -> list[dict[str, Any]]:
 def read_syntax(
     plain: str, one: str, two: str | None, ends: Collection[str] = ()
 ) -> ToolSyntax | None:
-    """The syntax that three renderings of a chat show.
+    """Return the syntax that three renderings of a chat show.
 
     Args:
         plain: with a text for an answer.
@@ -209,7 +209,7 @@ def read_syntax(
 
 
 def _one_by_one(body: str) -> ToolSyntax | None:
-    """The known syntax, whose arguments are no JSON object, in which a probe is called."""
+    """Return the known syntax, whose arguments are no JSON object, in which a probe is called."""
     call = _NAMES[0], json.dumps({"probe_key_0": "probe_value"})
     ways = [(way, way.written([call])) for way in DIALECTS.values() if way.parameters]
     for blank in ("", r"\s+"):  # the runtime leaves lines of a template that others take away
@@ -221,7 +221,7 @@ def _one_by_one(body: str) -> ToolSyntax | None:
 
 
 def _parts(body: str, index: int) -> tuple[str, str, str] | None:
-    """What stands before a probe's name, between that and its arguments, and after these."""
+    """Return what stands before a probe's name, between that and its arguments, and after these."""
     body = re.sub(r'(?<!\s)\s*"id"\s*:\s*"probeid0."\s*,|,\s*"id"\s*:\s*"probeid0."', "", body)
     before, _, rest = body.partition(_NAMES[index])
     found = re.search(rf'\{{\s*"probe_key_{index}"\s*:\s*"probe_value"\s*\}}', rest)
@@ -231,7 +231,7 @@ def _parts(body: str, index: int) -> tuple[str, str, str] | None:
 
 
 def _n_alike(a: str, b: str) -> int:
-    """How many characters two texts begin with in common."""
+    """Return how many characters two texts begin with in common."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((n for n, (one, other) in pairs if one != other), min(len(a), len(b)))
 
@@ -252,7 +252,7 @@ _Messages = list[dict[str, Any]]
 def with_tools(
     model: Model, messages: _Messages, offered: ToolsOffered | None
 ) -> tuple[_Messages, Sequence[Mapping[str, Any]] | None]:
-    """The messages to render, and the tools to give to the template."""
+    """Return the messages to render, and the tools to give to the template."""
     if offered is None or offered.instructions == "":
         return messages, None
     if offered.instructions is None and takes_tools(model):
@@ -265,7 +265,7 @@ def with_tools(
 
 
 def told(model: Model, messages: _Messages, text: str) -> _Messages:
-    """The messages with a text in the system's; the user's, where there can be none."""
+    """Return the messages with a text in the system's; the user's, where there can be none."""
     first, *rest = messages
     if first["role"] in ("system", "developer"):
         return [{**first, "content": f"{first['content']}\n\n{text}".strip()}, *rest]
@@ -283,12 +283,12 @@ _FORMS = sorted(_ALL, key=lambda form: form.is_named)
 
 @per_model
 def _histories(model: Model) -> dict[int, _Form | None]:
-    """The form in which a template shows so many calls at once, as far as that is known."""
+    """Return the form in which a template shows so many calls at once, as far as that is known."""
     return {}
 
 
 def with_calls(model: Model, messages: _Messages) -> _Messages:
-    """The messages in a form in which the template shows their calls and the results of these.
+    """Return messages in a form whose calls and results the template shows.
 
     Raises:
         PromptError: the last message calls tools: it is none that an answer could go on from.
@@ -380,7 +380,7 @@ def _as_text(model: Model, messages: _Messages) -> _Messages:
 
 
 def _shows(model: Model, form: _Form, n: int) -> bool:
-    """Whether the template shows so many calls in this form, and their results, in their order."""
+    """Return whether the template shows ``n`` calls of this form and their results in order."""
     messages: list[Mapping[str, Any]] = [_QUESTION, _calling(n, form)]
     order = [part for i in range(n) for part in (_NAMES[i], f"probe_key_{i}")]
     for i in range(n):

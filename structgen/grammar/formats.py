@@ -122,8 +122,8 @@ def _leap_seconds() -> list[ir.Regex]:
 
 
 def _relation(before: int, after: int, pairs: list[tuple[str, int]]) -> ir.Regex:
-    """Texts that match one pair: the left side comes after ``before`` characters, and the right
-    side is the digit of the offset that has ``after`` characters behind it."""
+    """Return texts that match one pair: the left side comes after ``before`` characters, and the
+    right side is the digit of the offset that has ``after`` characters behind it."""
     to_digit = parse_python("[^+-]*[+-]" + "." * (4 - after))
     digits = [ir.literal(str(digit)) for digit in range(10)]
     lines = []
@@ -211,7 +211,7 @@ def hostname() -> ir.Regex:
 
 @cache
 def hostname_rfc1034() -> ir.Regex:
-    """The ``hostname`` of drafts 4 and 6: they know no A-labels, only letters and hyphens."""
+    """Return ``hostname`` of drafts 4 and 6: letters and hyphens, without A-labels."""
     one = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
     return limited(parse_python(rf"{one}(?:\.{one})*"), MAX_HOSTNAME)
 
@@ -433,7 +433,7 @@ def _name(normal: ir.Regex) -> ir.Regex:
 
 
 def _labels(label: ir.Regex, first: str) -> ir.Regex:
-    """Names of at most 253 octets: one to three labels, perhaps with short ones around.
+    """Return names of at most 253 octets: one to three labels, perhaps with short ones around.
 
     Three times 63 octets, three times 19 and the dots make 251.
 
@@ -475,7 +475,7 @@ def pvalid() -> ir.CharSet:
 
 @cache
 def _members() -> str:
-    """Every code point that a name can hold, but for separators and `_BULK`."""
+    """Return every code point that a name can hold, but for separators and `_BULK`."""
     small = ir.less(_union(pvalid(), ir.char_set(_ASCII)), ir.char_set(_BULK))
     return _text(small) + _CONTEXTUAL
 
@@ -639,7 +639,7 @@ def _normalized() -> ir.Regex:
         return _optional(ir.less(chars, _chars(without)))
 
     def clusters(starters: ir.CharSet) -> ir.Regex:
-        """A starter and its marks; after some letters no nukta."""
+        """Return a starter and its marks; after some letters no nukta."""
         composing = "".join(after["mark"])
         letters = _both(starters, _chars("".join(before["nukta"])))
         nuktas = "".join(after["nukta"])
@@ -753,7 +753,7 @@ def _references() -> list[ir.Regex]:
 
 
 def _term() -> ir.Regex:
-    """All but groups: a character, escape or class with a quantifier, an assertion, a bar."""
+    """Match a character, escape or class with a quantifier, an assertion, or a bar."""
     atom = _either(
         parse_python(rf"[^{_SPECIAL}]|\\(?:[{_SYNTAX}/dDsSwWfnrtv]|{_ESCAPE})"), _class()
     )
@@ -761,7 +761,7 @@ def _term() -> ir.Regex:
 
 
 def _quantifier() -> ir.Regex:
-    """One quantifier, perhaps lazy, or none."""
+    """Return one quantifier, perhaps lazy, or none."""
     digits = "0123456789"
     one = "|".join(f"{d},[{d}-9]" for d in digits)
     teens = "|".join(f"1{d},1[{d}-9]" for d in digits)
@@ -780,7 +780,7 @@ def _class() -> ir.Regex:
 
 
 def _class_ranges() -> list[ir.Regex]:
-    """A dash between two characters, or two escapes of one kind, that are surely in order."""
+    """Match a dash between two characters, or escapes of one kind, surely in order."""
     special = _chars("-\\]^")
 
     def line(start: tuple[int, int], end: int) -> ir.Regex:
@@ -862,7 +862,7 @@ of unknown name."""
 
 
 def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:
-    """The language of strings that ``format: name`` allows.
+    """Return the language of strings that ``format: name`` allows.
 
     Args:
         name: the keyword's value. Names are case-sensitive.
@@ -890,5 +890,5 @@ _BUILT: dict[ir.Regex, str] = {}
 
 
 def format_of(regex: ir.Regex) -> str | None:
-    """The format whose expression `format_regex` has given, if one has."""
+    """Return the format whose expression `format_regex` has given, if one has."""
     return _BUILT.get(regex)

@@ -184,7 +184,7 @@ Regex: TypeAlias = (
 
 
 def parts_of(regex: Regex) -> tuple[Regex, ...]:
-    """The direct parts of ``regex``."""
+    """Return the direct parts of ``regex``."""
     if isinstance(regex, (Concat, Alternate, Intersect)):
         return regex.parts
     if isinstance(regex, (Repeat, Complement, Lookahead, Lookbehind)):
@@ -208,35 +208,35 @@ ANY_TEXT = Repeat(ANY_CHAR, 0, None)
 
 
 def literal(text: str) -> Regex:
-    """The regex that matches exactly ``text``."""
+    """Return the regex that matches exactly ``text``."""
     return Concat(tuple([character(ord(c)) for c in text]))
 
 
 @lru_cache(maxsize=1024)
 def character(code_point: int) -> CharSet:
-    """The set of one character, which is no surrogate."""
+    """Return the set of one character, which is no surrogate."""
     return _interned(((code_point, code_point),))
 
 
 def characters(text: str) -> CharSet:
-    """The set of the characters of a text."""
+    """Return the set of the characters of a text."""
     return char_set([(ord(c), ord(c)) for c in text])
 
 
 def char_set(ranges: list[tuple[int, int]]) -> CharSet:
-    """A `CharSet` from ranges in any order, overlapping or not; surrogates are dropped."""
+    """Return a `CharSet` from ranges in any order, overlapping or not; surrogates are dropped."""
     made = normalize_ranges(ranges)
     return _interned(made) if len(made) <= _FEW_RANGES else CharSet(made)
 
 
 @lru_cache(maxsize=4096)
 def _interned(ranges: Ranges) -> CharSet:
-    """One object for each small set: patterns are made of a few of them, and are kept."""
+    """Return one object for each small set: patterns are made of a few of them, and are kept."""
     return CharSet(ranges)
 
 
 def negate(chars: CharSet) -> CharSet:
-    """The code points not in ``chars`` (surrogates are in neither)."""
+    """Return the code points not in ``chars`` (surrogates are in neither)."""
     out: list[tuple[int, int]] = []
     start = 0
     for low, high in chars.ranges:
@@ -249,7 +249,7 @@ def negate(chars: CharSet) -> CharSet:
 
 
 def less(chars: CharSet, taken: CharSet) -> CharSet:
-    """The code points of one set that are not in another."""
+    """Return the code points of one set that are not in another."""
     return negate(char_set([*negate(chars).ranges, *taken.ranges]))
 
 
@@ -422,26 +422,26 @@ def flat(grammar: Grammar) -> Iterator[Grammar]:
 
 
 def has_rules(grammar: Grammar) -> bool:
-    """Whether a part of ``grammar`` is context-free."""
+    """Return whether a part of ``grammar`` is context-free."""
     return any(isinstance(part, ContextFree) for part in flat(grammar))
 
 
 def embedded(grammar: Grammar) -> Iterator[Embedded]:
-    """The terminals of ``grammar`` that are texts of other grammars."""
+    """Yield the terminals of ``grammar`` that are texts of other grammars."""
     for part in flat(grammar):
         if isinstance(part, ContextFree):
             yield from (one for one in part.terminals if isinstance(one, Embedded))
 
 
 def special_tokens(grammar: Grammar) -> Iterator[SpecialToken]:
-    """The terminals of ``grammar`` that are tokens of the vocabulary."""
+    """Yield the terminals of ``grammar`` that are tokens of the vocabulary."""
     for part in flat(grammar):
         if isinstance(part, ContextFree):
             yield from (one for one in part.terminals if isinstance(one, SpecialToken))
 
 
 def has_temperatures(grammar: Grammar) -> bool:
-    """Whether rules of ``grammar`` say what their tokens are sampled with."""
+    """Return whether rules of ``grammar`` say what their tokens are sampled with."""
     return any(one.temperature is not None for one in embedded(grammar))
 
 

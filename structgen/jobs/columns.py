@@ -49,7 +49,7 @@ class Columns:
         self._output = _Types(schema, is_open).field(result, schema)
 
     def table(self, rows: Sequence[Row], schema: Any) -> Any:
-        """A table of rows, with the columns of an Arrow schema; None: those of these rows."""
+        """Make a table of rows with an Arrow schema's columns; None: those of these rows."""
         arrow = pyarrow()
         rows = [self._written(row) for row in rows]
         names = dict.fromkeys(name for row in rows for name in row)
@@ -81,7 +81,7 @@ class Columns:
             return arrow.Table.from_pylist([self._fitting(row, schema) for row in rows], schema)
 
     def _found(self, name: str, values: list[Any]) -> Any:
-        """The field of a column of which nothing but its first values is known."""
+        """Return the field of a column of which nothing but its first values is known."""
         arrow = pyarrow()
         try:
             kind = arrow.array(values).type
@@ -93,7 +93,7 @@ class Columns:
         return arrow.field(name, kind)
 
     def _fitting(self, row: Row, schema: Any) -> Row:
-        """A row whose output has the type of its column; else it is a row with an error."""
+        """Return a row whose output has the type of its column; else it is a row with an error."""
         arrow = pyarrow()
         try:
             arrow.array([row.get(self._result)], schema.field(self._result).type)
@@ -117,14 +117,14 @@ class Columns:
 
 
 def _utf8(value: Any) -> Any:
-    """A value, which has no lone surrogates where it is a text: as JSON lines have it."""
+    """Return a value, which has no lone surrogates where it is a text: as JSON lines have it."""
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode(errors="backslashreplace").decode()
 
 
 def _schema_of(output_type: Any) -> Any:
-    """The JSON Schema of outputs; of those that are no JSON that of a text."""
+    """Return the JSON Schema of outputs; of those that are no JSON that of a text."""
     if output_type is None or not isinstance(lower(output_type).grammar, ir.Json):
         return {"type": "string"}
     if isinstance(output_type, JsonSchema):
@@ -154,7 +154,7 @@ class _Types:
         self._arrow = pyarrow()
 
     def field(self, name: str, schema: Any, depth: int = 0) -> Any:
-        """A field of values of a schema; of those without a type, of their JSON."""
+        """Return a field of values of a schema; of those without a type, of their JSON."""
         kind = self._of(schema, depth)
         if kind is None:
             return self._arrow.field(name, self._arrow.string(), metadata=_JSON)
@@ -210,14 +210,14 @@ class _Types:
 
 
 def _value(value: Any, field: Any) -> Any:
-    """A value of JSON as one that Arrow takes for a field."""
+    """Return a value of JSON as one that Arrow takes for a field."""
     if value is not None and field.metadata == _JSON:
         return json.dumps(value, ensure_ascii=False)
     return _inside(value, field.type)
 
 
 def _inside(value: Any, kind: Any) -> Any:
-    """A value of JSON as one that Arrow takes for a type."""
+    """Return a value of JSON as one that Arrow takes for a type."""
     arrow = pyarrow()
     if value is None:
         return None

@@ -66,7 +66,7 @@ class Ask(Protocol):
         """How many rows are asked together."""
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """The result of each row: its columns and those of what was made, or of what went wrong.
+        """Return each row's result: its columns, and those of the output or the error.
 
         Raises:
             StructgenError: the job cannot continue.
@@ -74,7 +74,7 @@ class Ask(Protocol):
 
 
 def outcome(row: Row) -> tuple[Any, int]:
-    """The error of a result, and how many tokens were written for it."""
+    """Return the error of a result, and how many tokens were written for it."""
     return row.get("error"), row.get("output_tokens") or 0
 
 
@@ -133,7 +133,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         return next(row for row in self._steps if row is not None)
 
     def _counted(self) -> Iterator[Row | None]:
-        """The results; None: it is left out."""
+        """Yield the results; None: it is left out."""
         for row in self._results:
             error, n_tokens = self._outcome(row)
             self.n_rows += 1
@@ -218,7 +218,7 @@ def results(
     window: int,
     close: Callable[[], object] = lambda: None,
 ) -> Generator[Row, None, None]:
-    """The results of rows, in their order, as `Job` has them. Rows are read as they are needed.
+    """Yield the results of rows in order, as `Job` has them, reading rows as needed.
 
     What was read before reading fails, is asked and comes before the error.
     """
@@ -254,7 +254,7 @@ def results(
 
 
 def attempted(ask: Callable[[], Row], result: str) -> Row:
-    """The result columns of a row; an error that is its own among them."""
+    """Return the result columns of a row; an error that is its own among them."""
     for attempt in (1, 2):
         try:
             return ask()
@@ -271,7 +271,7 @@ def attempted(ask: Callable[[], Row], result: str) -> Row:
 
 
 def failed(error: StructgenError, result: str) -> Row:
-    """The result columns of a row that has failed."""
+    """Return the result columns of a row that has failed."""
     return {result: None, "error": {"type": type(error).__name__, "message": str(error)}}
 
 
@@ -307,7 +307,7 @@ class _Asking(ABC):
         }
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """The result of each row."""
+        """Return the result of each row."""
         return [self._of(row) for row in rows]
 
     def _of(self, row: Row | BadRow) -> Row:
@@ -412,7 +412,7 @@ class _Vectors(_Asking):
     window = 4
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """The result of each row; all of them in one request, if that goes well."""
+        """Return the result of each row; all of them in one request, if that goes well."""
         good = [row for row in rows if not isinstance(row, BadRow)]
         if len(good) < len(rows):
             return super().__call__(rows)
@@ -449,7 +449,7 @@ def asker(
     as_written: bool = True,
     options: Mapping[str, Any],
 ) -> Asker:
-    """What `batch` asks of each row, apart from the model; the arguments are those of `batch`.
+    """Prepare what `batch` asks of each row, apart from the model; same arguments.
 
     Args:
         as_written: whether outputs are values of JSON; else they are those of ``output_type``.
@@ -479,7 +479,7 @@ class Cluster(Protocol):
     """Machines that ask the rows of a job, if not this one: see `structgen.ray`."""
 
     def pool(self, make: Asker, model: str) -> Any:
-        """An `Ask` there. It has a ``window``, as a job has, and can be closed.
+        """Return an `Ask` there. It has a ``window``, as a job has, and can be closed.
 
         Args:
             make: what is asked.
@@ -645,13 +645,13 @@ def batch(
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of a column of Arrow, Polars or pandas."""
+    """Return the values of a column of Arrow, Polars or pandas."""
     made: list[Any] = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
     return made
 
 
 def _is_same(found: Any, given: Any) -> bool:
-    """Whether a table holds a value of JSON: 1 may be 1.0, and what objects lack may be null."""
+    """Compare a table's value with a JSON value: 1 equals 1.0, and missing may be null."""
     if isinstance(given, dict):
         return isinstance(found, dict) and all(
             _is_same(found.get(name), given.get(name)) for name in found.keys() | given.keys()
@@ -712,7 +712,7 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
 
 
 def default_model(embed: bool) -> str:
-    """The model of a job that names none."""
+    """Return the model of a job that names none."""
     return "all-minilm-l6-v2" if embed else models.DEFAULT
 
 
@@ -750,7 +750,7 @@ _TRIAL_ROWS, _ROWS_WORTH_A_TRIAL = 32, 1_000
 def _processes(
     source: Source, first: int, model: str, trial: Callable[[int, list[Row | BadRow]], float]
 ) -> int:
-    """How many processes of a model suit this machine.
+    """Return how many processes of a model suit this machine.
 
     Processes of one core each make 1.5 to 1.8 times as many outputs on two cores as one process of
     both, where the model is small (docs/runner.md). Where there are rows enough, both are tried.
@@ -768,13 +768,13 @@ def _processes(
 
 
 def _files(folder: Path) -> list[tuple[str, int]]:
-    """The names and sizes of a model's files."""
+    """Return the names and sizes of a model's files."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return [(str(file.relative_to(folder)), file.stat().st_size) for file in files]
 
 
 def model_digest(name: str) -> str:
-    """A model's name, and a digest of which files it has and how large they are."""
+    """Return a model's name, and a digest of which files it has and how large they are."""
     try:
         return f"{name} {_digest(repr(_files(models.path(name))))}"
     except StructgenError:

@@ -124,11 +124,11 @@ class Parts(AbstractContextManager["Parts"]):
         return path
 
     def files(self) -> list[Path]:
-        """The parts, in order."""
+        """Return the parts, in order."""
         return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
 
     def rows(self) -> Iterator[Row]:
-        """The rows that are done, in order.
+        """Yield the rows that are done, in order.
 
         Raises:
             OptionError: a part is damaged, though its digest is right.
@@ -140,7 +140,7 @@ class Parts(AbstractContextManager["Parts"]):
                 yield row
 
     def lines(self) -> Iterator[bytes]:
-        """The rows that are done, in order, as the JSON lines that they are written as."""
+        """Yield the rows that are done, in order, as the JSON lines that they are written as."""
         for path in self.files():
             with path.open("rb") as file:
                 yield from file
@@ -197,7 +197,7 @@ class Parts(AbstractContextManager["Parts"]):
         self._stamp = stamp(self._about)
 
     def _found(self) -> list[int]:
-        """Where the parts end that follow each other from the first row; the rest is removed."""
+        """Return where the consecutive parts from the first row end; remove the rest."""
         ends: list[int] = []
         for path in sorted(self.folder.iterdir()):
             if path.name.startswith((".part-", ".job.json.")):  # was being written
@@ -244,7 +244,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def _shown(value: Any, other: Any) -> str:
-    """A value as JSON; of a long one, where it begins to differ from another."""
+    """Return a value as JSON; of a long one, where it begins to differ from another."""
     text, others = (json.dumps(one, ensure_ascii=False) for one in (value, other))
     pairs = enumerate(zip(text, others, strict=False))
     first = max(0, min(next((i for i, (a, b) in pairs if a != b), 0) - 30, len(text) - 100))

@@ -73,7 +73,7 @@ class Unread(bytes):
 
 
 def as_json(value: Any) -> bytes:
-    """A value as JSON in UTF-8: NaN and infinities are null, other unknown values texts."""
+    """Return a value as JSON in UTF-8: NaN and infinities are null, other unknown values texts."""
     unread: list[Unread] = []
 
     def plain(one: Any) -> Any:
@@ -95,7 +95,7 @@ def as_json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has for a value that it does not know."""
+    """Return what JSON has for a value that it does not know."""
     if getattr(getattr(value, "dtype", None), "kind", "M") not in "mM":
         return value.tolist()  # NumPy's, whose texts leave out what is in the middle
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
@@ -121,7 +121,7 @@ def n_bytes_of(row: Row | BadRow) -> int:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells a file from one that has come in its place, or from a changed one; None: gone."""
+    """Return what identifies a file and its version; None if it is gone."""
     try:
         about = path.stat()
     except OSError:
@@ -152,7 +152,7 @@ class Source:
 
     @classmethod
     def of(cls, given: Any) -> Source:
-        """What ``rows`` of a job may be.
+        """Return what ``rows`` of a job may be.
 
         Args:
             given: a file or several (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, ``.txt``; names
@@ -191,7 +191,7 @@ class Source:
 
     @classmethod
     def of_lines(cls, path: Path, longest: int, read: Callable[[str], Any]) -> Source:
-        """The rows of a file of JSON lines that a stranger has sent, whatever its name says.
+        """Return the rows of a file of JSON lines that a stranger has sent, whatever its name says.
 
         Of its lines none has more than ``longest`` bytes; ``read`` reads one, or raises ValueError.
 
@@ -215,7 +215,7 @@ class Source:
 
     @classmethod
     def of_files(cls, given: Sequence[str]) -> Source:
-        """The rows of files by name: see `of`."""
+        """Return the rows of files by name: see `of`."""
         if "-" in given:
             if len(given) > 1:
                 raise OptionError("Standard input (-) goes with no other input.")
@@ -262,14 +262,14 @@ def _polars(given: Any, places: list[int], more: Mapping[str, list[Any]]) -> Any
 
 
 def _is_name(given: Any) -> bool:
-    """Whether this is the name of a file, and no text: of several such, all have to be."""
+    """Return whether this is the name of a file, and no text: of several such, all have to be."""
     return given == "-" or (
         isinstance(given, (str, os.PathLike)) and Path(given).suffix.lower() in _KINDS
     )
 
 
 def _files(name: str) -> list[Path]:
-    """The files that a name or pattern means, sorted."""
+    """Return the files that a name or pattern means, sorted."""
     path = Path(name).expanduser()
     if path.is_file():
         found = [path]
@@ -290,7 +290,7 @@ def _files(name: str) -> list[Path]:
 
 
 def _schema(files: Sequence[Path]) -> Any:
-    """The Arrow schema of Parquet files; None: they are none, or have none in common."""
+    """Return the Arrow schema of Parquet files; None: they are none, or have none in common."""
     tables = [path for path in files if _KINDS[path.suffix.lower()] == "parquet"]
     if not tables:
         return None
@@ -315,7 +315,7 @@ def _check_names(path: Path | str, names: Sequence[str]) -> None:
 
 
 def _count(files: Sequence[Path], known: str | None = None) -> int | None:
-    """How many rows there are, where that can be told without parsing them."""
+    """Return how many rows there are, where that can be told without parsing them."""
     total = 0
     for path in files:
         kind = known or _KINDS[path.suffix.lower()]
@@ -337,7 +337,7 @@ def _count(files: Sequence[Path], known: str | None = None) -> int | None:
 
 
 def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
-    """The rows of a file, in order; ``longest``: most bytes of a line of JSON or text."""
+    """Yield the rows of a file, in order; ``longest``: most bytes of a line of JSON or text."""
     kind = _KINDS[path.suffix.lower()]
     if kind == "parquet":
         with _told(path):
@@ -360,7 +360,7 @@ def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
 
 
 def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
-    """How many rows of a Parquet file to read at once.
+    """Return how many rows of a Parquet file to read at once.
 
     What a page says once may be the value of each row. What the end of the file says of its pages
     need not be so: the heads of the pages are what the package follows.
@@ -409,8 +409,8 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
 def _thrift(
     data: bytes | mmap, at: int, *, has_lists: bool = False
 ) -> tuple[dict[tuple[int, int], Any], int]:
-    """A struct of Thrift's compact protocol, by id and kind, as fields of other kinds are skipped;
-    None: what is no number, struct or list of these. And where it ends."""
+    """Return a struct of Thrift's compact protocol, by id and kind, as fields of other kinds are
+    skipped; None: what is no number, struct or list of these. And where it ends."""
     found: dict[tuple[int, int], Any] = {}
     number = 0
 
@@ -463,7 +463,7 @@ def _one_by_one(batch: Any, where: str, first: int) -> Iterator[Row | BadRow]:
 
 
 def _n_values(part: Any) -> int:
-    """How many values a batch of Arrow, or a column of one, holds, with those inside lists."""
+    """Count the values in an Arrow batch or column, including those inside lists."""
     types = pyarrow().types
     if not hasattr(part, "type"):
         return sum(map(_n_values, part.columns))
@@ -478,7 +478,7 @@ def _n_values(part: Any) -> int:
 
 
 def _lines(file: BinaryIO, name: str, longest: int) -> Iterator[tuple[int, str | BadRow]]:
-    """The lines of a file by number, without their ends; long ones and bad UTF-8 are told."""
+    """Yield the lines of a file by number, without their ends; long ones and bad UTF-8 are told."""
     for number in itertools.count(1):
         line = file.readline(longest + 1)
         if not line:
@@ -581,7 +581,7 @@ def _told(path: Path) -> Iterator[None]:
 
 
 def pyarrow() -> Any:
-    """The package.
+    """Return the package.
 
     Raises:
         OptionError: it is not installed.
@@ -633,7 +633,7 @@ class Prompts:
             self._templates = [(_jinja(one), dict(one)) for one in messages]
 
     def of(self, row: Row) -> list[dict[str, Any]]:
-        """The messages of a row.
+        """Return the messages of a row.
 
         Raises:
             OptionError: the row lacks a column.
@@ -644,7 +644,7 @@ class Prompts:
         return [message | {"content": filled(row)} for filled, message in self._templates]
 
     def named(self, row: Row) -> str:
-        """The column that is the prompt.
+        """Return the column that is the prompt.
 
         Raises:
             OptionError: it is not clear.
@@ -662,7 +662,7 @@ class Prompts:
 
 
 def _text(row: Row, name: str) -> str:
-    """A column as text."""
+    """Return a column as text."""
     if name not in row:
         raise OptionError(f"There is no column {name!r}. There are: {', '.join(row) or 'none'}.")
     return _value_text(row[name], f"The column {name!r}")

@@ -105,7 +105,7 @@ class Forgetting:
         return Apart(at, store.nodes.join(alike) if alike else None, (*others,))
 
     def _is_alike(self, frame: Frame, at: int, outcome: int, node: int, limited: bool) -> bool:
-        """Whether no token ends an item of ``frame`` below ``node``, nor comes near an end."""
+        """Return whether no token ends an item of ``frame`` below ``node``, or nearly does."""
         resumed = self._machine.resumed
         n_barred = frame.forgotten(at)
         n_visited = 0
@@ -141,7 +141,7 @@ class Forgetting:
         return True
 
     def _has_plenty(self, leaf: Leaf, q: int, count: int) -> bool:
-        """Whether some text is left from ``q`` whichever ``count`` ones are barred."""
+        """Return whether some text is left from ``q`` whichever ``count`` ones are barred."""
         key = (leaf, q, count)
         found = self._plenty[key]
         if found is None:
@@ -168,7 +168,7 @@ end, see `token_ends`. Tuples and not named ones: see `walk_store.WalkMemo`."""
 def token_ends(
     ends: Iterable[Ends], below: Frames = ()
 ) -> Iterator[tuple[Leaf, int | tuple[int, int], Frames]]:
-    """The stacks that a frame's walk ends in: leaf, its state, and frames above the one below.
+    """Yield the stacks in which a frame's walk ends: leaf, state, and frames above the lowest.
 
     Topmost frame first. Some come twice. Only budgets ask.
     """
@@ -230,7 +230,7 @@ class FrameWalks:
         return found
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
-        """What ``leaf`` does from its state ``q`` with whole tokens."""
+        """Return what ``leaf`` does from its state ``q`` with whole tokens."""
         last = self._walker.strings.last(leaf, q) if continuation == BOTTOM else None
         return self._leaf_walk(leaf, q, ROOT) if last is None else last
 
@@ -242,7 +242,7 @@ class FrameWalks:
         tape: TextHistory,
         is_string: bool = False,
     ) -> Iterator[tuple[Tokens, Iterable[TokenEnd]]]:
-        """As `walks_after`, if the continuation depends on the text.
+        """Like `walks_after`, if the continuation depends on the text.
 
         It yields tokens with the places in which they end, node by node where the text matters.
         ``is_string``: the string that is open in ``tape`` ends there.
@@ -288,8 +288,8 @@ class FrameWalks:
     def _walk_untold(
         self, frame: Frame, at: int, outcome: int, node: Node, room: int, tape: TextHistory
     ) -> tuple[FrameWalk, Iterable[int]] | None:
-        """What follows strings that are none of those which ``frame`` tells apart, and the nodes at
-        which one of these ends. None where that is not known."""
+        """Return what follows strings that are none of those which ``frame`` tells apart, and the
+        nodes at which one of these ends. None where that is not known."""
         untold = frame.untold(at, outcome) if frame.records(at, outcome) else None
         if untold is None:
             return None
@@ -325,7 +325,7 @@ class FrameWalks:
         return walk, self._store.nodes.real(node).tolist()
 
     def _room(self, frame: Frame, continuation: int) -> int:
-        """How many frames that nest may be pushed over ``frame`` before resuming is limited."""
+        """Return how many frames may nest over ``frame`` before resuming is limited."""
         most = self._most_room
         room = frame.limit - self._stacks.depths[continuation]
         return most if room > most else room if room > 0 else 0
@@ -333,7 +333,7 @@ class FrameWalks:
     def walks_after(
         self, continuation: int, outcome: int, node: Node
     ) -> list[tuple[FrameWalk, int]]:
-        """The walks of all frames that ``node`` leads through, with what lies below each."""
+        """Return the walks of all frames that ``node`` leads through, with what lies below each."""
         stacks, most_room = self._stacks, self._most_room
         depths = stacks.depths
         out: list[tuple[FrameWalk, int]] = []
@@ -357,7 +357,7 @@ class FrameWalks:
         return out
 
     def _frame_walk(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
-        """What ``frame`` does from ``node``, where its leaf has ended with ``outcome``.
+        """Return what ``frame`` does from ``node``, where its leaf has ended with ``outcome``.
 
         Up to ``room`` frames that nest may be pushed before resuming is limited; no more than
         `_most_room`, which is more than a token can push.
@@ -380,7 +380,7 @@ class FrameWalks:
         return found
 
     def _walk_on(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
-        """As `_frame_walk`, where what follows does not depend on the text."""
+        """Like `_frame_walk`, where what follows does not depend on the text."""
         key = (frame, at, outcome, node, room)
         found = self._frame_walks[key]
         if found is None:
@@ -389,7 +389,7 @@ class FrameWalks:
         return found
 
     def _walk_ways(self, ways: tuple[Alternative, ...], node: Node, room: int) -> FrameWalk:
-        """What a frame does from ``node`` that goes on in one of ``ways``."""
+        """Return what a frame does from ``node`` that goes on in one of ``ways``."""
         closed: list[Node] = []
         ends: list[Ends] = []
         tokens = b""
@@ -423,7 +423,7 @@ class FrameWalks:
         return tokens, closed_at, tuple(ends)
 
     def _once(self, tokens: Tokens) -> Tokens:
-        """Each of the tokens once. A token comes as often as there are ways to cut its text."""
+        """Return each token once; it occurs once for each way to split its text."""
         WORK.spend(self._store.size >> 9)
         has = np.zeros(self._store.size, bool)
         has[ids_of(tokens)] = True

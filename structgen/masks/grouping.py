@@ -17,7 +17,7 @@ from structgen.automaton.core import Leaf
 
 
 def ranges(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """All of ``first[i] .. last[i] - 1``, one after another."""
+    """Return all of ``first[i] .. last[i] - 1``, one after another."""
     lengths = last - first
     ends = lengths.cumsum()
     if not len(ends):
@@ -28,7 +28,7 @@ def ranges(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[np.in
 
 
 def starts_of(ordered: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Where each different value of an array in order begins.
+    """Return where each different value of an array in order begins.
 
     In place of `numpy.unique`, whose first call imports masked arrays: 10 ms.
     """
@@ -39,7 +39,7 @@ def starts_of(ordered: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The different ``values``, ascending."""
+    """Return the different ``values``, ascending."""
     ordered = np.sort(values)
     found: npt.NDArray[Any] = ordered[starts_of(ordered)]
     return found
@@ -53,7 +53,7 @@ def bits_of(ids: npt.ArrayLike, n_words: int) -> npt.NDArray[np.uint32]:
 
 
 def words_of(ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """The words of a packed mask that token ids (repeats allowed) are in: where, and what they are.
+    """Return the words of a packed mask with these token ids (repeats allowed), and their places.
 
     Cost: what sorting does; a few hundred are cheaper so than by `bits_of`.
     """
@@ -64,7 +64,7 @@ def words_of(ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDA
 
 
 def words_of_few(ids: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """As `words_of`, one by one, which is quicker for a few dozen."""
+    """Like `words_of`, one by one, which is quicker for a few dozen."""
     table: dict[int, int] = {}
     for token in ids:
         table[token >> 5] = table.get(token >> 5, 0) | 1 << (token & 31)

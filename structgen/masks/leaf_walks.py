@@ -184,7 +184,7 @@ class Digits:
         return others
 
     def _tokens(self, level: _Level, values: Int64) -> Int32:
-        """The tokens that are digit strings of one length."""
+        """Return the tokens that are digit strings of one length."""
         if level.tokens is None:
             nodes, trie = level.nodes[values], self._trie
             found: Int32 = trie.token_ids[
@@ -195,7 +195,7 @@ class Digits:
         return found if level.is_full else found[found >= 0]
 
     def _others(self, row: dict[int, int], nodes: Int32) -> Iterator[tuple[int, int]]:
-        """Where bytes that are no digits lead."""
+        """Yield where bytes that are no digits lead."""
         child = self._trie.child
         steps = [(byte, to) for byte, to in row.items() if not 0 <= byte - _ZERO <= 9]
         for node in nodes.tolist() if steps else ():
@@ -453,7 +453,7 @@ class Walker:
         return found
 
     def alike(self, leaf: Leaf, q: int) -> int:
-        """A state of ``leaf`` with the same tokens as ``q``, shared by many such states.
+        """Return a state of ``leaf`` with the same tokens as ``q``, shared by many such states.
 
         After each token the shortest completion is as long, too.
         """
@@ -466,8 +466,8 @@ class Walker:
         return q if to == state else leaf.in_text(to)
 
     def _walk_without(self, leaf: ExcludingLeaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """The walk of a leaf without some of its texts: that of the whole leaf, which is remembered
-        for it, less what stands on the few paths that spell a barred text.
+        """Return the walk of a leaf without some of its texts: that of the whole leaf, which is
+        remembered for it, less what stands on the few paths that spell a barred text.
 
         Cost: a step for each trie node on those paths.
         """
@@ -509,8 +509,8 @@ class Walker:
         return row, ids, exits, (*stops,)
 
     def _limited_walk(self, leaf: LimitedLeaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """The walk of a leaf that counts tokens: that of its inner leaf, less the tokens that end
-        where the text could no longer end in those that are left.
+        """Return the walk of a leaf that counts tokens: that of its inner leaf, less the tokens
+        that end where the text could no longer end in those that are left.
 
         Cost: near the limit 0.1 µs for each node of the trie, once for each state of the inner one.
         """
@@ -525,8 +525,8 @@ class Walker:
         return row, ids, exits, ends
 
     def _bytes_left(self, leaf: Leaf, q: int, node: Node) -> tuple[Int32, Int32]:
-        """The tokens that end inside a leaf, and how many bytes its shortest end then takes; those
-        of 0 left out."""
+        """Return the tokens that end inside a leaf, and how many bytes its shortest end then takes;
+        those of 0 left out."""
         found = self._left[leaf, q, node]
         if found is None:
             tokens: list[Int32] = []
@@ -546,7 +546,7 @@ class Walker:
     def _tokens_without(
         self, row: Bits | None, ids: Tokens, gone: list[int] | Int32
     ) -> tuple[Bits | None, Tokens]:
-        """The tokens of a walk without some."""
+        """Return the tokens of a walk without some."""
         if not len(gone):
             return row, ids
         if row is not None:
@@ -569,7 +569,7 @@ class Walker:
         return Digits(self.store.trie)
 
     def _number_walk(self, leaf: Leaf, q: int, memo: WalkMemo) -> LeafWalk:
-        """The walk of a number from the root, all digit strings that it cannot tell apart at
+        """Return the walk of a number from the root, all digit strings that it cannot tell apart at
         once."""
         found = WalkBuilder()
         for state, node in self._digits.walk(leaf, q, found, self.store.nodes):
@@ -586,7 +586,7 @@ class Walker:
         return self.store.finished(found)
 
     def _walk_bytes(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """The walk of a leaf byte by byte, but for its texts."""
+        """Return the walk of a leaf byte by byte, but for its texts."""
         texts: dict[int, list[int]] = {}
 
         def rows() -> StateRows:
@@ -634,7 +634,7 @@ class CacheInfo(NamedTuple):
 
 
 def cache_info() -> CacheInfo:
-    """A live gauge of the mask caches. Cost: microseconds.
+    """Return a live gauge of the mask caches. Cost: microseconds.
 
     Returns:
         `CacheInfo`: over all vocabularies in use, the bytes that caches take (``n_bytes``) and may
@@ -660,7 +660,7 @@ _walkers_lock = fork_safe(threading.Lock())
 
 
 def walker_of(vocabulary: Vocabulary) -> Walker:
-    """The shared caches of ``vocabulary``."""
+    """Return the shared caches of ``vocabulary``."""
     with _walkers_lock:
         found = _walkers.get(vocabulary)
         if found is None:

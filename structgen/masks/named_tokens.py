@@ -85,7 +85,7 @@ class NamedTokens:
         return bool(self.ids)
 
     def encode(self, data: bytes) -> list[int]:
-        """The fewest tokens, or nearly, that the automaton reads as ``data``."""
+        """Return the fewest tokens, or nearly, that the automaton reads as ``data``."""
         if not self.ids:
             return self._vocabulary.encode_bytes(data)
         first, *parts = data.split(bytes([MARK]))
@@ -96,13 +96,13 @@ class NamedTokens:
         return out
 
     def count(self, text: Text) -> int:
-        """How many tokens `plan` has."""
+        """Return how many tokens `plan` has."""
         if self.ids:
             return len(self.encode(flat(text)))
         return self._vocabulary.count_tokens(text)
 
     def plan(self, text: Text) -> Plan:
-        """The tokens of `encode`, for texts that may be too long to be written out."""
+        """Return the tokens of `encode`, for texts that may be too long to be written out."""
         if isinstance(text, Rope) and not self.ids:
             return Plan(self._spelt(text), self.count(text))
         tokens = self.encode(flat(text))
@@ -128,14 +128,14 @@ class NamedTokens:
         return out
 
     def spelt(self, data: bytes) -> bytes:
-        """The bytes that the automaton reads for a text, with named tokens in place of theirs."""
+        """Return a text's bytes as the automaton reads them, named tokens replacing their own."""
         if self.ids:
             for number, shown in sorted(self._texts.items(), key=lambda pair: -len(pair[1])):
                 data = data.replace(shown, spelling(number))
         return data
 
     def shown(self, data: bytes) -> bytes:
-        """The text for ``data`` as the automaton read it."""
+        """Return the text for ``data`` as the automaton read it."""
         if self.ids and MARK in data:
             for number, shown in self._texts.items():
                 data = data.replace(spelling(number), shown)
@@ -143,7 +143,7 @@ class NamedTokens:
 
 
 def _names_several(name: str, vocabulary: Vocabulary) -> bool:
-    """Whether a name is of tokens that keep their text, too: one of ordinary text among them."""
+    """Return whether a name means tokens that keep their text, too, or ordinary text."""
     if name in vocabulary.named_tokens:
         return False
     if by_id := _BY_ID.fullmatch(name):
@@ -154,7 +154,7 @@ def _names_several(name: str, vocabulary: Vocabulary) -> bool:
 
 
 def _ids_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> list[int]:
-    """The ids that a grammar names at a place, those of ordinary text first."""
+    """Return the ids that a grammar names at a place, those of ordinary text first."""
     if not _names_several(token.text, vocabulary):
         return [_id_of(vocabulary, token)]
     found = _SEVERAL.fullmatch(token.text.removeprefix("!"))
@@ -219,7 +219,7 @@ def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
 
 
 def _near(name: str, vocabulary: Vocabulary) -> str:
-    """Which names there are, of those that a grammar may have."""
+    """Return which names there are, of those that a grammar may have."""
     ends = vocabulary.eos_token_ids
     names = [
         known

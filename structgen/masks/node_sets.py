@@ -51,7 +51,7 @@ class NodeSet(int):
     size: int | None = None
 
     def __new__(cls, members: Nodes) -> NodeSet:
-        """The set of ``members``, under a new number."""
+        """Return the set of ``members``, under a new number."""
         made = super().__new__(cls, next(_numbers))
         made.members = members
         return made
@@ -97,15 +97,15 @@ class NodeSets:
         self.known_texts: GenerationalCache[int, tuple[tuple[int, ...], Node]] = cache()
 
     def real(self, node: Node) -> Nodes:
-        """The trie nodes of ``node``."""
+        """Return the trie nodes of ``node``."""
         return node.members if isinstance(node, NodeSet) else np.array([node], np.int32)
 
     def n_members(self, node: Node) -> int:
-        """The number of trie nodes of ``node``."""
+        """Return the number of trie nodes of ``node``."""
         return len(node.members) if isinstance(node, NodeSet) else 1
 
     def join(self, nodes: Sequence[Node]) -> Node:
-        """One node for all of ``nodes``, each a node or a set."""
+        """Return one node for all of ``nodes``, each a node or a set."""
         if len(nodes) == 1:
             return nodes[0]
         # What leads to two nodes once does so again, in another state.
@@ -123,7 +123,7 @@ class NodeSets:
         return found
 
     def joined(self, nodes: Nodes) -> Node:
-        """One node for all of ``nodes``, repeats allowed."""
+        """Return one node for all of ``nodes``, repeats allowed."""
         if len(nodes) > _MANY:
             # Marking them all is quicker than sorting.
             flags = np.zeros(self.n_nodes, np.bool_)
@@ -132,7 +132,7 @@ class NodeSets:
         return self.of(distinct(nodes))
 
     def of(self, nodes: Nodes) -> Node:
-        """The node for ``nodes``, ascending."""
+        """Return the node for ``nodes``, ascending."""
         if len(nodes) == 1:
             return int(nodes[0])
         key = nodes.tobytes()
@@ -143,7 +143,7 @@ class NodeSets:
         return found
 
     def number_of(self, text: bytes) -> int:
-        """The number of a text, for `read`: too large for a node, so that both can be added."""
+        """Return a text's number for `read`: larger than any node, so both can be added."""
         found = self._texts[text]
         if found is None:
             found = self._texts[text] = next(self._text_numbers) << NODE_BITS
@@ -179,7 +179,7 @@ class NodeSets:
         return found
 
     def goes_on(self, node: Node) -> bool:
-        """Whether any token continues after ``node``."""
+        """Return whether any token continues after ``node``."""
         return bool(self.children(node) if node >= self.n_nodes else self.n_children[node])
 
     def children(self, node: Node) -> dict[int, Node]:
@@ -192,7 +192,7 @@ class NodeSets:
         return found
 
     def child(self, node: Node, byte: int) -> Node:
-        """The child of a set by one byte, itself a node or a set; -1 for none."""
+        """Return the child of a set by one byte, itself a node or a set; -1 for none."""
         assert isinstance(node, NodeSet)
         if node.children is not None or len(node.members) > _FEW:
             return self.children(node).get(byte, -1)
@@ -230,12 +230,12 @@ class NodeSets:
         }
 
     def below(self, nodes: Nodes) -> Nodes:
-        """All children of ``nodes``, in their order."""
+        """Return all children of ``nodes``, in their order."""
         first = self.trie.first_child[nodes]
         return ranges(first, first + self.trie.n_children[nodes]).astype(np.int32)
 
     def bytes_after(self, node: Node) -> int:
-        """The bytes with which tokens continue from ``node``, as a mask."""
+        """Return the bytes with which tokens continue from ``node``, as a mask."""
         found = self._bytes[node]
         if found is None:
             found = 0
@@ -256,7 +256,7 @@ class NodeSets:
         return found
 
     def going_on(self, nodes: Nodes, allowed: npt.NDArray[np.bool_]) -> Nodes:
-        """Those of ``nodes`` from which some token continues with an allowed byte."""
+        """Return those of ``nodes`` from which some token continues with an allowed byte."""
         trie = self.trie
         nodes = nodes[trie.n_children[nodes] > 0]
         if not len(nodes):
@@ -266,7 +266,7 @@ class NodeSets:
         return nodes[np.logical_or.reduceat(flags, np.cumsum(count) - count)]
 
     def tokens_of(self, node: Node) -> Sequence[int]:
-        """The tokens that end at ``node``."""
+        """Return the tokens that end at ``node``."""
         start, ids = self.token_start, self.token_ids
         if not isinstance(node, NodeSet):
             return ids[start[node] : start[node + 1]]
@@ -276,7 +276,7 @@ class NodeSets:
         return node.tokens
 
     def tokens_at(self, nodes: Nodes) -> Nodes:
-        """The tokens that end at ``nodes``."""
+        """Return the tokens that end at ``nodes``."""
         first = self.trie.token_start[nodes]
         last = self.trie.token_start[nodes + 1]
         held = np.flatnonzero(first != last)
@@ -291,8 +291,8 @@ def levels(
     nodes: Nodes,
     is_wanted: npt.NDArray[np.bool_] | None = None,
 ) -> Iterator[tuple[Nodes, npt.NDArray[np.int64], list[int]]]:
-    """Where tokens lead, level by level: the nodes in which some end, and for each of them the
-    place of the state there in a list.
+    """Yield where tokens lead, level by level: the nodes in which some end, and for each of them
+    the place of the state there in a list.
 
     Args:
         trie: of the tokens.

@@ -73,12 +73,12 @@ class Reach:
         )
 
     def is_known_ample(self, state: int, spare: int) -> bool:
-        """Whether it is known without any work that ``spare`` tokens are enough after any one."""
+        """Return whether ``spare`` tokens are known to suffice after any token, without work."""
         most = self._roughly[state]
         return most is not None and most <= spare
 
     def is_ample(self, state: int, spare: int, tape: Callable[[], TextHistory]) -> bool:
-        """Whether ``spare`` tokens are certainly enough after any one token from ``state``.
+        """Return whether ``spare`` tokens are certainly enough after any one token from ``state``.
 
         Most budgets are so ample that bytes will do, of which there are never fewer than tokens:
         far from the end what costs a look-up. Where an output is thousands of characters long at
@@ -133,7 +133,7 @@ class Reach:
         return False
 
     def sort_out(self, state: int, most: int, tape: Callable[[], TextHistory]) -> tuple[Ids, Ids]:
-        """Which allowed tokens may be too far from the end.
+        """Return which allowed tokens may be too far from the end.
 
         After every token that is in neither answer, ``most`` tokens certainly finish.
 
@@ -221,8 +221,8 @@ class Reach:
     def _levels(
         self, state: int, chosen: npt.NDArray[np.bool_] | None = None
     ) -> Iterator[tuple[Ids, npt.NDArray[np.int64], list[int]]]:
-        """Where tokens lead, level by level of the trie: the nodes in which some end, and for each
-        of them the place of the state there in a list.
+        """Return where tokens lead, level by level of the trie: the nodes in which some end, and
+        for each of them the place of the state there in a list.
 
         Left out is what leads nowhere, and what the text so far decides.
 
@@ -303,7 +303,7 @@ class Reach:
         flags[verdict] |= tokens
 
     def _verdict(self, ends: list[TokenEnd], most: int, told: list[Any] | None = None) -> int:
-        """Whether all of these places, some or none are near enough to the end.
+        """Return whether all of these places, some or none are near enough to the end.
 
         With ``told``, of texts that hold no string which one of the values that are added to it
         holds or begins with: their plans are the same.
@@ -320,7 +320,7 @@ class Reach:
     def _tokens_otherwise(
         self, leaf: Leaf, end: int, continuation: int, told: list[Any]
     ) -> tuple[int, int]:
-        """Tokens of the plan from there, after a text as in `_verdict`: at least, and at most."""
+        """Return the least and most tokens of the plan from there, after a `_verdict` text."""
         if self._forgets(continuation):
             return 0, FAR
         machine = self._machine
@@ -336,8 +336,8 @@ class Reach:
         return needed, needed
 
     def _beginnings(self, told: list[Any], tape: TextHistory) -> Ids:
-        """The tokens that lead from the string that is open in ``tape`` towards one that ``told``
-        holds; of those that end inside a character none is looked for."""
+        """Return the tokens that lead from the string that is open in ``tape`` towards one that
+        ``told`` holds; of those that end inside a character none is looked for."""
         begun = json.loads(tape.open_string() + b'"')
         trie = self._vocabulary.trie
         ids: set[int] = set()
@@ -355,7 +355,7 @@ class Reach:
     def _states(
         self, leaf: Leaf, end: int | tuple[int, int], is_exact: bool = True
     ) -> Sequence[tuple[int, int | None]]:
-        """The states in which tokens end; in a text with the node of the encoding that is there.
+        """Return the states in which tokens end, in a text with the encoding's node there.
 
         Or, if not ``is_exact``, those behind the characters inside of which they end.
         """
@@ -398,7 +398,7 @@ class Reach:
         return longest
 
     def _farthest(self, leaf: Leaf, end: int | tuple[int, int], continuation: int, how: int) -> int:
-        """The longest plan from where tokens end, or more."""
+        """Return the longest plan from where tokens end, or more."""
         if (
             how == _ROUGHLY
             and isinstance(leaf, TextLeaf)
@@ -438,7 +438,7 @@ class Reach:
         most: int,
         told: list[Any] | None,
     ) -> Iterator[tuple[int, int]]:
-        """Tokens that plans from where tokens end have: at least, and at most; see `_verdict`."""
+        """Yield the least and most tokens of plans from where tokens end; see `_verdict`."""
         for at, _ in self._states(leaf, end):
             least, bound = self._tokens_to_close(leaf, at, continuation)
             if told is not None and least <= most < bound:
@@ -467,7 +467,7 @@ class Reach:
         return longest
 
     def _bytes_to_close(self, leaf: Leaf, end: int, continuation: int) -> int:
-        """Bytes that the plan from there has at most."""
+        """Return bytes that the plan from there has at most."""
         key = (leaf, end, continuation)
         found = self._in_bytes[key]
         if found is None:
@@ -486,7 +486,7 @@ class Reach:
         return any(frames[link][0].forgotten(frames[link][1]) for link, _ in links)
 
     def _bytes_of_any(self, leaf: Leaf, end: int, continuation: int) -> int:
-        """As `_bytes_to_close`, where the frame on top has forgotten which values are barred.
+        """Like `_bytes_to_close`, where the top frame has forgotten which values are barred.
 
         Among more values than may be barred one is not, however many of the shortest ones are.
         """
@@ -522,7 +522,7 @@ class Reach:
         return best
 
     def _tokens_to_close(self, leaf: Leaf, end: int, continuation: int) -> tuple[int, int]:
-        """Tokens that the plan from there has: at least, and at most."""
+        """Return tokens that the plan from there has: at least, and at most."""
         key = (leaf, end, continuation)
         found = self._closings[key]
         if found is None:
@@ -540,7 +540,7 @@ class Reach:
         return found
 
     def _plan(self, leaf: Leaf, end: int, continuation: int) -> Text | None:
-        """The plan from there; None where it depends on the text so far."""
+        """Return the plan from there; None where it depends on the text so far."""
         machine = self._machine
         try:
             state = machine.state_of(leaf, end, continuation)
@@ -555,13 +555,13 @@ class Reach:
 
 
 def _is_exact(leaf: Leaf, how: int) -> bool:
-    """Whether to look inside of characters, as plans of some leaves are not those from behind the
-    character with the rest of it before them."""
+    """Return whether to look inside of characters, as plans of some leaves are not those from
+    behind the character with the rest of it before them."""
     return how == _EXACTLY or not isinstance(leaf, TextLeaf) or leaf.is_private
 
 
 def strings_in(values: Iterable[Any]) -> set[str]:
-    """All strings in ``values``, names included."""
+    """Return all strings in ``values``, names included."""
     found: set[str] = set()
     todo = [*values]
     while todo:

@@ -56,7 +56,7 @@ def fill(mask: Mask, out: Bits) -> None:
 
 
 def packed(store: WalkStore, row: bytes | None, tokens: Tokens) -> Mask:
-    """The bytes of a row, if any, and tokens as one mask."""
+    """Return the bytes of a row, if any, and tokens as one mask."""
     ids = ids_of(tokens)
     if len(ids) <= _FEW:
         words, bits = words_of_few(ids.tolist())
@@ -136,7 +136,7 @@ class MaskEngine:
         return self._caches[1]
 
     def mask(self, state: int, tape: Callable[[], TextHistory]) -> Mask:
-        """The mask of ``state``. Cost: a dictionary look-up once computed; see `ready`.
+        """Return the mask of ``state``. Cost: a dictionary look-up once computed; see `ready`.
 
         ``tape`` gives the text so far. It is called only if the mask depends on it; then the mask
         is computed each time.
@@ -175,7 +175,7 @@ class MaskEngine:
     def _mask_of_alike(
         self, configurations: list[tuple[int, int, int]], is_accepting: bool
     ) -> Mask:
-        """The mask of ``configurations`` where several states may be alike."""
+        """Return the mask of ``configurations`` where several states may be alike."""
         configurations = self._alike_ones(configurations)
         key = is_accepting, *configurations
         found = self._alike[key]
@@ -185,8 +185,8 @@ class MaskEngine:
         return found
 
     def _opening(self, configurations: list[tuple[int, int, int]]) -> Mask | None:
-        """The mask before the first brace of a document that is plainly an object; None for other
-        documents, and where some token holds part of a key as well."""
+        """Return the mask before the first brace of a document that is plainly an object; None for
+        other documents, and where some token holds part of a key as well."""
         leaves, store = self.machine.leaves, self._store
         for leaf_id, q, _ in configurations:
             leaf = leaves[leaf_id]
@@ -205,7 +205,7 @@ class MaskEngine:
         return None
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
-        """Those of ``state``, or others with the same tokens and completions after them."""
+        """Return those of ``state``, or others with the same tokens and completions after them."""
         return self._alike_ones(self.machine.configurations(state))
 
     def _alike_ones(self, configurations: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

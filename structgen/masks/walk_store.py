@@ -60,8 +60,8 @@ Stop: TypeAlias = "tuple[Leaf, int | tuple[int, int]]"
 
 
 def ends_of(leaf: Leaf, ends: Iterable[End]) -> Iterator[Stop]:
-    """The ends of a walk of ``leaf``, in states and runs of that leaf or of the one that takes
-    over."""
+    """Yield the ends of a walk of ``leaf``, in states and runs of that leaf or of the one that
+    takes over."""
     if isinstance(leaf, LimitedLeaf):
         leaf = leaf.inner
     if not leaf.hands_over:
@@ -137,7 +137,7 @@ class WalkMemo:
         self.tables = tables
 
     def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
-        """The walk, or None."""
+        """Return the walk, or None."""
         return self.kept[(leaf.number << 32 | q) << NODE_BITS | node]
 
     def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
@@ -225,7 +225,7 @@ class WalkStore:
     # -- the budget -------------------------------------------------------------------------
 
     def cache(self) -> GenerationalCache[Any, Any]:
-        """A cache that this walker's budget rules."""
+        """Return a cache that this walker's budget rules."""
         made: GenerationalCache[Any, Any] = GenerationalCache()
         with self._caches_lock:
             self._caches.add(made)
@@ -247,7 +247,7 @@ class WalkStore:
     def memo(
         self, kept: GenerationalCache[int, Any], tables: GenerationalCache[Leaf, Any]
     ) -> WalkMemo:
-        """A memo of walks that keeps them in ``kept``, and tables of leaves in ``tables``."""
+        """Return a memo that keeps walks in ``kept``, and tables of leaves in ``tables``."""
         return WalkMemo(kept, self._exits, tables)
 
     def charge(self, n_bytes: int) -> None:
@@ -272,7 +272,7 @@ class WalkStore:
             forget()
 
     def entries(self) -> int:
-        """How many things are remembered."""
+        """Return how many things are remembered."""
         return sum(len(cache) + len(cache.old) for cache in self._all_caches())
 
     def weight_of_owners(self) -> int:
@@ -289,7 +289,7 @@ class WalkStore:
         return [made for group in self._groups if (made := group()) is not None]
 
     def intern(self, bits: Bits) -> Bits:
-        """One array for all rows equal to ``bits``."""
+        """Return one array for all rows equal to ``bits``."""
         key = bits.tobytes()
         found = self._interned[key]
         if found is None:
@@ -298,7 +298,7 @@ class WalkStore:
         return found
 
     def packed(self, bits: Bits) -> bytes:
-        """One object for the bytes of all rows equal to ``bits``."""
+        """Return one object for the bytes of all rows equal to ``bits``."""
         base = bits.base
         if type(base) is not bytes:
             base = self.intern(bits).base

@@ -110,7 +110,7 @@ class _Actor:
         self._window = max(1, self._ask.window // _AT_ONCE)
 
     def asked(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """The results of rows."""
+        """Return the results of rows."""
         return list(results(iter(rows), self._ask, self._window))
 
 
@@ -142,7 +142,7 @@ class _Pool:
                 self._start()
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """The result of each row."""
+        """Return the result of each row."""
         for _ in range(_LOSSES):
             actor = self._take()
             try:
@@ -166,7 +166,7 @@ class _Pool:
         raise StructgenError(f"{_LOSSES} actors were lost one after the other, with the same rows.")
 
     def _take(self) -> Any:
-        """The actor that has least to do; where all have enough, another one is begun."""
+        """Return the actor that has least to do; where all have enough, another one is begun."""
         with self._changed:
             while True:
                 if self._failed is not None:
@@ -222,7 +222,7 @@ class _Tables(_Actor):
         self.begin()
 
     def __call__(self, table: Any) -> Any:
-        """The table with columns for results, the same ones whatever came of the rows."""
+        """Return the table with columns for results, the same ones whatever came of the rows."""
         self._ask.check(dict.fromkeys(table.column_names))
         return self._columns(table.schema).table(self.asked(table.to_pylist()), None)
 
@@ -295,13 +295,13 @@ def _added(
 
 
 def _room(resources: Mapping[str, float], cluster: Cluster) -> int:
-    """How many actors a cluster has room for."""
+    """Return how many actors a cluster has room for."""
     wanted = (("CPU", cluster.cpus), ("GPU", cluster.gpus))
     return int(min((resources.get(name, 0) // n for name, n in wanted if n), default=1))
 
 
 def _cause(error: BaseException) -> StructgenError:
-    """What an actor raised, in place of what Ray says of it."""
+    """Return what an actor raised, in place of what Ray says of it."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, StructgenError) else StructgenError(f"Ray: {error}")
 

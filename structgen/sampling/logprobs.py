@@ -140,12 +140,12 @@ class Scorer:
 
 
 def _log_norm(scores: Logits) -> float:
-    """The logarithm of the sum of the exponentials."""
+    """Return the logarithm of the sum of the exponentials."""
     greatest = scores.max()
     total = np.exp(scores - greatest).sum(dtype=np.float64)
     return float(greatest) + float(np.log(total))
 
 
 def _mass(scores: Logits, norm: float) -> float:
-    """The probability of some tokens."""
+    """Return the probability of some tokens."""
     return float(np.exp(scores - np.float32(norm)).sum(dtype=np.float64))

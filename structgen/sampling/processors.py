@@ -109,7 +109,7 @@ class TokenMask:
         return self.allowed == self._n_eos and self._cursor.is_accepting
 
     def allows_beside(self, token_ids: Collection[int]) -> bool:
-        """Whether the mask allows anything but these."""
+        """Return whether the mask allows anything but these."""
         if not token_ids or not self.allowed:
             return self.allowed > 0
         kept = self.words.copy()
@@ -126,14 +126,14 @@ class TokenMask:
         self._addend = None
 
     def only(self) -> int | None:
-        """The one token that the mask allows, if it allows one and that is not the end."""
+        """Return the one token that the mask allows, if it allows one and that is not the end."""
         if self.allowed != 1 or self._cursor.is_accepting:
             return None
         (word,) = np.flatnonzero(self.words)
         return int(word) * 32 + int(self.words[word]).bit_length() - 1
 
     def favourite(self, logits: Logits) -> int | None:
-        """The token with the greatest score, if the mask allows it: then it need not be applied.
+        """Return the token with the greatest score if allowed: then skip the whole mask.
 
         What a greedy choice takes most of the time. The lowest id among equals, as with the mask.
 

@@ -117,7 +117,7 @@ class Sampler:
         return self._first(tokens, weights, position)
 
     def _first(self, tokens: _Indices | None, weights: _Weights, position: int) -> int:
-        """The token that wins, of ``tokens`` or of all. A weight is the rate of its time."""
+        """Return the token that wins, of ``tokens`` or of all. A weight is the rate of its time."""
         key = _mix((self._stream + (position + 1) * _GAMMA) & _WORD)
         winner, soonest = -1, inf
         # In parts, because memory of more than 128 kB comes from the system page by page, which
@@ -140,7 +140,7 @@ class Sampler:
         return winner
 
     def _penalised(self, logits: Logits, token_ids: TokenIds) -> Logits:
-        """A copy in which tokens that came up are less likely."""
+        """Return a copy in which tokens that came up are less likely."""
         logits = logits.copy()
         if self._penalty != 1:
             scores = logits[token_ids]
@@ -159,7 +159,7 @@ class Sampler:
         return weights
 
     def _nucleus(self, logits: Logits, weights: _Weights) -> _Indices:
-        """Of all tokens the likeliest, as few as have the probability top-p."""
+        """Return the fewest likeliest tokens whose probabilities add up to top-p."""
         total = weights.sum(dtype=np.float64)
         tokens = top(logits, _FIRST_TOP)
         n = self._n_of_nucleus(weights[tokens], total)
@@ -172,14 +172,14 @@ class Sampler:
         return np.concatenate([above, ties[: n - len(above)]])
 
     def _n_of_nucleus(self, weights: _Weights, total: float) -> int:
-        """How many of ``weights``, the greatest first, have the probability top-p; one more than
-        there are where all have less."""
+        """Return how many of ``weights``, the greatest first, have the probability top-p; one more
+        than there are where all have less."""
         sums = np.cumsum(weights, dtype=np.float64)
         return int(np.searchsorted(sums, self._top_p * total)) + 1
 
 
 def _words(key: int, tokens: _Indices) -> npt.NDArray[np.uint32]:
-    """A random odd number of 32 bits for each token, which depends on it and on ``key`` alone.
+    """Return a random odd 32-bit number for each token, from the token and ``key`` alone.
 
     Two rounds of a hash that NumPy computes four times as fast as one of 64 bits (Chris Wellons,
     2018).
@@ -197,12 +197,12 @@ def _words(key: int, tokens: _Indices) -> npt.NDArray[np.uint32]:
 
 
 def _time(word: np.uint32, rate: np.floating[Any]) -> float:
-    """An exponential time, in a unit in which it is at least ``word / rate``."""
+    """Return an exponential time, in a unit in which it is at least ``word / rate``."""
     return -log1p(int(word) / -(2.0**32)) * 2**32 / float(rate)
 
 
 def top(scores: Logits, n: int) -> _Indices:
-    """The indices of the ``n`` greatest scores, the greatest first; among equals, the lower index.
+    """Return the indices of the ``n`` greatest scores in order; of equals, the lower first.
 
     Minus infinity is left out, so there may be fewer.
 

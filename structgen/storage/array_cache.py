@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 
 def root() -> Path:
-    """The folder of all files; it need not exist yet."""
+    """Return the folder of all files; it need not exist yet."""
     return user_folder.root() / "arrays"
 
 
@@ -162,7 +162,7 @@ def store(
 
 
 def _is_trusted(path: Path) -> bool:
-    """Whether files at ``path`` are this user's. Says it once if they are not."""
+    """Return whether files at ``path`` are this user's. Says it once if they are not."""
     reason = user_folder.distrust(path.parent, path.parent.parent.parent)
     if reason is None:
         return True
@@ -307,7 +307,7 @@ def keep(
 
 
 def find(folder: str, name: str, key: str) -> Arrays | None:
-    """The arrays kept under a name for a key, on disk or on their way; else None."""
+    """Return the arrays kept under a name for a key, on disk or on their way; else None."""
     if _waiting:
         waiting = _waiting.get(_File(folder, name, root()))
         if waiting is not None and waiting.key == key:

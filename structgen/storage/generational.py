@@ -148,12 +148,12 @@ class IdentityMap(Generic[_K, _V]):
         self._entries: dict[int, tuple[_K, _V]] = {}
 
     def get(self, key: _K) -> _V | None:
-        """What ``key`` has; None where it has nothing."""
+        """Return what ``key`` has; None where it has nothing."""
         entry = self._entries.get(id(key))
         return None if entry is None else entry[1]
 
     def setdefault(self, key: _K, value: _V) -> _V:
-        """What ``key`` has; ``value``, from now on, where it had nothing."""
+        """Return what ``key`` has; ``value``, from now on, where it had nothing."""
         return self._entries.setdefault(id(key), (key, value))[1]
 
     def __setitem__(self, key: _K, value: _V) -> None:
@@ -169,5 +169,5 @@ class IdentityMap(Generic[_K, _V]):
         return len(self._entries)
 
     def items(self) -> Iterator[tuple[_K, _V]]:
-        """The objects, each with what it has."""
+        """Return the objects, each with what it has."""
         return iter(self._entries.values())

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 
 def root() -> Path:
-    """The cache folder: ``$STRUCTGEN_CACHE`` or the user's; it need not exist yet."""
+    """Return the cache folder: ``$STRUCTGEN_CACHE`` or the user's; it need not exist yet."""
     override = os.environ.get("STRUCTGEN_CACHE")
     if override:
         return Path(override).expanduser().absolute()
@@ -47,7 +47,7 @@ def make(folder: Path) -> None:
 
 
 def distrust(folder: Path, top: Path | None = None) -> str | None:
-    """Why files in ``folder`` may be somebody else's, with what to do; None if they cannot be.
+    """Say why others may write to ``folder``, and what to do; None if they cannot.
 
     Every folder from ``top`` (the cache folder, if left out) down to it has to belong to this user
     or to root, and must not be writable for others. What others cannot enter, they cannot change.
@@ -79,7 +79,7 @@ _LONGEST_PATH, _LONGEST_NAME = 1_000, 255  # bytes; beyond, systems raise errors
 
 
 def inside(folder: Path, name: object) -> Path:
-    """The file in ``folder`` that a name means which a file or a server gave.
+    """Return the file in ``folder`` that a name means which a file or a server gave.
 
     Every such name goes through here before it is joined to a folder. The name must be a relative
     path on every system, and must not lead out of the folder, not by a link either. In the Hugging
@@ -109,7 +109,7 @@ LARGEST = 128 << 20
 
 
 def contents(file: Path, most: int | None = None) -> bytes:
-    """What is in a file of somebody else's that describes a model: a tokenizer, say.
+    """Return what is in a file of somebody else's that describes a model: a tokenizer, say.
 
     Raises:
         OSError: it cannot be read, is no file but a pipe or a device, which may have no end, or is
@@ -142,8 +142,8 @@ def n_values(data: str | bytes) -> int:
 
 
 def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
-    """The JSON in such a file, of at most so many values, of 32 bytes each, read as ``json.loads``
-    is told.
+    """Return the JSON in such a file, of at most so many values, of 32 bytes each, read as
+    ``json.loads`` is told.
 
     Raises:
         OSError: as `contents`, or it has too many values.
@@ -156,7 +156,7 @@ def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; raise ValueError where a name is there twice."""
+    """Return an object of JSON; raise ValueError where a name is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -168,7 +168,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def flag(config: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """Whether such a JSON object sets something; ``default``: it does not say. Null is no.
+    """Return whether such a JSON object sets something; ``default``: it does not say. Null is no.
 
     Raises:
         ValueError: it says neither; ``"false"`` would be true.
@@ -180,12 +180,12 @@ def flag(config: Mapping[str, Any], name: str, default: bool = False) -> bool:
 
 
 def is_own(found: os.stat_result) -> bool:
-    """Whether nobody but this user and root can have written a file."""
+    """Return whether nobody but this user and root can have written a file."""
     return not hasattr(os, "geteuid") or _others(found) is None
 
 
 def _others(found: os.stat_result) -> str | None:
-    """Who else can write what ``found`` is of, as the end of a sentence."""
+    """Return who else can write what ``found`` is of, as the end of a sentence."""
     if found.st_uid not in (0, os.geteuid()):
         return f"belongs to another user (uid {found.st_uid}, and you are {os.geteuid()})"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

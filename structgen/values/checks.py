@@ -56,7 +56,7 @@ _PLAIN = Plan(has_code=False, is_judged=False, is_alone=True, taints=False)
 
 
 def plan_of(shapes: Shapes, place: Place) -> Plan:
-    """How values of a type are judged."""
+    """Return how values of a type are judged."""
     if place.core is None or not _has_code(shapes, place.core):
         return _PLAIN
     taints = _forgives(shapes, place) or any(
@@ -80,7 +80,7 @@ def _is_alone(shapes: Shapes, place: Place) -> bool:
 
 
 def _forgives(shapes: Shapes, place: Place) -> bool:
-    """Whether something else stands in for a value that its type refuses."""
+    """Return whether something else stands in for a value that its type refuses."""
     return any(
         core["type"] == "default" and core.get("on_error") in _FORGIVES
         for core in shapes.wrappers(place.core)
@@ -88,7 +88,7 @@ def _forgives(shapes: Shapes, place: Place) -> bool:
 
 
 def _has_code(shapes: Shapes, core: Any, without: Collection[int] = ()) -> bool:
-    """Whether code looks at values somewhere in a core schema, parts left out."""
+    """Return whether code looks at values somewhere in a core schema, parts left out."""
     waiting: list[Any] = [core]
     seen: set[str] = set()
     while waiting:
@@ -172,13 +172,13 @@ class Reading(Protocol):
         """The values that have begun and will be judged: which, and where they began."""
 
     def read(self, data: bytes) -> Refusal | Waiting | None:
-        """The output goes on; returns what is refused first of the values that this closes."""
+        """Read more output; return the first refusal among the values that it closes."""
 
     def end(self) -> Refusal | Waiting | None:
-        """The output is whole."""
+        """Return the output is whole."""
 
     def verdict(self) -> Refusal | Waiting | None:
-        """What `read` or `end` was to return, which had to be waited for."""
+        """Return what `read` or `end` was to return, which had to be waited for."""
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -225,7 +225,7 @@ class Checks:
         return JsonReading(self, self.shapes, data)
 
     def plan(self, place: Place) -> Plan:
-        """How values of a type are judged."""
+        """Return how values of a type are judged."""
         if place not in self._plans:
             assert self.shapes is not None
             self._plans[place] = plan_of(self.shapes, place)
@@ -233,7 +233,7 @@ class Checks:
 
 
 def checks_of(output: OutputType, *, in_order: bool = True) -> Checks | None:
-    """The checks of a type, as `Checks`; None where no code looks at its values."""
+    """Return the checks of a type, as `Checks`; None where no code looks at its values."""
     return Checks(output, in_order=in_order) if output.checked else None
 
 
@@ -252,12 +252,12 @@ class WholeReading:
         self.values: tuple[Any, ...] = ()
 
     def read(self, data: bytes) -> Refusal | None:
-        """The output goes on."""
+        """Read more output."""
         self._data += data
         return None
 
     def end(self) -> Refusal | None:
-        """The output is whole."""
+        """Return the output is whole."""
         text = self._data.decode("utf-8", "replace")
         try:
             self.values = (self._output.parse(text),)
@@ -268,7 +268,7 @@ class WholeReading:
         return None
 
     def verdict(self) -> Refusal | None:
-        """Nothing has to be waited for."""
+        """Return None: it never has to wait."""
         return None
 
 
@@ -298,7 +298,7 @@ class JsonReading(Document):
         return self.settled
 
     def verdict(self) -> Refusal | None:
-        """Nothing has to be waited for."""
+        """Return None: it never has to wait."""
         return None
 
     @property
@@ -307,13 +307,13 @@ class JsonReading(Document):
         return self._held
 
     def read(self, data: bytes) -> Refusal | None:
-        """The output goes on; returns what is refused first of the values that this closes."""
+        """Read more output; return the first refusal among the values that it closes."""
         self.data += data
         self.n_bytes += len(data)
         return self._take_all(self.reader.feed(data))
 
     def end(self) -> Refusal | None:
-        """The output is whole."""
+        """Return the output is whole."""
         refusal = self._take_all(self.reader.finish())
         if refusal is None and not self.values:
             assert self.root is not None
@@ -386,7 +386,7 @@ class JsonReading(Document):
         return None
 
     def _refused(self, node: Node, path: Path, error: ParseError) -> Refusal:
-        """The refusal of a value, or of the first of its parts that is at fault."""
+        """Return the refusal of a value, or of the first of its parts that is at fault."""
         first, where, is_final = node, path, True
         found = [*self._at_fault(node, error)]
         message = str(error.__cause__ or error)
@@ -410,8 +410,8 @@ class JsonReading(Document):
         )
 
     def _at_fault(self, node: Node, error: ParseError) -> Iterator[tuple[str, Node, Path, bool]]:
-        """What Pydantic says, the parts it says it of, the way there, and whether what is written
-        after each has no say in it."""
+        """Yield what Pydantic says, the parts it says it of, the way there, and whether what is
+        written after each has no say in it."""
         for problem in _problems(error):
             part, is_final = node, True
             steps: list[str | int] = []
@@ -430,7 +430,7 @@ class JsonReading(Document):
         return tuple(self.shapes.number(place) for place in node.places)
 
     def _is_final(self, node: Node, step: str | int) -> bool:
-        """Whether a fault of a part is one of the whole, whatever comes after the part."""
+        """Return whether a fault of a part is one of the whole, whatever comes after the part."""
         if len(node.places) != 1 or self._checks.plan(node.places[0]).taints:
             return False
         if isinstance(step, int):
@@ -451,7 +451,7 @@ HereReading: TypeAlias = "WholeReading | JsonReading"
 
 
 def _child(node: Node, step: Any) -> Node | None:
-    """The part of a value that a step of Pydantic's leads to; None where it stays at the value."""
+    """Return the part of a value that Pydantic's step leads to; None if it stays here."""
     if node.kind == "array" and isinstance(step, int) and step < len(node.children):
         return node.children[step]
     # Of keys that were written twice it is not told which is meant.
@@ -462,7 +462,7 @@ def _child(node: Node, step: Any) -> Node | None:
 
 
 def _problems(error: ParseError) -> list[Mapping[str, Any]]:
-    """What Pydantic found, if it was that which refused the text."""
+    """Return what Pydantic found, if it was that which refused the text."""
     cause = error.__cause__
     tell = getattr(cause, "errors", None)
     if not callable(tell):

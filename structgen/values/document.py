@@ -60,15 +60,15 @@ class Node:
         self.values: dict[tuple[Place, ...], Any] = {}
 
     def text(self, at: int) -> str:
-        """Of a string: its text as it was at an offset."""
+        """Return a string's text as it was at an offset."""
         return "".join(self.pieces[: bisect_right(self.marks, at)])
 
     def n_begun(self, at: int) -> int:
-        """Of an object or array: how many of its values had begun at an offset."""
+        """Return how many values of an object or array had begun at an offset."""
         return bisect_left(self.children, at, key=lambda child: child.start)
 
     def shape(self, at: int) -> Candidates:
-        """Of an object: what it could be at an offset."""
+        """Return what an object could be at an offset."""
         found: Candidates = ()
         for since, shapes in self.shapes:
             if since > at:
@@ -101,14 +101,14 @@ class Document:
         self._arrays: list[tuple[ArrayShape, ...]] = []
 
     def feed(self, data: bytes) -> None:
-        """The document goes on."""
+        """Read more of the document."""
         self.data += data
         self.n_bytes += len(data)
         for event in self.reader.feed(data):
             self.take(event)
 
     def finish(self) -> None:
-        """The document is whole."""
+        """End the document."""
         self.n_bytes += 1  # from here on a number at its end is settled, and from here only
         for event in self.reader.finish():
             self.take(event)
@@ -149,7 +149,7 @@ class Document:
             self.n_changes += 1
 
     def _inside(self, parent: Node, step: str | int) -> tuple[Place, ...]:
-        """The types that a value may have, by what its parent is."""
+        """Return the types that a value may have, by what its parent is."""
         if isinstance(step, int):
             found = [
                 shape.first[step] if step < len(shape.first) else shape.others
@@ -175,7 +175,7 @@ class Document:
             self._compare_tag(self.open[-1], event.path[-1], node)
 
     def _compare_tag(self, parent: Node, key: str, node: Node) -> None:
-        """A field that tells candidates apart has closed: leave out those that it excludes."""
+        """Exclude candidates by a field that tells them apart and has just closed."""
         shapes = parent.shapes[-1][1]
         if len(shapes) < 2 or node.kind not in ("string", "other"):
             return
@@ -190,15 +190,15 @@ class Document:
         return bool(node.places) and all(map(self.shapes.grows, node.places))
 
     def grows(self, node: Node) -> bool:
-        """Whether a string is text that can be seen while it is written."""
+        """Return whether a string is text that can be seen while it is written."""
         return node.kind == "string" and self._grows(node)
 
     def raw(self, node: Node) -> Any:
-        """A whole value as `json.loads` gives it."""
+        """Return a whole value as `json.loads` gives it."""
         return json.loads(self.data[node.start : node.end])
 
     def value(self, node: Node, places: tuple[Place, ...]) -> Any:
-        """A whole value as its type has it; `MISSING` where it is not told yet.
+        """Return a whole value as its type has it; `MISSING` where it is not told yet.
 
         Args:
             node: the value.

@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     is_done: bool
 
     def read(self) -> Any:
-        """The value.
+        """Return the value.
 
         Raises:
             ParseError: its own checks refuse it.
@@ -62,7 +62,7 @@ class GrowingParts:
         self.seen: dict[str | int, Seen] = {}
 
     def feed(self, text: str) -> bool:
-        """The text goes on; returns whether something new is there."""
+        """Return the text goes on; returns whether something new is there."""
         before = self.seen
         for part, more, is_closed in self._reader.feed(text):
             self._pieces.append(more)
@@ -170,7 +170,7 @@ class Partial(Generic[T_co]):
         return _plain(self._document, self._node, self._at)
 
     def done(self, *path: str | int) -> bool:
-        """Whether the field or item there is whole; without arguments: whether this value is.
+        """Return whether that field or item is complete; without arguments, this value.
 
         Args:
             path: the name of a field or the index of an item, and so on inside of that.
@@ -249,7 +249,7 @@ class Partial(Generic[T_co]):
         return bool(self._node or self._parts or self._final) or self._text is not None
 
     def __iter__(self) -> Iterator[Any]:
-        """The items of a list; the names of an object's fields, in the order of the document."""
+        """Iterate over a list's items, or an object's field names in document order."""
         if self._kind == "array":
             for n in range(len(self)):
                 yield self._get(n)
@@ -275,7 +275,7 @@ class Partial(Generic[T_co]):
         return f"Partial({inside}{'' if self.complete else ', …' if inside else '…'})"
 
     def _repr_html_(self) -> str:
-        """What there is, in a notebook."""
+        """Return what there is, in a notebook."""
         return notebook.shown(self.so_far) + ("" if self.complete else "…")
 
     def _shown(self, step: str | int) -> str:
@@ -311,7 +311,7 @@ class Partial(Generic[T_co]):
         )
 
     def _is_told(self, step: str | int) -> bool:
-        """Whether this is the whole, and has a field or item; what checks refuse is there."""
+        """Return whether this is complete and has a field or item, even a refused one."""
         try:
             return self.complete and self._get(step) is not MISSING
         except ParseError:
@@ -335,7 +335,7 @@ class Partial(Generic[T_co]):
         return _seen(self._document, child, self._at, places)
 
     def _child(self, step: str | int) -> tuple[Node, tuple[Place, ...]] | None:
-        """A field or item that has begun, with the types it may have."""
+        """Return a field or item that has begun, with the types it may have."""
         node, document = self._node, self._document
         if node is None or document is None:
             return None
@@ -352,7 +352,7 @@ class Partial(Generic[T_co]):
 
 
 def _seen(document: Document, node: Node, at: int, places: tuple[Place, ...]) -> Any:
-    """A part as users see it; `MISSING` where it is not settled."""
+    """Return a part as users see it; `MISSING` where it is not settled."""
     if any(map(document.shapes.omits, places)):
         return MISSING
     if node.settled <= at:
@@ -365,7 +365,7 @@ def _seen(document: Document, node: Node, at: int, places: tuple[Place, ...]) ->
 
 
 def _places(node: Node, key: str, at: int) -> tuple[Place, ...]:
-    """The types that a field may have, by what its object could be at an offset."""
+    """Return the types that a field may have, by what its object could be at an offset."""
     found = [
         shape.fields[key][1] if key in shape.fields else shape.others for shape in node.shape(at)
     ]
@@ -373,7 +373,7 @@ def _places(node: Node, key: str, at: int) -> tuple[Place, ...]:
 
 
 def _name(document: Document, node: Node, key: str, at: int) -> Any:
-    """What the value calls a field; `MISSING` while candidates call it differently."""
+    """Return what the value calls a field; `MISSING` while candidates call it differently."""
     names = {
         shape.fields[key][0] if key in shape.fields else _key(document, shape.keys, key)
         for shape in node.shape(at)
@@ -382,7 +382,7 @@ def _name(document: Document, node: Node, key: str, at: int) -> Any:
 
 
 def _key(document: Document, place: Place | None, key: str) -> Any:
-    """A key of a dict, as its type has it."""
+    """Return a key of a dict, as its type has it."""
     parse = None if place is None or place is ANYTHING else document.shapes.parser(place)
     if parse is None:
         return key
@@ -395,7 +395,7 @@ def _key(document: Document, place: Place | None, key: str) -> Any:
 
 
 def _keys_called(document: Document, node: Node, at: int, name: Any) -> Iterator[str]:
-    """The keys of the fields that the value calls by a name."""
+    """Yield the keys of the fields that the value calls by a name."""
     if name in node.steps and _name(document, node, name, at) == name:
         yield name
         return
@@ -407,7 +407,7 @@ def _keys_called(document: Document, node: Node, at: int, name: Any) -> Iterator
 def _fields(
     document: Document, node: Node, at: int
 ) -> Iterator[tuple[Any, Node, tuple[Place, ...]]]:
-    """An object's fields that have begun: the name, the value and the types that it may have."""
+    """Yield the fields of an object that have begun: name, value and possible types."""
     for key, index in node.steps.items():
         child = node.children[index]
         if child.start >= at:
@@ -418,7 +418,7 @@ def _fields(
 
 
 def _is_there(document: Document, node: Node, at: int, places: tuple[Place, ...]) -> bool:
-    """Whether a part is settled; what checks refuse is."""
+    """Return whether a part is settled; what checks refuse is."""
     try:
         return _seen(document, node, at, places) is not MISSING
     except ParseError:
@@ -426,7 +426,7 @@ def _is_there(document: Document, node: Node, at: int, places: tuple[Place, ...]
 
 
 def _n_there(document: Document, node: Node, at: int) -> int:
-    """How many items of an array are there: up to the first that is not settled."""
+    """Return how many items of an array are there: up to the first that is not settled."""
     n = node.n_begun(at)
     if not n:
         return 0
@@ -443,7 +443,7 @@ def _n_there(document: Document, node: Node, at: int) -> int:
 
 
 def _of(value: Any, step: Any) -> Any:
-    """A field or item of a whole value."""
+    """Return a field or item of a whole value."""
     if isinstance(step, str) and hasattr(value, step):
         return getattr(value, step)
     try:
@@ -468,7 +468,7 @@ def _closed(found: Any) -> Any:
 
 
 def _has(value: Any, path: tuple[str | int, ...]) -> bool:
-    """Whether a whole value has something there."""
+    """Return whether a whole value has something there."""
     for step in path:
         value = _of(value, step)
         if value is MISSING:
@@ -477,7 +477,7 @@ def _has(value: Any, path: tuple[str | int, ...]) -> bool:
 
 
 def shapes_of(output: OutputType) -> Shapes:
-    """What the parts of an output of a type are."""
+    """Return what the parts of an output of a type are."""
     return Shapes(output.values)
 
 
@@ -516,7 +516,7 @@ class GrowingValue(Generic[T_co]):
         return self._document is None and self._parts is None
 
     def feed(self, text: str) -> Partial[T_co] | None:
-        """The output goes on; returns what there is of the value, or None where nothing is new.
+        """Read more output; return the new partial value, or None if nothing is new.
 
         Cost: that of the new text, however long the output is.
         """
@@ -538,7 +538,7 @@ class GrowingValue(Generic[T_co]):
         return Partial(None, None, 0, lambda: "".join(pieces[:n]))
 
     def finish(self, value: Any) -> Partial[T_co]:
-        """The output is whole.
+        """Return the output is whole.
 
         Args:
             value: what its text parses to.

@@ -126,19 +126,19 @@ class Shapes:
                 self.refs = {one["ref"]: one for one in values.core["definitions"]}
 
     def number(self, place: Place) -> int:
-        """A type by number: what another process can name it by."""
+        """Return a type by number: what another process can name it by."""
         return self._numbers.setdefault(place, len(self._numbers))
 
     def objects(self, place: Place) -> tuple[ObjectShape, ...]:
-        """The objects that may stand there."""
+        """Return the objects that may stand there."""
         return self._keep("objects", place, self._objects)
 
     def arrays(self, place: Place) -> tuple[ArrayShape, ...]:
-        """The arrays that may stand there."""
+        """Return the arrays that may stand there."""
         return self._keep("arrays", place, self._arrays)
 
     def inside(self, place: Place) -> list[Place]:
-        """The types of the fields and items of what may stand there."""
+        """Return the types of the fields and items of what may stand there."""
         objects, arrays = self.objects(place), self.arrays(place)
         found = [field for one in objects for _, field in one.fields.values()]
         found += [item for one in arrays for item in one.first]
@@ -146,7 +146,7 @@ class Shapes:
         return found + [one.others for one in arrays if one.others is not None]
 
     def names(self) -> frozenset[str] | None:
-        """What all objects of the type call their fields, and what their classes have besides.
+        """Return what all objects of the type call their fields and other attributes.
 
         None where what an object has depends on more than its place: some may have any field, and
         others are a choice among several; or code makes something else of it.
@@ -154,11 +154,11 @@ class Shapes:
         return self._keep("names", self.root, self._all_names)
 
     def grows(self, place: Place) -> bool:
-        """Whether a string there is text that becomes the value as it is."""
+        """Return whether a string there is text that becomes the value as it is."""
         return self._keep("grows", place, self._grows)
 
     def parser(self, place: Place) -> Callable[[str], Any] | None:
-        """What makes the value there of its JSON.
+        """Return what makes the value there of its JSON.
 
         None where only the whole around it tells: a validator asks for the other fields, or what is
         refused is left out. What is returned raises `ParseError`.
@@ -168,7 +168,7 @@ class Shapes:
         return self._keep("parser", place, self._parser)
 
     def omits(self, place: Place) -> bool:
-        """Whether a value there is left out where its type refuses it: whether, the whole tells."""
+        """Return whether a value that its type refuses there is left out."""
         return place.core is not None and self._keep("omits", place, self._omits)
 
     def _omits(self, place: Place) -> bool:
@@ -182,7 +182,7 @@ class Shapes:
         return found
 
     def referred(self, core: Any, seen: set[str]) -> list[Any]:
-        """The core schema that a reference names, once: ``seen`` has the names that were asked."""
+        """Return the core schema that a reference names, once: ``seen`` has the names so far."""
         name = core["schema_ref"]
         if name in seen or name not in self.refs:
             return []
@@ -190,7 +190,7 @@ class Shapes:
         return [self.refs[name]]
 
     def wrappers(self, core: Any) -> Iterator[Any]:
-        """What is around a value in a core schema; in unions, around each that it may be."""
+        """Yield what is around a value in a core schema; in unions, around each that it may be."""
         waiting, seen = [core], set[str]()
         while waiting:
             core = waiting.pop()
@@ -321,7 +321,7 @@ class Shapes:
         return found
 
     def _literals(self, place: Place) -> frozenset[Any] | None:
-        """The values one of which stands there; None: it may be something else."""
+        """Return the values one of which stands there; None: it may be something else."""
         found: set[Any] = set()
         for part in self._parts(place):
             if part.core["type"] == "literal":
@@ -338,7 +338,7 @@ class Shapes:
             return None
 
     def _parts(self, place: Place) -> Iterator[_Part]:
-        """What may stand there, each without what is wrapped around it."""
+        """Yield what may stand there, each without what is wrapped around it."""
         waiting: list[_Part] = [_Part(place.core, place.config, False, {}, None)]
         seen = set[str]()
         while waiting:
@@ -374,7 +374,7 @@ _NO_STRINGS = (
 
 
 def _choices_of(core: Any) -> list[Any]:
-    """The core schemas of the members of a union, tagged or not."""
+    """Return the core schemas of the members of a union, tagged or not."""
     if core["type"] == "tagged-union":
         return [one for one in core["choices"].values() if isinstance(one, dict)]
     return [one[0] if isinstance(one, tuple) else one for one in core["choices"]]
@@ -385,7 +385,7 @@ def _or_anything(core: Any, config: Any) -> Place:
 
 
 def _keys(name: str, field: Mapping[str, Any], config: Any) -> Iterator[str]:
-    """What the JSON may call a field."""
+    """Yield what the JSON may call a field."""
     alias = field.get("validation_alias")
     if alias is None:
         yield name
@@ -401,7 +401,7 @@ def _keys(name: str, field: Mapping[str, Any], config: Any) -> Iterator[str]:
 
 
 def _asks_for_others(core: Any) -> bool:
-    """Whether a validator of the field gets its object's other fields; those inside get theirs."""
+    """Return whether a field's validator gets the object's other fields."""
     stack = [core]
     while stack:
         node = stack.pop()

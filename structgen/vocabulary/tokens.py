@@ -90,12 +90,12 @@ class RopeTokens:
         self._parts: set[Text] = set()
 
     def count(self, text: Text) -> int | None:
-        """How many tokens the fewest are that concatenate to ``text``; None if none do."""
+        """Return how many tokens the fewest are that concatenate to ``text``; None if none do."""
         count, (_, costs) = self._before(text, _AT_END)
         return None if costs[0] >= _NEVER else count + costs[0]
 
     def is_mostly_known(self, text: Text) -> bool:
-        """Whether few parts of ``text``, each counted once, have not been looked at yet."""
+        """Return whether few parts of ``text``, each counted once, have not been looked at yet."""
         parts = self._parts
         seen: set[Text] = set()
         todo = [text]
@@ -107,7 +107,7 @@ class RopeTokens:
         return not todo
 
     def nodes(self, text: Text) -> Iterator[int]:
-        """Those tokens from the left, of equally short answers the one with the longest first."""
+        """Yield those tokens from the left; the longest token first among equally short answers."""
         todo: list[tuple[Text, int, Window]] = [(text, 1, _AT_END)]
         skip = 0  # bytes that a token from before has spelt already
         while todo:
@@ -156,7 +156,7 @@ class RopeTokens:
     def _work_out(
         self, part: Text, after: Window, all_known: _Known
     ) -> _Before | tuple[Text, Window]:
-        """What ``part`` comes to, or which of its parts has to be looked at before."""
+        """Return what ``part`` comes to, or which of its parts has to be looked at before."""
         WORK.spend(1)
         if isinstance(part, bytes):
             WORK.spend(len(part) >> 4)
@@ -185,7 +185,7 @@ class RopeTokens:
         return _Before(count, window)
 
     def _steps(self, text: bytes, after: Window) -> tuple[_Before, list[tuple[int, int]]]:
-        """What ``text`` comes to; and for each place in it the first token, and its length."""
+        """Return the result for ``text``, and the first token and length at each place in it."""
         ahead, known = after
         data = text + ahead
         fewest, chosen = list(known[::-1]), [(0, 1)] * len(known)
@@ -300,7 +300,7 @@ def _extend(trie: Trie, data: bytes, fewest: list[int], chosen: list[tuple[int, 
 
 
 def _common_end(a: bytes, b: bytes) -> int:
-    """How many of the last bytes of ``a`` and ``b`` are equal."""
+    """Return how many of the last bytes of ``a`` and ``b`` are equal."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -621,7 +621,7 @@ class Vocabulary:
                 yield node
 
     def _is_rope(self, text: Rope) -> bool:
-        """Whether to spell ``text`` part by part: most of it has been met before, or repeats."""
+        """Return whether to spell ``text`` part by part: most of it is known, or repeats."""
         if not _SHORT < text.size <= _LONG:
             return text.size > _LONG
         return self._fewest.ropes.is_mostly_known(text)
@@ -699,7 +699,7 @@ class Vocabulary:
 
 
 def _ids(given: Iterable[int]) -> tuple[int, ...]:
-    """The ids that end a sequence, ascending."""
+    """Return the ids that end a sequence, ascending."""
     try:
         return tuple(sorted({operator.index(token_id) for token_id in given}))
     except TypeError as error:
@@ -735,7 +735,7 @@ class Plan:
         return told[self._at]
 
     def rest(self) -> Plan:
-        """The plan after the first token."""
+        """Return the plan after the first token."""
         plan = Plan.__new__(Plan)
         plan._told, plan._more = self._told, self._more
         plan._at, plan.size = self._at + 1, self.size - 1

@@ -35,7 +35,7 @@ MAX_NAMED = 64
 
 
 def spelling(number: int) -> bytes:
-    """The bytes by which the automaton knows the named token of a number."""
+    """Return the bytes by which the automaton knows the named token of a number."""
     return bytes([MARK, 0x80 + number])
 
 
@@ -78,13 +78,13 @@ class LimitedLeaf(Leaf):
         self.start = self.state((q, most, False))
 
     def inside(self, q: int) -> tuple[int, int]:
-        """The inner leaf's state, and how many tokens may follow the one under way, or the next;
-        -1: not even that may come."""
+        """Return the inner leaf's state, and how many tokens may follow the one under way, or the
+        next; -1: not even that may come."""
         at, left, is_under_way = self._keys[q]
         return at, left if is_under_way else left - 1
 
     def token_end(self, q: int) -> int:
-        """The state where a token ends in ``q``; -1 where none may, or nothing may follow."""
+        """Return the state after a token ends in ``q``; -1 if impossible."""
         at, left, is_under_way = self._keys[q]
         if not is_under_way:
             return q
@@ -141,7 +141,7 @@ class SamplingFrame(Frame):
 
 
 def within_limits(ways: tuple[Alternative, ...], given: ir.Embedded) -> tuple[Alternative, ...]:
-    """How a text may start that has the limits of an embedded terminal.
+    """Return how a text may start that has the limits of an embedded terminal.
 
     Raises:
         GrammarError: no text has so few tokens, whatever the vocabulary.
@@ -197,7 +197,7 @@ class EmbeddedTerminal:
             self.first |= 1 << minterm
 
     def firsts(self) -> list[int]:
-        """For each of `ways`, the minterms that its texts may begin with."""
+        """Return, for each of `ways`, the minterms that its texts may begin with."""
         if self._firsts is None:
             self._firsts = [self.first]
             if len(self.ways) > 1:
@@ -207,7 +207,7 @@ class EmbeddedTerminal:
         return self._firsts
 
     def shortest(self, minterms: int) -> Text:
-        """The shortest text known that begins with one of ``minterms``, which some text does."""
+        """Return the shortest known text that begins with one of ``minterms`` (one exists)."""
         texts = [text for minterm, text in self._texts.items() if minterms >> minterm & 1]
         return min(texts, key=lambda text: (len(text), text))
 
@@ -281,7 +281,7 @@ class GuardedLeaf(Leaf):
         return edges
 
     def _is_alive(self, q: int, node: int) -> bool:
-        """Whether a character begun can still become one that settles the demand."""
+        """Return whether a character begun can still become one that settles the demand."""
         found = self._alive.get((q, node))
         if found is None:
             spelt = self._encoding.row(node)
@@ -311,7 +311,7 @@ class GuardedLeaf(Leaf):
 
 
 def _with_leaves(ways: tuple[Alternative, ...]) -> tuple[Alternative, ...]:
-    """The same ways, those without a leaf followed to the leaves after them."""
+    """Return the same ways, those without a leaf followed to the leaves after them."""
     out: list[Alternative] = []
     for way in ways:
         if way.leaf is not None or not way.frames:

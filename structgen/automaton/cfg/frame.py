@@ -78,7 +78,7 @@ class Demands:
         self._texts: dict[tuple[int, int], dict[int, Text]] = {}
 
     def look_closer(self, terminal: int) -> tuple[int, ...] | None:
-        """The demands of a terminal, by looking at many of its states; None: still too many."""
+        """Return a terminal's demands after visiting many of its states; None: still too many."""
         exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
         if exact[2] is not None:
             self.known[terminal] = exact
@@ -87,19 +87,19 @@ class Demands:
         return exact[2]
 
     def at_end(self, demand: int) -> Rest | None:
-        """The empty completion, where the text may end under a demand."""
+        """Return the empty completion, where the text may end under a demand."""
         return (0, b"", None) if self.settling(demand)[1] else None
 
     def settling(self, demand: int) -> tuple[int, bool]:
-        """The minterms that settle a demand, and whether the text may end under it."""
+        """Return the minterms that settle a demand, and whether the text may end under it."""
         found = self._settling.get(demand)
         if found is None:
             found = self._settling[demand] = self._lexer.terminals.settled_by([demand])
         return found
 
     def meeting(self, demand: int) -> tuple[int, int]:
-        """The terminals with a first character that settles a demand, and those with one that does
-        not, as masks."""
+        """Return the terminals with a first character that settles a demand, and those with one
+        that does not, as masks."""
         found = self._met.get(demand)
         if found is None:
             settling = self.settling(demand)[0]
@@ -118,18 +118,18 @@ class Demands:
         return (~terminal,) if demands is None or len(demands) > MAX_DEMANDS else demands
 
     def asks(self, demand: int) -> bool:
-        """Whether a demand means anything."""
+        """Return whether a demand means anything."""
         anything = self._lexer.terminals.lookahead.anything
         return demand < 0 or self.settling(demand) != self.settling(anything)
 
     def covers(self, other: int, demand: int) -> bool:
-        """Whether every text that is seen to follow a demand may also follow another one."""
+        """Return whether every text that is seen to follow a demand may also follow another one."""
         mask, may_end = self.settling(demand)
         settling, ends = self.settling(other)
         return other == demand or bool(mask and mask & ~settling == 0 and ends >= may_end)
 
     def steps(self, demand: int, terminal: int) -> dict[int, Text]:
-        """Some ways to read ``terminal`` under a demand: the terminal's own demand → its bytes."""
+        """Map demands of ``terminal`` to its bytes, for some ways to read it under ``demand``."""
         key = (demand, terminal)
         found = self._texts.get(key)
         if found is None:
@@ -159,7 +159,7 @@ class Conditions:
         self._lookahead = lexer.terminals.lookahead
 
     def at_end(self, condition: int) -> Rest | None:
-        """The text that may follow after all goals have ended, if any of it meets the condition."""
+        """Return the text that may follow once all goals have ended, if one meets the condition."""
         label = self._lookahead.label
         if label(condition) >= 0:
             return (0, b"", None)
@@ -260,7 +260,7 @@ class GoalEnds:
             heapq.heappush(self._todo, (len(text), node, demand, text))
 
     def _is_beaten(self, node: Node, demand: int, text: Text) -> bool:
-        """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
+        """Return whether a known end of ``node`` is as short and, as far as visible, as good."""
         WORK.spend(1 + (len(self._ends[node]) >> 2))
         covers = self._demands.covers
         for other, known in self._ends[node].items():
@@ -278,7 +278,7 @@ class GoalEnds:
             self._go_on(caller, to, demand, text)
 
     def _go_on(self, caller: Node, to: int, demand: int, text: Text) -> None:
-        """A goal called by ``caller`` can end under ``demand`` after ``text``; ``to`` follows."""
+        """Record that ``caller``'s goal can end under ``demand`` after ``text``; ``to`` follows."""
         node = (to, demand)
         if node not in self._ends:
             self._add(node)
@@ -320,8 +320,8 @@ class Neighbours:
         self._left = self._all_left()
 
     def unsettled(self) -> tuple[int, int] | None:
-        """A terminal and an embedded one after it, whose first character may not settle what the
-        terminal demands."""
+        """Return a terminal and an embedded one after it, whose first character may not settle what
+        the terminal demands."""
         terminals = self._lexer.terminals
         rest = terminals.lookahead
         embedded = sum(1 << t for t in terminals.embedded)
@@ -344,7 +344,7 @@ class Neighbours:
         return None
 
     def is_free(self) -> bool:
-        """Whether no demand of any terminal can ever lead to a dead end."""
+        """Return whether no demand of any terminal can ever lead to a dead end."""
         if self._left is None:
             return False
         follow, ignore = self._follow, self._ignore
@@ -376,7 +376,7 @@ class Neighbours:
         return self._left.get(terminal, set())
 
     def _all_left(self) -> dict[int, set[int]] | None:
-        """What can be demanded after each terminal, what earlier ones still demand included.
+        """Return what can be demanded after each terminal, what earlier ones still demand included.
 
         None where that is too much to say.
         """
@@ -430,7 +430,7 @@ class Neighbours:
         return left
 
     def is_safe(self) -> bool:
-        """As `is_free`, by looking at every state of every goal: slower, and true more often.
+        """Like `is_free`, but look at every state of every goal: slower, and true more often.
 
         A state is safe under a demand if its goal can end under some demand with which every state
         that may have called it is safe in turn; the greatest such set is looked for.
@@ -471,7 +471,7 @@ class Neighbours:
         return True
 
     def _survey(self) -> tuple[dict[int, list[int]] | None, set[Node]]:
-        """The states that call each goal and go on, and all states with the demands met there."""
+        """Return the states that call each goal, and all states with the demands met there."""
         goals = self._goals
         returns: dict[int, list[int]] = {}
         wanted: set[Node] = {(goals.origin, self._anything)}
@@ -499,7 +499,7 @@ class Neighbours:
     # -- places -----------------------------------------------------------------------------------
 
     def is_certain(self, place: int, terminal: int) -> bool:
-        """Whether a text can surely be finished from ``place`` after any end of ``terminal``."""
+        """Return whether every end of ``terminal`` surely leaves a way to finish from ``place``."""
         if self.rests.is_possible(place, ~terminal):
             return True
         demands = self._demands.known[terminal][2]
@@ -508,7 +508,7 @@ class Neighbours:
         return all(self.rests.is_possible(place, demand) for demand in demands)
 
     def ends_after(self, state: int, terminal: int) -> frozenset[int]:
-        """The demands with which a goal can be ended after any end of a terminal read in it.
+        """Return the demands with which a goal can be ended after any end of a terminal read in it.
 
         Whether one of them can be met is the stack's business: see `can_end`.
         """
@@ -530,7 +530,7 @@ class Neighbours:
         return found
 
     def can_end(self, continuation: int, demands: frozenset[int]) -> bool:
-        """Whether a way to the end is found from a continuation under any of some demands."""
+        """Return whether a continuation has a way to the end under any of ``demands``."""
         key = (continuation, demands)
         found = self._can_end.get(key)
         if found is None:
@@ -594,8 +594,8 @@ class CfgFrame(Frame):
             self._build(is_free)
 
     def _unsatisfiable(self, why: str) -> Unsatisfiable:
-        """What to raise where there is no text: the vocabulary is at fault where it has no token
-        for a character that all texts have."""
+        """Return what to raise where there is no text: the vocabulary is at fault where it has no
+        token for a character that all texts have."""
         if self._chars != ir.ANY_CHAR:
             try:
                 CfgFrame(self.grammar, ir.ANY_CHAR, self._inner)
@@ -660,7 +660,7 @@ class CfgFrame(Frame):
             )
 
     def _own_lexer(self, terminals: Terminals) -> Lexer:
-        """A lexer that asks the machine how terminals may end, and does not keep it alive."""
+        """Make a lexer that asks the machine how terminals may end, without keeping it alive."""
         frame = weakref.ref(self)
 
         def permits(place: int, condition: int) -> bool:
@@ -694,11 +694,11 @@ class CfgFrame(Frame):
     # -- what may come ----------------------------------------------------------------------------
 
     def open(self) -> tuple[Alternative, ...]:
-        """How a text may start."""
+        """Return how a text may start."""
         return self.begin(self.graph.start, self._lookahead.anything)
 
     def begin(self, place: int, condition: int) -> tuple[Alternative, ...]:
-        """What may come at a place: its terminals, or the end of the text."""
+        """Return what may come at a place: its terminals, or the end of the text."""
         found = self._begun.get((place, condition))
         if found is None:
             found = self._begun[place, condition] = self._begin(place, condition)
@@ -720,11 +720,11 @@ class CfgFrame(Frame):
         return tuple(ways)
 
     def may_end(self, place: int, condition: int) -> bool:
-        """Whether the text may end at a place."""
+        """Return whether the text may end at a place."""
         return self.graph.accepting[place] and self._lookahead.label(condition) >= 0
 
     def ways_of(self, terminal: int, condition: int) -> tuple[Alternative, ...]:
-        """How an embedded terminal starts under a condition."""
+        """Return how an embedded terminal starts under a condition."""
         inner: EmbeddedTerminal = self.embedded[terminal]
         if condition == self._lookahead.anything:
             return inner.ways
@@ -753,7 +753,7 @@ class CfgFrame(Frame):
         return found
 
     def _arrivals(self, at: int, outcome: int) -> list[tuple[int, int]]:
-        """The ``(place, condition)`` pairs that ``outcome`` of the leaf above leads to."""
+        """Return the ``(place, condition)`` pairs that ``outcome`` of the leaf above leads to."""
         if at & 1:
             return [(at >> 1, self._lookahead.anything)]
         return [
@@ -779,7 +779,7 @@ class CfgFrame(Frame):
         return min(known, key=lambda way: (len(way), way), default=None)
 
     def after(self, place: int, ended: tuple[int, ...]) -> int:
-        """The place after any of the terminals ``ended`` (ignored ones leave it as it is)."""
+        """Return the place after any of the terminals ``ended`` (ignored ones do not move it)."""
         if len(ended) == 1:
             (terminal,) = ended
             if terminal not in self.ignore:
@@ -791,7 +791,7 @@ class CfgFrame(Frame):
         return self.graph.union(steps, [place] if self.ignore.intersection(ended) else [])
 
     def entry(self, place: int, condition: int) -> int:
-        """The lexer state in which the next terminal begins, or -1 when nothing can follow."""
+        """Return the lexer state in which the next terminal begins, or -1 if nothing can follow."""
         key = (place, condition)
         found = self._entries.get(key)
         if found is None:
@@ -799,11 +799,11 @@ class CfgFrame(Frame):
         return found
 
     def union(self, places: tuple[int, ...]) -> int:
-        """The place that any of ``places`` may be."""
+        """Return the place that any of ``places`` may be."""
         return places[0] if len(places) == 1 else self.graph.union((), places)
 
     def embedded_at(self, place: int) -> list[tuple[int, int]]:
-        """The embedded terminals that may begin at a place, each with the place after it."""
+        """Return the embedded terminals that may begin at a place, each with the place after it."""
         out: list[tuple[int, int]] = []
         if self.embedded:
             for terminal in sorted(self.graph.expected(place)):
@@ -870,8 +870,8 @@ class CfgFrame(Frame):
         return found
 
     def _met(self, condition: int) -> tuple[frozenset[int], frozenset[int]]:
-        """The terminals whose first character meets a condition, whichever it is; and those of
-        which that depends on the character."""
+        """Return the terminals whose first character meets a condition, whichever it is; and those
+        of which that depends on the character."""
         found = self._met_by.get(condition)
         if found is None:
             every = [t for t, start in enumerate(self.lexer.terminals.starts) if start >= 0]
@@ -884,7 +884,7 @@ class CfgFrame(Frame):
         return found
 
     def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
-        """Which of some terminals may begin at a place, and how they may end."""
+        """Return which of some terminals may begin at a place, and how they may end."""
         chosen: list[Expected] = []
         for terminal in sorted(expected.difference(self.embedded)):
             after = self.after(place, (terminal,))
@@ -908,7 +908,7 @@ class CfgFrame(Frame):
         return chosen
 
     def _can_finish(self, place: int, condition: int) -> bool:
-        """Whether a text can be finished from a place under a condition."""
+        """Return whether a text can be finished from a place under a condition."""
         if self._neighbours.rests.is_possible(place, condition):
             return True
         return self._rests.is_possible(place, condition)
@@ -916,13 +916,13 @@ class CfgFrame(Frame):
     # -- completion -------------------------------------------------------------------------------
 
     def rules_at(self, at: int) -> list[str]:
-        """The names of the rules that are open."""
+        """Return the names of the rules that are open."""
         goals, names = self.graph.goals, self.grammar.nonterminals
         found = [goals.goal_of[top] for top, _ in self.graph.places[at >> 1]]
         return [names[goal if goal < len(names) else self.grammar.start] for goal in found]
 
     def complete(self, q: int, at: int) -> Text | None:
-        """A short way to the end of the text from lexer state ``q``.
+        """Return a short way to the end of the text from lexer state ``q``.
 
         Not always the shortest: between two terminals it takes the ways that are safe for all that
         the first one may demand.

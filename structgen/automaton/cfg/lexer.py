@@ -72,7 +72,7 @@ class AtomBytes:
         self._begins: dict[int, int] = {}
 
     def ascii(self, minterms: int) -> list[int]:
-        """The ASCII characters of some minterms."""
+        """Return the ASCII characters of some minterms."""
         found = self._ascii.get(minterms)
         if found is None:
             ground = self._ground
@@ -81,7 +81,7 @@ class AtomBytes:
         return found
 
     def first(self, minterms: int) -> int:
-        """The bytes with which characters of some minterms begin, as a mask."""
+        """Return the bytes with which characters of some minterms begin, as a mask."""
         found = self._begins.get(minterms)
         if found is None:
             found = 0
@@ -94,7 +94,7 @@ class AtomBytes:
         return found
 
     def width(self, minterms: int) -> int:
-        """How many bytes there are in the characters of some minterms, about."""
+        """Return how many bytes there are in the characters of some minterms, about."""
         found = self._widths.get(minterms)
         if found is None:
             found = self._widths[minterms] = sum(self._spellings.get(a, 4) for a in bits(minterms))
@@ -146,7 +146,7 @@ class TerminalSets:
         self._is_free_of: dict[tuple[int, int], bool] = {}
 
     def variant(self, variant: Expected) -> int:
-        """The number of a terminal with the conditions under which it may end."""
+        """Return the number of a terminal with the conditions under which it may end."""
         found = self._variant_ids.get(variant)
         if found is None:
             found = self._variant_ids[variant] = len(self.variants)
@@ -154,7 +154,7 @@ class TerminalSets:
         return found
 
     def state(self, condition: int, threads: Iterable[tuple[int, int]]) -> int:
-        """The number of some terminals in their states, the text being bound by ``condition``."""
+        """Return the number of some terminals in their states, under the bound ``condition``."""
         key = (condition, tuple(threads))
         found = self._ids.get(key)
         if found is None:
@@ -183,7 +183,7 @@ class TerminalSets:
         return found
 
     def end(self, v: int, q: int, condition: int) -> int:
-        """The condition on the rest when terminal ``v`` ends at ``q``, or `NONE`."""
+        """Return the condition on the rest when terminal ``v`` ends at ``q``, or `NONE`."""
         rest = self.terminals.lookahead
         end = self.terminals.end(q)
         if end == NONE:
@@ -208,7 +208,7 @@ class TerminalSets:
         return [(m & n, to, w) for m, to in moves for n, w in conditions if m & n]
 
     def is_alive(self, v: int, q: int, condition: int) -> bool:
-        """Whether terminal ``v`` can still end from ``q``."""
+        """Return whether terminal ``v`` can still end from ``q``."""
         anything = self.terminals.lookahead.anything
         unrestricted = self.variants[v][1] is None
         if unrestricted and condition == anything:
@@ -263,14 +263,14 @@ class TerminalSets:
         return found
 
     def live(self, state: int) -> int:
-        """The minterms that may follow."""
+        """Return the minterms that may follow."""
         found = 0
         for mask, _ in self.moves(state):
             found |= mask
         return found
 
     def after_minterm(self, state: int, minterm: int) -> int:
-        """The state after one minterm, or -1: one part of `moves`."""
+        """Return the state after one minterm, or -1: one part of `moves`."""
         condition, threads = self.keys[state]
         rest, bit = self.terminals.lookahead, 1 << minterm
         after = condition
@@ -288,7 +288,7 @@ class TerminalSets:
         return self.state(after, above) if above else -1
 
     def is_met_at_once(self, terminal: int, condition: int) -> bool | None:
-        """Whether the first character of a terminal meets ``condition``, whichever it is.
+        """Return whether the first character of a terminal meets ``condition``, whichever it is.
 
         Returns:
             None when no character can begin the terminal there.
@@ -301,7 +301,7 @@ class TerminalSets:
         return not first & possible & ~settling if first & possible else None
 
     def is_free_of(self, terminal: int, condition: int) -> bool:
-        """Whether ``condition`` means nothing to a terminal: each first character settles it."""
+        """Return whether each first character of a terminal settles ``condition``."""
         key = (terminal, condition)
         found = self._is_free_of.get(key)
         if found is None:
@@ -331,7 +331,7 @@ class TerminalEnds:
     def from_state(
         self, v: int, state: int, condition: int, most: int = MAX_SEARCH
     ) -> dict[int, Text] | None:
-        """For each condition under which a terminal can end: the fewest bytes that end it so.
+        """Map each condition under which a terminal can end to the fewest bytes that end it so.
 
         Args:
             v: the variant.
@@ -351,7 +351,7 @@ class TerminalEnds:
         return known[0] if known[1] else None
 
     def of(self, terminal: int, condition: int, near: bool = False) -> dict[int, Text]:
-        """The ends of a terminal from its beginning; or ``near``: some that are near."""
+        """Return the ends of a terminal from its beginning; or ``near``: some that are near."""
         if terminal in self._terminals.embedded:
             return self._of_embedded(terminal, condition)
         start = self._terminals.starts[terminal]
@@ -375,7 +375,7 @@ class TerminalEnds:
         return found
 
     def shortest_beginning(self, terminal: int, minterms: int) -> tuple[Text, int]:
-        """The fewest bytes of ``terminal`` that begin with one of ``minterms``, which it can.
+        """Return the fewest bytes of ``terminal`` that begin with one of ``minterms`` (some do).
 
         Returns:
             The bytes, and the condition under which the terminal ends there.
@@ -422,7 +422,7 @@ class TerminalEnds:
         return found, True, most
 
     def _ends(self, v: int, state: int, condition: int, near: bool) -> dict[int, Text]:
-        """As `from_state`; or ``near``: some that are near, at least one if there is any."""
+        """Like `from_state`; with ``near``, return some near ends, at least one if there is any."""
         if not near:
             whole = self.from_state(v, state, condition)
             if whole is not None:
@@ -449,7 +449,7 @@ class TerminalEnds:
         return found
 
     def _of_embedded(self, terminal: int, condition: int) -> dict[int, Text]:
-        """The ends of a terminal that is no pattern: its first character settles ``condition``."""
+        """Return the ends of a non-pattern terminal: its first character settles ``condition``."""
         rest, inner = self._terminals.lookahead, self._terminals.embedded[terminal]
         minterms = inner.first & self._terminals.settled_by([condition])[0]
         return {rest.anything: inner.shortest(minterms)} if minterms else {}
@@ -469,7 +469,7 @@ class TerminalEnds:
         return out
 
     def _character(self, minterms: int) -> bytes:
-        """The shortest of some characters, given as a mask of minterms."""
+        """Return the shortest of some characters, given as a mask of minterms."""
         spelt = self._encoding.shortest(GROUND)
         best = min((spelt[a] for a in bits(minterms)), key=lambda s: (len(s), s))
         self._characters[minterms] = best
@@ -481,13 +481,13 @@ _EVERY_BYTE = (1 << 256) - 1
 
 
 def as_flags(mask: int) -> npt.NDArray[np.bool_]:
-    """Bytes given as a mask as flags: bool [256]."""
+    """Return bytes given as a mask as flags: bool [256]."""
     packed = np.frombuffer(mask.to_bytes(32, "little"), np.uint8)
     return np.unpackbits(packed, bitorder="little").view(np.bool_)
 
 
 def shared_lexer(terminals: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> Lexer | None:
-    """The lexer of all grammars that have these terminals, none of them expected with a number.
+    """Return the lexer of all grammars with these terminals, none expected with a number.
 
     It is cached like the leaves of schemas, as it has grown, for the next grammar with these
     terminals. None if a terminal is no pattern.
@@ -548,7 +548,7 @@ class Lexer(Leaf):
         return super().weight + self.terminals.weight + 300 * len(sets) + 64 * open_threads
 
     def entry(self, expected: frozenset[int] | tuple[Expected, ...], condition: int) -> int:
-        """The state before any of ``expected``, the text being bound by ``condition``."""
+        """Return the state before any of ``expected``, the text being bound by ``condition``."""
         key = (condition, expected)
         found = self._entries.get(key)
         if found is None:
@@ -567,7 +567,7 @@ class Lexer(Leaf):
         return found
 
     def threads(self, q: int) -> Inside:
-        """The contents of a state."""
+        """Return the contents of a state."""
         symbol, node = self._keys[q]
         condition, threads = self._sets.keys[symbol]
         return condition, threads, node
@@ -575,15 +575,15 @@ class Lexer(Leaf):
     # -- rows -----------------------------------------------------------------------------------
 
     def n_bytes(self, q: int) -> int:
-        """How many bytes can follow, about: fewer are left out than counted twice."""
+        """Return how many bytes can follow, about: fewer are left out than counted twice."""
         symbol, node = self._keys[q]
         if node != GROUND:
             return 64
         return self._minterm_bytes.width(self._sets.live(symbol))
 
     def split(self, q: int) -> tuple[int, ...]:
-        """States that are equal to ``q`` together. Each terminal with very many continuations has a
-        state of its own, so that all states that contain it share its walks."""
+        """Return states that are equal to ``q`` together. Each terminal with very many
+        continuations has a state of its own, so that all states that contain it share its walks."""
         found = self._splits.get(q)
         if found is None:
             symbol, node = self._keys[q]
@@ -598,8 +598,8 @@ class Lexer(Leaf):
         return found
 
     def begun(self, q: int) -> tuple[int, ...]:
-        """States that together do what ``q`` does, where all its terminals begin in it: one for
-        each terminal, without a condition that means nothing to it."""
+        """Return states that together do what ``q`` does, where all its terminals begin in it: one
+        for each terminal, without a condition that means nothing to it."""
         found = self._begun.get(q)
         if found is None:
             condition, threads, node = self.threads(q)
@@ -618,7 +618,7 @@ class Lexer(Leaf):
         return found
 
     def first_bytes(self, q: int) -> int:
-        """The bytes that can follow, as a mask."""
+        """Return the bytes that can follow, as a mask."""
         found = self._masks.get(q)
         if found is None:
             symbol, node = self._keys[q]
@@ -669,7 +669,7 @@ class Lexer(Leaf):
         return found
 
     def loop_mask(self, q: int) -> int:
-        """The bytes of `loop` as a mask."""
+        """Return the bytes of `loop` as a mask."""
         self.loop(q)
         return self._loop_masks[q]
 
@@ -680,14 +680,14 @@ class Lexer(Leaf):
         return self._minterm_bytes.width(live) > _WIDE
 
     def following(self, outcome: int) -> int:
-        """The bytes that may follow where terminals end with ``outcome``, as a mask."""
+        """Return the bytes that may follow where terminals end with ``outcome``, as a mask."""
         mask = 0
         for condition in self.conditions_of[outcome]:
             mask |= self.mask_under(condition)
         return mask
 
     def mask_under(self, condition: int) -> int:
-        """The bytes that may follow under ``condition``, as a mask."""
+        """Return the bytes that may follow under ``condition``, as a mask."""
         found = self._under.get(condition)
         if found is None:
             rest = self.terminals.lookahead
@@ -698,7 +698,7 @@ class Lexer(Leaf):
         return found
 
     def goes_on(self, q: int) -> bool:
-        """Whether any byte may follow ``q``."""
+        """Return whether any byte may follow ``q``."""
         found = self._going_on.get(q)
         if found is None:
             symbol, node = self._keys[q]
@@ -712,7 +712,7 @@ class Lexer(Leaf):
         return found
 
     def step(self, q: int, byte: int) -> int:
-        """The state after ``byte``, or -1. Rows are not made for a single step."""
+        """Return the state after ``byte``, or -1. Rows are not made for a single step."""
         row = self._rows[q]
         if row is not None:
             return row.get(byte, -1)

@@ -48,10 +48,10 @@ class GrammarFacts(Protocol):
     """
 
     def fingerprint(self, grammar: ir.ContextFree) -> str | None:
-        """A key of the grammar; None if nothing is stored for it."""
+        """Return a key of the grammar; None if nothing is stored for it."""
 
     def find_flag(self, name: str, of: str) -> bool | None:
-        """A stored flag of the grammar with key ``of``; None if not stored."""
+        """Return a stored flag of the grammar with key ``of``; None if not stored."""
 
     def keep_flag(self, name: str, of: str, holds: bool) -> None:
         """Keep what `find_flag` is to find."""
@@ -84,7 +84,7 @@ class CfgMachine(Machine):
     def of(
         cls, grammar: ir.ContextFree, chars: ir.CharSet, facts: GrammarFacts | None = None
     ) -> CfgMachine:
-        """The machine of a grammar by itself.
+        """Return the machine of a grammar by itself.
 
         A grammar that some process has built without errors is built on first use: with the first
         mask from disk, no automata are needed for it.
@@ -115,7 +115,7 @@ class CfgMachine(Machine):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """What a machine has, when it is first asked for."""
+            """Return what a machine has, when it is first asked for."""
             if name.startswith("__") or "states" in self.__dict__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             with GROW:
@@ -182,8 +182,8 @@ class CfgMachine(Machine):
             self._enter(frame.begin(place, condition), below, found)
 
     def _advance(self, configurations: Iterable[int], byte: int, following: int = -1) -> set[int]:
-        """Where ``byte`` leads; only what may be gone on with by the byte ``following``, where that
-        is given."""
+        """Return where ``byte`` leads; only what may be gone on with by the byte ``following``,
+        where that is given."""
         # What an error left behind in the middle of a state belongs to no other.
         self._reached.clear()
         self._next = following
@@ -260,20 +260,20 @@ class CfgMachine(Machine):
             return super().state_of(leaf, q, continuation)
 
     def union(self, states: Iterable[int]) -> int:
-        """The state after any of the texts that led to some states."""
+        """Return the state after any of the texts that led to some states."""
         with GROW:
             self._reached.clear()
             return self._intern({c for state in states for c in self.states[state]})
 
     def is_limited(self, state: int) -> bool:
-        """Whether tokens are counted in a rule that is open, or may begin."""
+        """Return whether tokens are counted in a rule that is open, or may begin."""
         return any(
             isinstance(self.leaves[leaf], LimitedLeaf) for leaf, *_ in self.configurations(state)
         )
 
     def token_end(self, state: int) -> int:
-        """The state after a token whose bytes lead to ``state``: rules that tokens are counted in
-        may be left with fewer."""
+        """Return the state after a token whose bytes lead to ``state``: rules that tokens are
+        counted in may be left with fewer."""
         if not self.is_limited(state):
             return state
         with GROW:
@@ -288,7 +288,7 @@ class CfgMachine(Machine):
             return self._interned.intern(found)
 
     def temperature(self, state: int) -> float | None:
-        """The greatest that a rule which is open, or may begin, says; None where none says one."""
+        """Return the greatest temperature set by an open rule or one that may begin, if any."""
         found: list[float] = []
         stacks = self.stacks
         todo = [continuation for *_, continuation in self.configurations(state)]

@@ -109,7 +109,7 @@ class Loops:
         return (begins, rounds) if begins and rounds else None
 
     def _is_something(self, symbols: _Sequence) -> bool:
-        """Whether a sequence cannot be empty."""
+        """Return whether a sequence cannot be empty."""
         return any(s >= 0 or not self._nullable[~s] for s in symbols)
 
     def _leave_out_circles(self) -> None:
@@ -134,7 +134,7 @@ class Loops:
                 todo += [~s for way in (*parts[0], *parts[1]) for s in way if s < 0]
 
     def _without_repeats(self, lhs: int) -> list[_Sequence]:
-        """The ways of a nonterminal, with loops."""
+        """Return the ways of a nonterminal, with loops."""
         found, replaced, lists = self._rules_of.get(lhs, []), self._replaced, self._lists
         if all(replaced.isdisjoint(rhs) for rhs in found):
             return found
@@ -161,8 +161,8 @@ class Loops:
         return out
 
     def _spread(self, symbols: _Sequence, start: int = 0) -> list[_Sequence]:
-        """The ways to write a sequence without the nonterminals that are replaced, those before
-        ``start`` excepted."""
+        """Return the ways to write a sequence without the nonterminals that are replaced, those
+        before ``start`` excepted."""
         replaced = self._replaced
         if replaced.isdisjoint(symbols):
             return [symbols]
@@ -191,7 +191,7 @@ class Loops:
         return out
 
     def _loop(self, lhs: int, after: _Sequence) -> int:
-        """The symbol for going on with another round, or with what follows the last."""
+        """Return the symbol for going on with another round, or with what follows the last."""
         key = (lhs, after)
         found = self._loops.get(key)
         if found is None:
@@ -292,7 +292,7 @@ class NonterminalAutomata:
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
 
     def _rests(self, symbols: Sequence[int]) -> list[int]:
-        """The cells of a rest of a rule: of all of it, and of what is left after each symbol."""
+        """Return the cells of what is left of a rule: all of it, and the rest after each symbol."""
         WORK.spend(len(symbols) >> 4)
         cell = _DONE
         rests = [cell]
@@ -310,7 +310,7 @@ class NonterminalAutomata:
         return rests[::-1]
 
     def first(self, goal: int) -> frozenset[int]:
-        """The terminals at the beginning of ``goal``."""
+        """Return the terminals at the beginning of ``goal``."""
         found = self._first.get(goal)
         if found is None:
             corners = self._corners_of(goal)
@@ -330,7 +330,7 @@ class NonterminalAutomata:
         return found
 
     def symbols(self, state: int) -> Mapping[int, list[Item]]:
-        """The symbols that may follow, each with the state after it.
+        """Return the symbols that may follow, each with the state after it.
 
         A nonterminal means one of its texts that is not empty.
         """
@@ -348,7 +348,7 @@ class NonterminalAutomata:
         return found
 
     def go(self, at: int, symbol: int) -> int:
-        """The state after one of the symbols of state ``at``; or, below 0, after one of the
+        """Return the state after one of the symbols of state ``at``; or, below 0, after one of the
         terminals that goal ``~at`` begins with."""
         key = (at << _CELL_BITS) + symbol
         found = self._gone.get(key)
@@ -371,7 +371,7 @@ class NonterminalAutomata:
         return found
 
     def neighbours(self) -> tuple[dict[int, int], int]:
-        """Which terminals may follow each other directly, and which may come last.
+        """Return which terminals may follow each other directly, and which may come last.
 
         Returns:
             For each terminal of a productive rule that can be reached, those that may follow, as a
@@ -409,7 +409,7 @@ class NonterminalAutomata:
         return follow, last[n - 1] & ~(1 << self._mark)
 
     def _edge_terminals(self, rules: list[Rule], empty: set[int]) -> list[int]:
-        """For each nonterminal the terminals it can begin with, as a mask."""
+        """Return a mask of the terminals that each nonterminal can begin with."""
         found = [0] * len(self.nullable)
         users: dict[int, set[int]] = {}
         edges = {(lhs, rhs[0]) for lhs, rhs in rules if rhs}
@@ -434,7 +434,7 @@ class NonterminalAutomata:
         return found
 
     def is_loop(self, state: int) -> bool:
-        """Whether every end of the state's goal can continue in all ways that ``state`` can.
+        """Return whether every end of the state's goal can continue in all ways that ``state`` can.
 
         So if a goal is last in itself, returning to ``state`` adds nothing.
         """
@@ -445,7 +445,7 @@ class NonterminalAutomata:
         return state == loop
 
     def _corners_of(self, goal: int) -> frozenset[int]:
-        """The nonterminals that can stand at the left edge of ``goal``."""
+        """Return the nonterminals that can stand at the left edge of ``goal``."""
         found = self._corners.get(goal)
         if found is None:
             found = self._corners[goal] = _reachable(goal, self._below)
@@ -474,7 +474,7 @@ class NonterminalAutomata:
         return [item for items in found for item in items]
 
     def _state(self, goal: int, items: Sequence[Item], accepts: bool = False) -> int:
-        """The state in which ``items`` hold, and what follows from them without reading."""
+        """Return the state in which ``items`` hold, and what follows from them without reading."""
         is_plain, followed = self._is_plain, self._followed[goal]
         # Most stand for themselves, and nothing is remembered of those.
         held = frozenset([item for item in items if is_plain[item & _CELL]])
@@ -507,8 +507,8 @@ class NonterminalAutomata:
         return found
 
     def _follow(self, goal: int, item: Item) -> tuple[frozenset[Item], bool]:
-        """The items in which symbols are still to come that hold with ``item``, itself included,
-        and whether the goal has been found."""
+        """Return the items in which symbols are still to come that hold with ``item``, itself
+        included, and whether the goal has been found."""
         accepts = False
         cells, n, is_plain, followed = self._cells, self._n, self._is_plain, self._followed[goal]
         seen = {item}

@@ -65,7 +65,7 @@ class PlaceGraph:
         )
 
     def continuation(self, tops: frozenset[int]) -> int:
-        """The number of a continuation."""
+        """Return the number of a continuation."""
         found = self._continuation_ids.get(tops)
         if found is None:
             found = _next(self.continuations, len(tops), "too many continuations are open")
@@ -74,7 +74,7 @@ class PlaceGraph:
         return found
 
     def _call(self, place: int, goal: int) -> int:
-        """The continuation of a goal that begins at a place where it may."""
+        """Return the continuation of a goal that begins at a place where it may."""
         key = place << _STATE_BITS | goal
         found = self._called.get(key)
         if found is None:
@@ -98,7 +98,7 @@ class PlaceGraph:
         return found
 
     def expected(self, place: int) -> frozenset[int]:
-        """The terminals that may come next."""
+        """Return the terminals that may come next."""
         states = self.shapes[place]
         found = self._expected.get(states)
         if found is None:
@@ -117,7 +117,7 @@ class PlaceGraph:
         return found
 
     def shift(self, place: int, terminal: int) -> int:
-        """The place after one of the expected terminals."""
+        """Return the place after one of the expected terminals."""
         key = place << _STATE_BITS | terminal
         found = self._shifts.get(key)
         if found is None:
@@ -125,8 +125,8 @@ class PlaceGraph:
         return found
 
     def _moves_of(self, state: int, terminal: int) -> _Moves:
-        """Where a terminal leads from a goal state: in its own goal (-1: nowhere); and in goals
-        that begin with it, with the state after it in each."""
+        """Return where a terminal leads from a goal state: in its own goal (-1: nowhere); and in
+        goals that begin with it, with the state after it in each."""
         key = state << _STATE_BITS | terminal
         found = self._moves.get(key)
         if found is None:
@@ -139,7 +139,7 @@ class PlaceGraph:
         return found
 
     def union(self, steps: Iterable[tuple[int, int]], places: Iterable[int] = ()) -> int:
-        """The place that any of ``steps`` (place, terminal) or ``places`` can be."""
+        """Return the place that any of ``steps`` (place, terminal) or ``places`` can be."""
         accepts, continuations = self.goals.accepts, self.continuations
         # Goal states with their continuations: of most there is one, which has a number already.
         tops: dict[int, int | set[int]] = {}
@@ -215,7 +215,7 @@ class PlaceGraph:
 
 
 def _next(made: Sized, n_tops: int, problem: str) -> int:
-    """The number of one more place or continuation with so many tops, counted and bounded."""
+    """Return the number of a new place or continuation with ``n_tops`` tops; enforce the bound."""
     WORK.spend(1 + (n_tops >> 2))
     WORK.hold(300 + 70 * n_tops)
     number = len(made)
@@ -225,7 +225,7 @@ def _next(made: Sized, n_tops: int, problem: str) -> int:
 
 
 def unpack(top: int) -> tuple[int, int]:
-    """The ``(goal state, continuation)`` of a packed top."""
+    """Return the ``(goal state, continuation)`` of a packed top."""
     return top & _STATE_MASK, top >> _STATE_BITS
 
 
@@ -256,16 +256,16 @@ class Rests:
         self._spelt: dict[tuple[int, int], Text] = {}
 
     def text_of(self, place: int, condition: int) -> Text | None:
-        """A short way to the end from a place under a condition, if one is found."""
+        """Return a short way to the end from a place under a condition, if one is found."""
         found = self.of_place(place, condition)
         return None if found is None else self._text(found)
 
     def is_possible(self, place: int, condition: int) -> bool:
-        """Whether a way to the end is found."""
+        """Return whether a way to the end is found."""
         return self.of_place(place, condition) is not None
 
     def of_place(self, place: int, condition: int) -> Rest | None:
-        """The shortest completion of a place that is found, or None when there is no way."""
+        """Return the shortest completion of a place that is found, or None when there is no way."""
         WORK.spend(1 + (len(self._graph.places[place]) >> 1))
         best = self._at_end(condition) if self._graph.accepting[place] else None
         for state, below in self._graph.places[place]:
@@ -276,7 +276,7 @@ class Rests:
         return best
 
     def of_continuation(self, continuation: int, condition: int) -> Rest | None:
-        """As `of_place`; without recursion, since stacks can be deep."""
+        """Like `of_place`, but without recursion, since stacks can be deep."""
         key = (continuation, condition)
         if key in self._known:
             return self._known[key]
@@ -310,7 +310,7 @@ class Rests:
         return self._known[key]
 
     def _text(self, rest: Rest) -> Text:
-        """The text of a completion; what stacks have in common below is one text, made once."""
+        """Return the text of a completion; stacks with a common base share one text."""
         known = self._spelt
         below: list[tuple[tuple[int, int], Rest]] = []
         place = rest[2]
@@ -325,7 +325,7 @@ class Rests:
 
 
 def better(a: Rest | None, b: Rest | None) -> Rest | None:
-    """The shorter one of two completions; of equally long ones the first."""
+    """Return the shorter one of two completions; of equally long ones the first."""
     if a is None or b is None:
         return b if a is None else a
     return b if b[0] < a[0] else a

@@ -69,7 +69,7 @@ class LookaheadAutomaton(RegexAutomaton):
         self._unless: dict[int, int] = {0: self.anything}
 
     def language(self, regex: ir.Regex) -> int:
-        """The state of ``regex``."""
+        """Return the state of ``regex``."""
         return self._lower(regex, {})
 
     def both(self, a: int, b: int) -> int:
@@ -81,19 +81,19 @@ class LookaheadAutomaton(RegexAutomaton):
         return self.expressions.alt((a, b))
 
     def is_possible(self, state: int) -> bool:
-        """Whether any rest satisfies ``state``."""
+        """Return whether any rest satisfies ``state``."""
         return bool(self.expressions.flags[state] & 1) or self._is_alive(state)
 
     def steps(self, state: int) -> Moves:
-        """As `moves`, but with states that nothing satisfies: telling those apart can be hard."""
+        """Like `moves`, but with states that nothing satisfies, which can be hard to recognize."""
         return tuple((mask, to) for mask, to in self.derive(state) if to != NONE)
 
     def settling(self, state: int) -> int:
-        """The minterms after which ``state`` demands nothing more."""
+        """Return the minterms after which ``state`` demands nothing more."""
         return self.possible(state)[1]
 
     def possible(self, state: int) -> tuple[int, int]:
-        """The minterms that ``state`` allows (see `steps`), and those that leave no demand."""
+        """Return the minterms that ``state`` allows (see `steps`), and those without a demand."""
         found = self._possible.get(state)
         if found is None:
             allowed = settling = 0
@@ -106,9 +106,8 @@ class LookaheadAutomaton(RegexAutomaton):
         return found
 
     def unless(self, ways: list[tuple[int, int]]) -> int:
-        """The state of texts that do not begin in some ways: with one of some minterms, and then as
-        a state says. In the form of `shortened`; its answers need no derivatives.
-        """
+        """Return the state of texts that do not begin in some ways: with one of some minterms, and
+        then as a state says. In the form of `shortened`; its answers need no derivatives."""
         full = 0
         for mask, after in ways:
             if after == self.anything:
@@ -183,7 +182,7 @@ class Threads:
         self._tails: dict[tuple[int, int], int] = {}
 
     def expand(self, node: int, holds: Callable[[int], bool]) -> tuple[Item, ...]:
-        """What ``node`` may do next, in the order of preference.
+        """Return what ``node`` may do next, in the order of preference.
 
         Args:
             node: the expression.
@@ -240,7 +239,7 @@ class Threads:
         return [*stop, *items] if lazy else [*items, *stop]
 
     def tail(self, node: int, after: int, name: str) -> int:
-        """The texts that begin with a match of ``node`` and continue as ``after`` says.
+        """Return the texts that begin with a match of ``node`` and continue as ``after`` says.
 
         Args:
             node: the expression.
@@ -280,7 +279,7 @@ class Threads:
         return out
 
     def contents(self, node: int) -> tuple[int, set[int]]:
-        """All minterms that occur in ``node``, and the conditions of its lookaheads."""
+        """Return all minterms that occur in ``node``, and the conditions of its lookaheads."""
         minterms, conditions = 0, set()
         seen = {node}
         for at in (todo := [node]):
@@ -325,19 +324,19 @@ class Threads:
         )
 
     def text(self, minterms: Sequence[int]) -> int:
-        """The node of a text, one minterm after the other. Most are never read, so the nodes after
-        its first minterm are made on first use."""
+        """Return the node of a text, one minterm after the other. Most are never read, so the nodes
+        after its first minterm are made on first use."""
         return self._node((_TEXT, *minterms), 0)
 
     def _spelt(self, minterms: Sequence[int]) -> int:
-        """The node of a text as `lower` would make it."""
+        """Return the node of a text as `lower` would make it."""
         node = EMPTY
         for minterm in reversed(minterms):
             node = self._cat(self._node((_SET, 1 << minterm), 0), node)
         return node
 
     def lower(self, parsed: ir.Regex) -> int:
-        """The node of an expression as it was parsed, `DEAD` if it matches nothing."""
+        """Return the node of an expression as it was parsed, `DEAD` if it matches nothing."""
         if isinstance(parsed, ir.CharSet):
             mask = self.lookahead.alphabet.mask(parsed.ranges) & self._writable
             return self._node((_SET, mask), 0) if mask else DEAD
@@ -411,7 +410,7 @@ _PROBED_CHARACTERS = 64
 
 
 def may_be_large(pattern: str | ir.Regex) -> bool:
-    """Whether a pattern may have more states than its few characters, each once."""
+    """Return whether a pattern may have more states than its few characters, each once."""
     if isinstance(pattern, str):
         return len(pattern) > _LONG_PATTERN or "{" in pattern
     nodes = list(ir.nodes(pattern))
@@ -463,7 +462,7 @@ class Assertions:
 
 
 def _width(regex: ir.Regex) -> int:
-    """How many characters a lookbehind looks at: all its texts have as many."""
+    """Return how many characters a lookbehind looks at: all its texts have as many."""
     if isinstance(regex, ir.CharSet):
         return 1
     if isinstance(regex, ir.Repeat):
@@ -473,7 +472,7 @@ def _width(regex: ir.Regex) -> int:
 
 
 def _ahead(look: ir.Lookahead, terminal: ir.Terminal) -> ir.Regex:
-    """The texts that may follow where ``look`` stands."""
+    """Return the texts that may follow where ``look`` stands."""
     if any(isinstance(node, (ir.Lookbehind, ir.StartAnchor)) for node in ir.nodes(look.body)):
         raise UnsupportedFeature(
             f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",
@@ -484,7 +483,7 @@ def _ahead(look: ir.Lookahead, terminal: ir.Terminal) -> ir.Regex:
 
 
 def _text_of(regex: ir.Regex) -> str | None:
-    """The one text that an expression matches; None where it is not plainly one."""
+    """Return the one text that an expression matches; None where it is not plainly one."""
     text = ""
     for part in regex.parts if isinstance(regex, ir.Concat) else (regex,):
         if not isinstance(part, ir.CharSet) or len(part.ranges) != 1:
@@ -665,14 +664,14 @@ class Terminals:
         return found
 
     def end(self, state: int) -> int:
-        """The condition on the rest under which the terminal ends here (`NONE`: it cannot)."""
+        """Return the condition on the rest under which the terminal ends here, or `NONE`."""
         found = self._ends.get(state)
         if found is None:
             found = self._ends[state] = self._end(state)
         return found
 
     def first(self, terminal: int) -> int:
-        """The minterms a terminal can begin with."""
+        """Return the minterms a terminal can begin with."""
         found = self._first.get(terminal)
         if found is None:
             inner = self.embedded.get(terminal)
@@ -685,7 +684,7 @@ class Terminals:
     def demands(
         self, terminal: int, most: int | None = None
     ) -> tuple[int, bool, tuple[int, ...] | None]:
-        """The demands that a terminal's ends may put on the rest of the text.
+        """Return the demands that a terminal's ends may put on the rest of the text.
 
         Args:
             terminal: its number.
@@ -748,7 +747,7 @@ class Terminals:
         return minterms & ~masks, may_end
 
     def _items(self, state: int) -> list[Item]:
-        """The ways open at ``state``, preferred first, none after an unconditional match."""
+        """Return the ways open at ``state``, preferred first, none after an unconditional match."""
         threads, behinds, depth, terminal = self._keys[state]
         if self._is_plain[state]:
             plain: list[Item] = []
@@ -929,7 +928,7 @@ class Terminals:
         return found
 
     def _start_anywhere(self, parsed: ir.Regex) -> int:
-        """The start of a terminal that may end wherever it matches: a language, without order."""
+        """Return the start of a terminal that may end at any match: a language without order."""
         node = self._threads.lower(parsed)
         self._nodes_of.append(node)
         language = self._threads.tail(node, EPSILON, "")

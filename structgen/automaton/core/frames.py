@@ -36,7 +36,7 @@ class Frame:
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """What may follow when the leaf above ends with ``outcome``.
+        """Return what may follow when the leaf above ends with ``outcome``.
 
         ``text`` is given if `records` is true. ``limited``: the stack is near its bound, so frames
         pushed from here on must limit their own depth.
@@ -52,7 +52,7 @@ class Frame:
         raise NotImplementedError
 
     def records(self, at: int, outcome: int) -> bool:
-        """Whether the continuation depends on the text just written (a key, or an array's item)."""
+        """Return whether the continuation depends on the key or item that was just written."""
         return False
 
     def forget(self, at: int, outcome: int) -> int | None:
@@ -75,7 +75,7 @@ class Frame:
         return None
 
     def finish_reads(self, at: int, outcome: int) -> bool:
-        """Whether `finish` depends on the text, where `records` says that `resume` does."""
+        """Return whether `finish` depends on the text, where `records` says that `resume` does."""
         return False
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
@@ -140,14 +140,14 @@ class TextHistory:
         self._data += data
 
     def after(self, data: bytes) -> TextHistory:
-        """A new tape with ``data`` read as well."""
+        """Return a new tape with ``data`` read as well."""
         other = TextHistory()
         other._data = self._data + data
         return other
 
     def text(self, outcome: int) -> bytes:
-        """The text for a recording frame: after outcome 0 the array item that has ended here, else
-        the last string, which is the key. Cost: its length."""
+        """Return the text for a recording frame: after outcome 0 the array item that has ended
+        here, else the last string, which is the key. Cost: its length."""
         if outcome == 0:
             return bytes(self._data[self._start_of_item() :])
         end = self._data.rindex(_QUOTE)
@@ -175,8 +175,8 @@ class TextHistory:
             at -= 1
 
     def _opening(self, closing: int) -> int:
-        """The opening quote of the string that ``closing`` closes: before it stands no backslash,
-        before a quote inside an odd number of them."""
+        """Return the opening quote of the string that ``closing`` closes: before it stands no
+        backslash, before a quote inside an odd number of them."""
         data = self._data
         while True:
             closing = data.rindex(_QUOTE, 0, closing)

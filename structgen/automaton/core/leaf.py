@@ -107,7 +107,7 @@ class Leaf:
     # -- the automaton ----------------------------------------------------------------------
 
     def state(self, key: Hashable) -> int:
-        """The integer of the state that ``key`` describes."""
+        """Return the integer of the state that ``key`` describes."""
         found = self._ids.get(key)
         if found is None:
             with GROW:
@@ -117,7 +117,7 @@ class Leaf:
         return found
 
     def _add(self, key: Hashable, label: int) -> int:
-        """A new state, with `GROW` held."""
+        """Return a new state, with `GROW` held."""
         WORK.left -= 1
         if WORK.left < 0:
             raise WORK.too_much()
@@ -150,7 +150,7 @@ class Leaf:
         return row
 
     def step(self, q: int, byte: int) -> int:
-        """The state after ``byte``, or -1."""
+        """Return the state after ``byte``, or -1."""
         return self.row(q).get(byte, -1)
 
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
@@ -175,16 +175,16 @@ class Leaf:
         return q, len(data)
 
     def goes_on(self, q: int) -> bool:
-        """Whether any byte may follow ``q``."""
+        """Return whether any byte may follow ``q``."""
         return bool(self.row(q))
 
     def takes(self, q: int, byte: int) -> bool:
-        """Whether ``byte`` may follow ``q``."""
+        """Return whether ``byte`` may follow ``q``."""
         row = self._rows[q]
         return self.step(q, byte) >= 0 if row is None else byte in row
 
     def reads_plain(self, q: int) -> bool:
-        """Whether every text that `leads` describes leads from ``q`` back to it, if met."""
+        """Return whether every text that `leads` describes leads from ``q`` back to it, if met."""
         state = self.text_state(q)
         return state is not None and self.leads.get(state) == state
 
@@ -201,11 +201,11 @@ class Leaf:
         return None
 
     def in_text(self, symbol_state: int, node: int = GROUND) -> int:
-        """The leaf state at ``symbol_state``, inside the character of encoding node ``node``."""
+        """Return the leaf state at ``symbol_state``, within the character of ``node``."""
         raise NotImplementedError
 
     def after_quote(self, label: int) -> int:
-        """The leaf state after the closing quote of a text whose symbols end with ``label``."""
+        """Return the state after the closing quote of a text whose symbols end with ``label``."""
         raise NotImplementedError
 
     def before_text(self, q: int) -> tuple[Leaf, int, int | None] | None:
@@ -234,16 +234,16 @@ class Leaf:
         raise NotImplementedError
 
     def alike(self, q: int, most_digits: int) -> int:
-        """A state from which the same texts are read as from ``q`` that begin with no more digits,
-        and after each of which an end is as near; often ``q`` itself."""
+        """Return a state from which the same texts are read as from ``q`` that begin with no more
+        digits, and after each of which an end is as near; often ``q`` itself."""
         return q
 
     def at_least(self, q: int) -> int:
-        """A lower bound on the bytes from ``q`` to an end, without a search."""
+        """Return a lower bound on the bytes from ``q`` to an end, without a search."""
         return 0
 
     def shortest(self, q: int, wanted: int | None = None) -> tuple[Text, int] | None:
-        """The fewest bytes from ``q`` to an end (with outcome ``wanted``, if given).
+        """Return the fewest bytes from ``q`` to an end (with outcome ``wanted``, if given).
 
         Returns:
             The bytes and the outcome reached, or None when there is no such end. Among equally

@@ -75,7 +75,7 @@ class Completions:
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None = None
     ) -> Text | None:
-        """Bytes from one configuration; None if that one is hopeless."""
+        """Return bytes from one configuration; None if that one is hopeless."""
         best = self._completion(leaf, q, continuation, tape, None)
         # The nearest end of the leaf may be the start of something long: what the frame itself
         # would have chosen counts too, so that no completion is longer than `finish` promised.
@@ -166,7 +166,7 @@ class Completions:
         return known[continuation, outcome]
 
     def rest(self, continuation: int) -> Text | None:
-        """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""
+        """Return the fewest bytes that close ``continuation`` after outcome 0, over all stacks."""
         # continuation → (bytes in all, those for its own frame, the continuation then)
         known: dict[int, tuple[int, Text, int] | None] = {BOTTOM: (0, b"", BOTTOM)}
         todo = [continuation]
@@ -280,11 +280,11 @@ class Machine:
         return weight
 
     def is_accepting(self, state: int) -> bool:
-        """Whether the text may end in ``state``."""
+        """Return whether the text may end in ``state``."""
         return state in self.accepting
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
-        """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
+        """Return the ``(leaf id, leaf state, continuation)`` triples of ``state``."""
         return [
             (c & LEAF_MASK, c >> LEAF_BITS & STATE_MASK, c >> TOP_BITS)
             for c in self.states[state]
@@ -292,20 +292,20 @@ class Machine:
         ]
 
     def is_pending(self, state: int) -> bool:
-        """Whether ``state`` must be resolved before any other use."""
+        """Return whether ``state`` must be resolved before any other use."""
         return state in self.pending
 
     # -- the recogniser ---------------------------------------------------------------------
 
     def step(self, state: int, byte: int) -> int:
-        """The state after ``byte``, or `DEAD`."""
+        """Return the state after ``byte``, or `DEAD`."""
         to = self._steps.get(state << 8 | byte)
         if to is None:
             to = self._grow(state, byte)
         return to
 
     def read(self, state: int, data: bytes, start: int = 0) -> tuple[int, int]:
-        """The state after ``data[start:]``, and up to where it was read.
+        """Return the state after ``data[start:]``, and up to where it was read.
 
         That is all of it, but where the state has to be resolved first, or is `DEAD`. States are
         made at the end, and on the way only where there is more than one way on.
@@ -337,14 +337,14 @@ class Machine:
         return self._grow(state, byte), i + 1
 
     def _takes(self, configuration: int, byte: int) -> bool:
-        """Whether the leaf of a configuration goes on with ``byte``."""
+        """Return whether the leaf of a configuration goes on with ``byte``."""
         leaf = configuration & LEAF_MASK
         if leaf == PENDING:
             return False
         return self.leaves[leaf].takes(configuration >> LEAF_BITS & STATE_MASK, byte)
 
     def _may_end_before(self, continuation: int, outcome: int, byte: int) -> bool:
-        """Whether ``byte`` may belong to what follows an outcome."""
+        """Return whether ``byte`` may belong to what follows an outcome."""
         return any(
             configuration & LEAF_MASK == PENDING or self._takes(configuration, byte)
             for configuration in self._following(continuation, outcome)
@@ -383,7 +383,7 @@ class Machine:
                 ) else DEAD, i
 
     def _only_way(self, continuation: int, outcome: int) -> tuple[Leaf, int, int] | None:
-        """The leaf, its state and the continuation that follow an outcome, where nothing else can.
+        """Return the leaf, state and continuation after an outcome, if only one can follow.
 
         None also where they depend on the text, and where that leaf may end at once.
         """
@@ -411,7 +411,7 @@ class Machine:
             continuation, outcome = stacks.push(way.frames, below), 0
 
     def _arrived(self, leaf: int, q: int, continuation: int, goes_on: bool | None = None) -> int:
-        """The state of one configuration, with what follows if its leaf may end right there.
+        """Return the state of one configuration, with what follows if its leaf may end right there.
 
         ``goes_on`` says whether the leaf can go on, where that is known.
         """
@@ -438,7 +438,7 @@ class Machine:
         return state
 
     def _following(self, continuation: int, outcome: int) -> Collection[int]:
-        """The configurations that follow an outcome over a continuation."""
+        """Return the configurations that follow an outcome over a continuation."""
         key = continuation << STATE_BITS | outcome
         following = self._after.get(key)
         if following is None:
@@ -448,7 +448,7 @@ class Machine:
         return following
 
     def resolve(self, state: int, tape: TextHistory) -> int:
-        """The state that a pending ``state`` becomes after the text that ``tape`` gives."""
+        """Return the state that a pending ``state`` becomes after the text that ``tape`` gives."""
         stacks = self.stacks
         with GROW:
             found: set[int] = set()
@@ -465,14 +465,14 @@ class Machine:
             return self._intern(found)
 
     def next_bytes(self, state: int) -> set[int]:
-        """The bytes that may follow."""
+        """Return the bytes that may follow."""
         out: set[int] = set()
         for leaf, q, _ in self.configurations(state):
             out.update(self.leaves[leaf].row(q))
         return out
 
     def forced_byte(self, state: int) -> int:
-        """The only byte that may follow, or -1 when there are several or the text may end."""
+        """Return the only byte that may follow, or -1: several may, or the text may end."""
         if state in self.accepting:
             return -1
         forced = -1
@@ -487,7 +487,7 @@ class Machine:
         return forced
 
     def _intern(self, found: set[int]) -> int:
-        """The state of some configurations."""
+        """Return the state of some configurations."""
         return self._interned.intern(found)
 
     # -- growth -----------------------------------------------------------------------------
@@ -561,7 +561,7 @@ class Machine:
                 self._arrive(self._interned.leaf_id(way.leaf), way.q, continuation, found)
 
     def state_of(self, leaf: Leaf, q: int, continuation: int) -> int:
-        """The state of one configuration, with what follows if its leaf may end right there."""
+        """Return the state of one configuration, plus what follows if its leaf may end here."""
         with GROW:
             return self._arrived(self._interned.leaf_id(leaf), q, continuation)
 
@@ -581,11 +581,11 @@ class Machine:
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None = None
     ) -> Text | None:
-        """Bytes from one configuration to the end; None if that one is hopeless."""
+        """Return bytes from one configuration to the end; None if that one is hopeless."""
         return self.completions.completion(leaf, q, continuation, tape)
 
     def shortest_completion(self, state: int, tape: TextHistory | None = None) -> Text:
-        """Bytes that lead from ``state`` to acceptance: a short way, the same one every time.
+        """Return bytes that lead from ``state`` to acceptance by a short way, always the same one.
 
         Exactly the fewest for leaves; over open objects and arrays an upper bound that always
         takes the shortest way out of the leaf first.

@@ -139,7 +139,7 @@ class SharedAutomata:
             self._drop(next(iter(self._kept)))
 
     def _is_new(self, key: Hashable) -> bool:
-        """Whether nothing large was made from the same; the next time it was."""
+        """Return whether nothing large was made from the same; the next time it was."""
         slot = hash(key) % _SLOTS
         if self._made[slot]:
             return False

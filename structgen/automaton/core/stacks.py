@@ -42,7 +42,7 @@ class Stacks:
         self._unions: dict[tuple[int, int], int] = {}
 
     def push(self, frames: tuple[tuple[Frame, int], ...], below: int) -> int:
-        """The continuation ``frames`` (top first) over ``below``."""
+        """Return the continuation ``frames`` (top first) over ``below``."""
         for pushed in reversed(frames):
             number = self._frame_ids.get(pushed)
             if number is None:
@@ -52,7 +52,7 @@ class Stacks:
         return below
 
     def union(self, a: int, b: int) -> int:
-        """The continuation of all stacks of ``a`` and ``b``, neither of them empty."""
+        """Return the continuation of all stacks of ``a`` and ``b``, neither of them empty."""
         if a == b:
             return a
         key = (a, b) if a < b else (b, a)
@@ -84,7 +84,7 @@ class Stacks:
         return found
 
     def over(self, frame_id: int, below: int) -> int:
-        """The continuation of one link."""
+        """Return the continuation of one link."""
         key = below << _LINK_BITS | frame_id
         found = self._over_ids.get(key)
         if found is None:
@@ -147,7 +147,7 @@ class States:
         return found
 
     def intern(self, found: set[int]) -> int:
-        """The state of some configurations."""
+        """Return the state of some configurations."""
         if len(found) > 1:
             found = self.merged(found)
         if len(found) == 1:
@@ -160,7 +160,7 @@ class States:
         return self._interned((*sorted(found),))
 
     def lone(self, leaf: int, q: int, continuation: int) -> int:
-        """The state of one configuration inside its leaf."""
+        """Return the state of one configuration inside its leaf."""
         alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
         state = self.alone.get(alone)
         if state is None:
@@ -217,11 +217,11 @@ def _too_many_states(actual: int) -> CompileLimitExceeded:
 
 
 def pack(leaf: int, q: int, continuation: int) -> int:
-    """One integer for a configuration."""
+    """Return one integer for a configuration."""
     return (continuation << STATE_BITS | q) << LEAF_BITS | leaf
 
 
 def unpack(configuration: int) -> tuple[int, int, int]:
-    """The ``(leaf id, leaf state, continuation)`` of a configuration."""
+    """Return the ``(leaf id, leaf state, continuation)`` of a configuration."""
     rest = configuration >> LEAF_BITS
     return configuration & LEAF_MASK, rest & STATE_MASK, rest >> STATE_BITS

@@ -122,7 +122,7 @@ class TextLeaf(Leaf):
         return None if text is None or wanted not in (None, 0) else (text, 0)
 
     def _complete_symbols(self, symbol_state: int, node: int) -> Text | None:
-        """The fewest bytes from ``(symbol state, encoding node)`` to an accepting symbol state.
+        """Return the fewest bytes from a symbol state and encoding node to acceptance.
 
         Of several texts the one that begins with the longest run, then the first in byte order, and
         so on: never one that depends on what was asked before.
@@ -150,7 +150,7 @@ class TextLeaf(Leaf):
         return found
 
     def _next_step(self, at: tuple[int, int], left: int) -> tuple[int, Text]:
-        """The first step, in our order, of a text of ``left`` bytes."""
+        """Return the first step, in our order, of a text of ``left`` bytes."""
         *ways, last = steps(self.symbols, self.encoding, *at)
         for to, spelt in ways:
             rest = left - len(spelt)
@@ -159,7 +159,7 @@ class TextLeaf(Leaf):
         return last
 
     def _left(self, at: tuple[int, int], most: int | None = None) -> int | None:
-        """How many bytes are left at least; None if they are more than ``most``, or never end."""
+        """Return the fewest bytes left; None if more than ``most``, or if no text ends."""
         # Where it is known the search ends: the states of one pattern have most of it in common.
         lefts, label, at_least = self._lefts, self.symbols.label, self.symbols.at_least
         if at in lefts:

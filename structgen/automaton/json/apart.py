@@ -64,20 +64,20 @@ class Without:
         self.required_children = frame.plan.required_children
 
     def is_possible(self) -> bool:
-        """Whether there is any such value."""
+        """Return whether there is any such value."""
         frame = self._frame
         return frame.plan.is_possible() and frame.spare((frame.plan.first, self._alive, _NOTHING))
 
     def open(self) -> Alternative:
-        """How one starts."""
+        """Return how one starts."""
         return self._frame.open(self._alive)
 
     def shortest_text(self) -> Text | None:
-        """The shortest one found."""
+        """Return the shortest one found."""
         return self._frame.ending((self._frame.plan.first, self._alive, _NOTHING), True)
 
     def size_at_least(self, size: int) -> bool:
-        """A cheap sufficient test that there are so many."""
+        """Return True if a cheap test shows that there are so many."""
         return self._frame.plan.size_at_least(size + len(self._alive))
 
 
@@ -115,31 +115,31 @@ class Apart(Frame):
     # -- what objects and arrays answer ---------------------------------------------------------
 
     def _label(self, at: int, outcome: int) -> int:
-        """The label of what an outcome of the leaf between values announces."""
+        """Return the label of what an outcome of the leaf between values announces."""
         raise NotImplementedError
 
     def _value(self, number: int, label: int) -> Any:
-        """What a value has under a label."""
+        """Return what a value has under a label."""
         raise NotImplementedError
 
     def _key(self, number: int, label: int) -> Any:
-        """The `json_key` of that."""
+        """Return the `json_key` of that."""
         raise NotImplementedError
 
     def _goes_on(self, number: int, at: int, label: int) -> bool:
-        """Whether a value has what has this label, and it may come next."""
+        """Return whether a value has what has this label, and it may come next."""
         raise NotImplementedError
 
     def _ends(self, place: Place) -> bool:
-        """Whether one of the values ends here."""
+        """Return whether one of the values ends here."""
         raise NotImplementedError
 
     def _read(self, text: bytes, place: Place) -> Place:
-        """The place after a member or item that ``text`` spells."""
+        """Return the place after a member or item that ``text`` spells."""
         raise NotImplementedError
 
     def _rest_of(self, text: Text, is_first: bool) -> Any:
-        """What is in the end of an object or array, or, if ``is_first``, in a whole one."""
+        """Return what is in the end of an object or array, or, if ``is_first``, in a whole one."""
         raise NotImplementedError
 
     def _whole_of(self, text: Text, is_first: bool) -> Any:
@@ -148,19 +148,19 @@ class Apart(Frame):
         return _loads(data if is_first else self._bracket + data.lstrip().removeprefix(b","))
 
     def _has_rest(self, number: int, place: Place, rest: Any) -> bool:
-        """Whether a value goes on with ``rest``, and then ends."""
+        """Return whether a value goes on with ``rest``, and then ends."""
         raise NotImplementedError
 
     def _begin(self, label: int) -> bytes:
-        """What stands before the value with this label, in the fewest bytes."""
+        """Return what stands before the value with this label, in the fewest bytes."""
         raise NotImplementedError
 
     def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
-        """The leaf of what stands before and between values, and its state."""
+        """Return the leaf of what stands before and between values, and its state."""
         raise NotImplementedError
 
     def _fresh(self, at: int, alive: Alive, others: Others) -> Text | None:
-        """A member that no value has; None where none may come."""
+        """Return a member that no value has; None if none is allowed."""
         return None
 
     def _before_end(self, text: Text, member: Text) -> Text:
@@ -173,7 +173,7 @@ class Apart(Frame):
     # -- which values are left ------------------------------------------------------------------
 
     def begun(self, numbers: tuple[int, ...]) -> Alive:
-        """Those of the barred values that the plan has."""
+        """Return those of the barred values that the plan has."""
         found = self._begun.get(numbers)
         if found is None:
             before = self._begun.get(numbers[:-1])
@@ -190,7 +190,7 @@ class Apart(Frame):
         return found
 
     def _groups(self, place: Place, label: int) -> dict[Any, Alive]:
-        """The values by what they have next, of those that have something with this label."""
+        """Group the values that have something with this label by what they have next."""
         key = place, label
         found = self._groups_of.get(key)
         if found is None:
@@ -205,11 +205,11 @@ class Apart(Frame):
         return found
 
     def spare(self, place: Place) -> bool:
-        """Whether the object or array can be closed as none of the values."""
+        """Return whether the object or array can be closed as none of the values."""
         return not place[1] or self._may_write(place, _TO_THE_END)
 
     def _may_write(self, place: Place, label: int) -> bool:
-        """Whether what has this label may come next; of `_TO_THE_END`, as `spare`."""
+        """Return whether what has this label may come next; of `_TO_THE_END`, as `spare`."""
         known = {} if self._language.values.is_solving else self._writable
         return evaluate.answered((place, label), self._find_way, known)
 
@@ -254,7 +254,7 @@ class Apart(Frame):
         return barred, tuple(sorted(left))
 
     def _has_plenty(self, at: int, size: int) -> bool:
-        """A sufficient test that there are more than ``size`` ways to go on."""
+        """Return a sufficient test that there are more than ``size`` ways to go on."""
         labels, is_endless, _ = self.plan.choices(at)
         values = self._language.values
         return is_endless or any(
@@ -279,7 +279,7 @@ class Apart(Frame):
         return found
 
     def open(self, alive: Alive) -> Alternative:
-        """How an object or array starts that is to be none of the values."""
+        """Return how an object or array starts that is to be none of the values."""
         place = self.plan.first, alive, _NOTHING
         leaf, q = self._between(place, is_first=True)
         return Alternative(leaf, q, ((self, 2 * self._number(place)),))
@@ -329,11 +329,11 @@ class Apart(Frame):
         )
 
     def _is_unnamed(self, label: int) -> bool:
-        """Whether the label is that of a key that the schema does not name."""
+        """Return whether the label is that of a key that the schema does not name."""
         return False
 
     def _beside(self, alive: Alive, at: int, after: int) -> Alive:
-        """The values that have none of what may no longer come ``after`` an unnamed key."""
+        """Return the values that have none of what may no longer come ``after`` an unnamed key."""
         raise NotImplementedError
 
     def forget(self, at: int, outcome: int) -> int | None:
@@ -387,8 +387,8 @@ class Apart(Frame):
         return self.ending(place, label=label)
 
     def ending(self, place: Place, is_first: bool = False, label: int = _TO_THE_END) -> Text | None:
-        """The fewest bytes found that close the object or array as none of the values; with a
-        ``label``, after what stands before the value that has it."""
+        """Return the fewest bytes found that close the object or array as none of the values; with
+        a ``label``, after what stands before the value that has it."""
         return evaluate.answered((place, label, is_first), self._find_ending, {})
 
     def _find_ending(
@@ -419,7 +419,7 @@ class Apart(Frame):
     def _find_value(
         self, place: Place, label: int
     ) -> Generator[tuple[Place, int, bool], Text | None, Text | None]:
-        """A value with this label, with the end of the object or array after it."""
+        """Yield a value with this label, with the end of the object or array after it."""
         at, _, others = place
         language, plan = self._language, self.plan
         owed, after = plan.owed(label), plan.after(at, label)
@@ -453,7 +453,7 @@ class Apart(Frame):
         )
 
     def _otherwise(self, state: State) -> tuple[Text | None, dict[Any, Alive]]:
-        """What closes after any value but certain ones; and these, with the values that have
+        """Return what closes after any value but certain ones; and these, with the values that have
         them."""
         found = self._told.get(state)
         if found is None:
@@ -512,7 +512,7 @@ class ApartObject(Apart):
         self._whole: dict[tuple[int, Alive], frozenset[Others]] = {}
 
     def _of(self, number: int) -> tuple[dict[str, Any], int, Others]:
-        """A value's members by their `json_key`, those that are named as a bit mask, the others."""
+        """Return a value's members by `json_key`, a bit mask of the named ones, and the others."""
         found = self._values.get(number)
         if found is None:
             WORK.hold(400)
@@ -662,5 +662,5 @@ _NONE = object()
 
 
 def _loads(text: bytes) -> Any:
-    """What a text means, its numbers as they are spelt."""
+    """Return what a text means, its numbers as they are spelt."""
     return json.loads(text, parse_float=Decimal)

@@ -72,7 +72,7 @@ class ArrayClosing(ArraySpec):
         self._known: dict[State, tuple[Text, ...] | None] = {}
 
     def rest(self, state: State, first: bool) -> Text | None:
-        """The fewest bytes that close the array after ``state``, or None when that is hopeless."""
+        """Return the fewest bytes that close the array after ``state``, or None if none can."""
         if not self.is_simple:
             return self.written(self.items(state), first)
         if self.max is not None and self.max < self.min:
@@ -97,7 +97,7 @@ class ArrayClosing(ArraySpec):
         return ending(self._language, items, first, b"]")
 
     def items(self, state: State) -> tuple[Text, ...] | None:
-        """The cheapest items that are still owed after ``state``, or None when that is hopeless."""
+        """Return the cheapest items still owed after ``state``, or None if there are none."""
         found = self._known.get(state, False)
         if found is False:
             if self.contains or self.repeats:
@@ -114,7 +114,7 @@ class ArrayClosing(ArraySpec):
         return found  # type: ignore[return-value]
 
     def distinct(self, first: int, end: int, seen: tuple[int, ...]) -> tuple[Text, ...] | None:
-        """The cheapest items number ``first`` to ``end`` - 1, distinct where they have to be."""
+        """Return the cheapest items ``first`` to ``end`` - 1, distinct where required."""
         items: list[Text] = []
         for index in range(first, end):
             item = self._language.shortest(self.item(index, self.barred(index, seen)))
@@ -126,8 +126,8 @@ class ArrayClosing(ArraySpec):
         return tuple(items)
 
     def _contained_apart(self, state: State) -> tuple[Text, ...] | None:
-        """The cheapest items after ``state`` where no search is needed: every item owes the same,
-        and no value is in two of the lists of what is to be contained. Else ()."""
+        """Return the cheapest items after ``state`` where no search is needed: every item owes the
+        same, and no value is in two of the lists of what is to be contained. Else ()."""
         count, met, seen = state
         if self.repeats or not self.are_apart or count < self.prefix:
             return ()
@@ -170,7 +170,7 @@ class ArrayClosing(ArraySpec):
                 self.items(after)
 
     def _can_contain(self, index: int, state: State) -> bool:
-        """Whether what ``contains`` number ``index`` still misses can be an item at all."""
+        """Return whether what ``contains`` number ``index`` still misses can be an item at all."""
         some = self.contains[index]
         if state[1][index] >= some.least:
             return True
@@ -184,7 +184,7 @@ class ArrayClosing(ArraySpec):
         )
 
     def _search(self, start: State) -> tuple[Text, ...] | None:
-        """A* over counts: each step is one item."""
+        """Run A* over counts: each step is one item."""
         # Every step of unique items has a new conjunction to work out.
         limit = MAX_SEARCH // 100 if self.unique or self.repeats else MAX_SEARCH
         tie = itertools.count()
@@ -235,7 +235,7 @@ class ArrayClosing(ArraySpec):
         return None
 
     def _ahead(self, state: State) -> tuple[int, int]:
-        """The bytes that are still to come at least, and items that one ``contains`` each misses.
+        """Return the least bytes still to come, and how many items one ``contains`` still misses.
 
         Both are 0 but where no item can be contained twice: else one may do for several.
         """
@@ -286,7 +286,7 @@ class ArrayClosing(ArraySpec):
         )
 
     def with_one_more(self, state: State) -> Text | None:
-        """The fewest bytes that close the array after ``state``, with one more item at least."""
+        """Return the fewest bytes that close the array after at least one more item."""
         best: Text | None = None
         for conjunction, met in self.chosen_ways(state):
             item = self._language.shortest(conjunction)
@@ -343,7 +343,7 @@ class ArrayPlan(Frame):
         return found
 
     def _may(self, state: State) -> tuple[bool, bool]:
-        """Whether another item, and whether ``]``, may follow."""
+        """Return whether another item, and whether ``]``, may follow."""
         spec = self.spec
         count = state[0]
         if spec.is_simple:
@@ -359,7 +359,7 @@ class ArrayPlan(Frame):
         return any(True for _ in self._open_ways(state)), close
 
     def _open_ways(self, state: State) -> Iterator[tuple[int, State]]:
-        """The ways for one more item that do not lead into a dead end."""
+        """Yield the ways for one more item that do not lead into a dead end."""
         spec = self.spec
         count, _, seen = state
         language = self._language
@@ -410,7 +410,7 @@ class ArrayPlan(Frame):
         return out
 
     def required_children(self) -> list[int]:
-        """The conjunctions that every such array has an item for."""
+        """Return the conjunctions that every such array has an item for."""
         spec = self.spec
         if spec.max is not None and spec.max < spec.min:
             return [FALSE]
@@ -427,30 +427,30 @@ class ArrayPlan(Frame):
     """How many items a plain array has at its beginning; its places are such counts."""
 
     def choices(self, count: int) -> tuple[Iterable[int], bool, bool]:
-        """Which items may follow so many in a plain array, whether endlessly many, and ``]``."""
+        """Return the items after ``count``, if they never end, and if ``]`` may follow."""
         item, close = self._may((min(count, self.spec.count_to), (), ()))
         return range(count, count + item), item and self._most() is None, close
 
     def after(self, count: int, index: int) -> int:
-        """The number of items after one."""
+        """Return the number of items after one."""
         return count + 1
 
     def owed(self, index: int) -> int:
-        """The conjunction that an item of a plain array is owed to."""
+        """Return the conjunction that an item of a plain array is owed to."""
         return self.spec.item(index)
 
     def ended(self, count: int) -> int:
-        """The frame's state when the last of so many items of a plain array has ended."""
+        """Return the frame's state when the last of so many items of a plain array has ended."""
         return 2 * self._state((min(count, self.spec.count_to), (), ())) + 1
 
     def holds(self, value: Any) -> bool:
-        """Whether ``value`` is such an array."""
+        """Return whether ``value`` is such an array."""
         return isinstance(value, list) and all(
             evaluate.holds(self._language.nodes, 2 * n, value) for n in self._numbers
         )
 
     def size_at_least(self, size: int) -> bool:
-        """A cheap sufficient test that there are so many such arrays."""
+        """Return True if a cheap test shows that there are so many such arrays."""
         if not self.is_plain or not self.is_possible():
             return False
         most, spec = self._most(), self.spec
@@ -460,7 +460,7 @@ class ArrayPlan(Frame):
         )
 
     def is_possible(self) -> bool:
-        """Whether any array satisfies the nodes."""
+        """Return whether any array satisfies the nodes."""
         spec = self.spec
         if spec.is_simple:
             most = self._most()
@@ -472,13 +472,13 @@ class ArrayPlan(Frame):
     # -- the frame --------------------------------------------------------------------------
 
     def open(self) -> Alternative:
-        """How such an array starts."""
+        """Return how such an array starts."""
         leaf = array_leaf(self._language.space)
         state = self.spec.start()
         return Alternative(leaf, leaf.open(*self._may(state)), ((self, 2 * self._state(state)),))
 
     def records(self, at: int, outcome: int) -> bool:
-        """Whether `resume` needs the text of the item that has just ended."""
+        """Return whether `resume` needs the text of the item that has just ended."""
         if not at & 1:
             return False
         return self.spec.unique or (self.spec.repeats and self._states[at >> 1][2] != REPEATED)
@@ -506,7 +506,7 @@ class ArrayPlan(Frame):
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """What may follow; see `frames.Frame`."""
+        """Return what may follow; see `frames.Frame`."""
         spec = self.spec
         state = self._states[at >> 1]
         if not at & 1:
@@ -536,7 +536,7 @@ class ArrayPlan(Frame):
     # -- completion -------------------------------------------------------------------------
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
-        """The fewest bytes that close the array; see `frames.Frame`."""
+        """Return the fewest bytes that close the array; see `frames.Frame`."""
         state = self._states[at >> 1]
         if is_forgotten(state[2]):
             return self._finish_forgotten(state, bool(at & 1), outcome)
@@ -558,7 +558,7 @@ class ArrayPlan(Frame):
         return found
 
     def _finish_after(self, number: int, value: Any) -> Text | None:
-        """As `finish`, in state ``number``, after an item that is ``value``."""
+        """Like `finish`, in state ``number``, after an item that is ``value``."""
         spare = self._spare_items(number)
         if spare:
             key = json_key(value)
@@ -599,8 +599,8 @@ class ArrayPlan(Frame):
         return None if rest is None else (rest, told.values())
 
     def _otherwise(self, number: int) -> tuple[Text | None, dict[Any, Any]]:
-        """What closes the array in state ``number`` after any item but certain ones, by their keys:
-        those that are written to close it, and those of which there are few."""
+        """Return what closes the array in state ``number`` after any item but certain ones, by
+        their keys: those that are written to close it, and those of which there are few."""
         spec = self.spec
         found = self._others.get(number)
         if found is None:
@@ -628,7 +628,7 @@ class ArrayPlan(Frame):
         return max([len(rest), *[len(way) for way in after if way is not None]])
 
     def _spare_items(self, number: int) -> tuple[Text, ...]:
-        """For state ``number``, the cheapest distinct items, one more than are owed.
+        """Return the cheapest distinct items for state ``number``, one more than are owed.
 
         Whatever the item is that ends there, without the one equal to it enough are left. Empty
         where that is not certain: objects and arrays have no exact shortest text to count on.
@@ -645,7 +645,7 @@ class ArrayPlan(Frame):
         return found
 
     def preferred(self, at: int) -> int | None:
-        """The outcome that `finish` counts on; see `frames.Frame`."""
+        """Return the outcome that `finish` counts on; see `frames.Frame`."""
         if at & 1:
             return None
         state = self._states[at >> 1]
@@ -654,5 +654,5 @@ class ArrayPlan(Frame):
         return ITEM if self.spec.items(state) else CLOSE
 
     def shortest_text(self) -> Text | None:
-        """The shortest whole array, or None when there is none (or none known yet)."""
+        """Return the shortest whole array, or None when there is none (or none known yet)."""
         return whole(self._language, b"[", self.spec.rest(self.spec.start(), True))

@@ -44,8 +44,8 @@ class PlainEnds:
         self._known: dict[tuple[int, int, int], Text | None] = {}
 
     def members(self, owed: int) -> Text | None:
-        """The members with names in the bit mask ``owed``, in order, a comma before each; None if
-        one has no value."""
+        """Return the members with names in the bit mask ``owed``, in order, a comma before each;
+        None if one has no value."""
         return self._part(0, self._size, owed)
 
     def _part(self, first: int, size: int, owed: int) -> Text | None:
@@ -118,7 +118,7 @@ class SpareKeys:
         self._most = 0
 
     def one(self, used: tuple[str, ...], label: int) -> str | None:
-        """An unnamed key with this label that is not in ``used``; None when there are no more."""
+        """Return an unnamed key with this label that is not in ``used``; None if there is none."""
         wanted = self._table.matched[label]
         return next((name for name, matched in self.many(used, 1) if matched == wanted), None)
 
@@ -247,7 +247,7 @@ class Closing:
         return self._search(state, self._known)
 
     def some_members(self, state: State) -> Members | None:
-        """Some members that complete an object; see `members`.
+        """Return some members that complete an object; see `members`.
 
         They are much sooner found than the cheapest of them: the first will do.
         """
@@ -258,7 +258,7 @@ class Closing:
             self._enough = before
 
     def _value(self, conjunction: int) -> Text | None:
-        """The shortest value of a member; some value where the first members found will do."""
+        """Return the shortest value of a member, or some value if the first members will do."""
         language = self._language
         return (language.shortest if self._enough else language.values.some)(conjunction)
 
@@ -319,7 +319,7 @@ class Closing:
         return None if rest is None else _merged((*plain, *rest))
 
     def fits(self, left: int, count: int) -> bool:
-        """Whether the required names among ``left`` fit under ``maxProperties``."""
+        """Return whether the required names among ``left`` fit under ``maxProperties``."""
         most = self._table.most
         return most is None or count + (left & self._table.required).bit_count() <= most
 
@@ -385,7 +385,7 @@ class Closing:
         return found
 
     def _first_step(self, rule: Rule) -> FirstStep:
-        """Where to begin with ``rule``."""
+        """Return where to begin with ``rule``."""
         step = self._first_steps.get(rule)
         if step is None:
             parts = rule.parts if rule.kind == "all" else (rule,)
@@ -398,7 +398,7 @@ class Closing:
         return step
 
     def _key(self, state: State) -> State:
-        """What the answer depends on."""
+        """Return what the answer depends on."""
         left, count, rule, keys = state
         table = self._table
         if count < table.least or rule.support & self._book.counting:
@@ -406,7 +406,7 @@ class Closing:
         return left & (table.labels_of(rule) | table.required), count, rule, keys
 
     def _only_step(self, left: int, count: int, rule: Rule) -> tuple[Member, int, Rule] | None:
-        """The member that has to come whatever else does, the count and the rule after it.
+        """Return the member that has to come whatever else does, the count and the rule after it.
 
         None where there is no such member, or more than one way of it.
         """
@@ -488,7 +488,7 @@ class Closing:
         return self._unnamed(state)
 
     def _next(self, relevant: int, rule: Rule) -> int:
-        """The name to decide on: the first that the rule speaks of by name, if any."""
+        """Return the name to decide on: the first that the rule speaks of by name, if any."""
         for fact in self._book.facts_of(rule):
             if fact.kind == "some" and fact.detail[0].name is not None:
                 label = self._table.index[fact.detail[0].name]
@@ -497,7 +497,7 @@ class Closing:
         return (relevant & -relevant).bit_length() - 1
 
     def _take(self, label: int, name: str | None, state: State) -> Members | None:
-        """A member with key ``label`` and the rest."""
+        """Return a member with key ``label`` and the rest."""
         left, count, rule, keys = state
         table = self._table
         if name is None:
@@ -544,7 +544,7 @@ class Closing:
     def _any_members(
         self, number: int, left: int, rule: Rule, keys: tuple[str, ...]
     ) -> Members | None:
-        """The cheapest ``number`` members that settle nothing."""
+        """Return the cheapest ``number`` members that settle nothing."""
         if not number:
             return ()
         table = self._table
@@ -578,7 +578,7 @@ class Closing:
         return _merged(out[:number]) if len(out) >= number else None
 
     def _unnamed(self, state: State) -> Members | None:
-        """One more unnamed member that settles something."""
+        """Return one more unnamed member that settles something."""
         _, _, rule, keys = state
         table = self._table
         if not any(f.kind == "some" for f in self._book.facts_of(rule)):
@@ -609,5 +609,5 @@ def _cheaper(a: Members | None, b: Members | None) -> Members | None:
 
 
 def _cost(members: Members) -> int:
-    """Bytes that ``members`` take, separators included."""
+    """Return bytes that ``members`` take, separators included."""
     return sum(len(text) + 1 for _, _, text in members)

@@ -39,7 +39,7 @@ class _SpaceLeaf(Leaf):
 
 @kept
 def around(space: Whitespace) -> tuple[Alternative, ...]:
-    """The text before and after the value: nothing, or whitespace."""
+    """Return the text before and after the value: nothing, or whitespace."""
     leaf = _SpaceLeaf(space)
     return (*POP, Alternative(leaf, leaf.start))
 
@@ -60,7 +60,7 @@ class OpeningLeaf(Leaf):
         return self.state(("open", has_key, may_close))
 
     def before_key(self, q: int) -> tuple[Leaf, int]:
-        """The leaf, with its state, from the brace to where a key begins."""
+        """Return the leaf, with its state, from the brace to where a key begins."""
         before = before_key(self._space)
         return before, before.state(self._keys[q])
 
@@ -88,7 +88,7 @@ class PlainRoot(Frame):
         self.limit = language.limit_below((language.root >> 1,))
 
     def open(self, has_key: bool, may_close: bool) -> Alternative:
-        """How the document starts."""
+        """Return how the document starts."""
         leaf = _opening_leaf(self._language.inside.space)
         return Alternative(leaf, leaf.open(has_key, may_close), ((self, 0),))
 

@@ -56,7 +56,7 @@ class ExcludingLeaf(Leaf):
     def open(
         self, numbers: tuple[int, ...], single: Callable[[int], Single]
     ) -> tuple[Leaf, int] | None:
-        """The leaf, and its start state, without the values of ``numbers``.
+        """Return the leaf, and its start state, without the values of ``numbers``.
 
         That is `base` where it has none of them; None where every text is barred.
 
@@ -78,7 +78,7 @@ class ExcludingLeaf(Leaf):
         return (self, self.state(first)) if self.is_alive(first) else None
 
     def _with(self, node: int, leaf: Leaf, q: int) -> int:
-        """The set ``node`` and one automaton more."""
+        """Return the set ``node`` and one automaton more."""
         key = node, leaf.number, q
         found = self._node_ids.get(key)
         if found is None:
@@ -96,7 +96,7 @@ class ExcludingLeaf(Leaf):
         return super().weight + 400 * len(self._nodes)
 
     def key(self, q: int) -> Key:
-        """The state of `base` and of the barred values for ``q``."""
+        """Return the state of `base` and of the barred values for ``q``."""
         key: Key = self._keys[q]
         return key
 
@@ -106,7 +106,7 @@ class ExcludingLeaf(Leaf):
         return None if barred else (self.base, at)
 
     def barred_row(self, barred: int) -> dict[int, int]:
-        """The bytes with which barred values continue, and which do then."""
+        """Return the bytes with which barred values continue, and which do then."""
         found = self._barred_rows[barred]
         if found is None:
             todo = []
@@ -124,11 +124,11 @@ class ExcludingLeaf(Leaf):
         return found
 
     def is_barred(self, barred: int) -> bool:
-        """Whether the text so far is one that is barred."""
+        """Return whether the text so far is one that is barred."""
         return self._ends[barred]
 
     def is_alive(self, key: Key) -> bool:
-        """Whether any text that is not barred can still be read.
+        """Return whether any text that is not barred can still be read.
 
         `base` has no dead ends, so a byte with which no barred value continues is enough. The
         search is finite, as barred values are, and rarely takes a second step.
@@ -231,7 +231,7 @@ class ExcludingLeaf(Leaf):
 
 
 def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
-    """A number of bytes within which ``leaf`` has more than ``count`` different values from ``q``.
+    """Return a number of bytes within which ``leaf`` has more than ``count`` values from ``q``.
 
     None where that is not plain to see. Only spellings that no other value has are counted: of
     strings those without escapes, of numbers digits other than 0.

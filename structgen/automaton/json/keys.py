@@ -41,7 +41,7 @@ _LAST = chr(sys.maxunicode)
 
 
 def names_alphabet(names: Sequence[str], regexes: Sequence[ir.Regex]) -> Alphabet:
-    """An alphabet that tells apart what ``names`` and ``regexes`` do; one for all ASCII names."""
+    """Return an alphabet that separates ``names`` and ``regexes``; ASCII names share one."""
     if not regexes and "".join(names).isascii():
         return _ascii_alphabet()
     sets: set[ir.Ranges] = {((ord(char), ord(char)),) for char in set().union(*names)}
@@ -88,7 +88,7 @@ class NameTrie:
         self._rests: dict[int, dict[str, int]] = {}
 
     def _node(self, first: int, beyond: int, depth: int) -> int:
-        """The node of the sorted strings ``first`` to ``beyond``, which begin alike."""
+        """Return the node of the sorted strings ``first`` to ``beyond``, which begin alike."""
         key = depth * self._stride + first
         node = self._ids.get(key)
         if node is not None:
@@ -108,7 +108,7 @@ class NameTrie:
         return 500 * len(self.ends) + 100 * len(self.texts)
 
     def children(self, node: int) -> dict[int, int]:
-        """The children of ``node`` by minterm."""
+        """Return the children of ``node`` by minterm."""
         found = self._children.get(node)
         if found is None:
             minterm = self._alphabet.minterm
@@ -117,7 +117,7 @@ class NameTrie:
         return found
 
     def by_character(self, node: int) -> Iterator[tuple[str, int]]:
-        """The children of ``node``, each with its character."""
+        """Yield the children of ``node``, each with its character."""
         depth = self.depth[node]
         first, beyond = self.first[node], self.beyond[node]
         first += self.ends[node] >= 0
@@ -130,7 +130,7 @@ class NameTrie:
             first = end
 
     def after(self, node: int, text: str) -> int:
-        """The node that ``text`` leads to from ``node``, or -1; those on the way are not made."""
+        """Return the node after ``text`` from ``node``, or -1, without making those between."""
         first, beyond, strings = self.first[node], self.beyond[node], self._sorted
         if first == beyond:
             return -1
@@ -151,12 +151,12 @@ class NameTrie:
         return self._node(first, end, len(whole))
 
     def below(self, node: int) -> list[int]:
-        """The indexes of the strings that go through ``node``."""
+        """Return the indexes of the strings that go through ``node``."""
         first, beyond = self.first[node], self.beyond[node]
         return self.order[first:beyond]
 
     def rests(self, node: int) -> dict[str, int]:
-        """The rest of each string that goes through ``node``, and its index."""
+        """Return the rest of each string that goes through ``node``, and its index."""
         found = self._rests.get(node)
         if found is None:
             depth = self.depth[node]
@@ -280,7 +280,7 @@ class KeySymbols(SymbolAutomaton):
         return weight
 
     def menu(self, allowed: int, others: bool) -> int | None:
-        """The start state when the names in ``allowed`` and perhaps unnamed keys may be written.
+        """Return the start state if names in ``allowed`` and perhaps unnamed keys may be written.
 
         Returns:
             The state, or None when no key at all can be written from it.
@@ -308,13 +308,13 @@ class KeySymbols(SymbolAutomaton):
         return self.n_names + found if found >= 0 else -1
 
     def shortest_name(self, state: int, encoding: Utf8) -> bytes | None:
-        """The fewest bytes that spell a name that is still possible at a start state."""
+        """Return the fewest bytes that spell a name that is still possible at a start state."""
         _, allowed, _, _ = self._keys[state]
         texts = [self.rest_of_name(state, index, GROUND, encoding) for index in bits(allowed)]
         return min([text for text in texts if text is not None], key=len, default=None)
 
     def rest_of_name(self, state: int, label: int, node: int, encoding: Utf8) -> bytes | None:
-        """The fewest bytes from ``(state, encoding node)`` to the end of the ``label``-th name."""
+        """Return the fewest bytes from a state and encoding node to the end of name ``label``."""
         at, allowed, _, _ = self._keys[state]
         if not allowed >> label & 1:
             return None
@@ -573,9 +573,9 @@ class KeySymbols(SymbolAutomaton):
         )
 
     def _is_plainly_alive(self, state: int) -> bool:
-        """Whether a name may be read, or an unnamed key where no expressions are, or what one
-        expression takes: expressions have no states that lead nowhere, off the names' trie no text
-        is a name that is barred, and on it are no more such texts than names."""
+        """Return whether a name may be read, or an unnamed key where no expressions are, or what
+        one expression takes: expressions have no states that lead nowhere, off the names' trie no
+        text is a name that is barred, and on it are no more such texts than names."""
         node, allowed, others, patterns = self._keys[state]
         if allowed or not others:
             return allowed != 0
@@ -588,7 +588,7 @@ class KeySymbols(SymbolAutomaton):
         return node < 0 or self._takes_more_than_names(patterns[0])
 
     def _takes_more_than_names(self, at: int) -> bool:
-        """Whether the first expression is plain to see to take more texts than there are names."""
+        """Return whether the first expression clearly matches more texts than there are names."""
         automaton = self._automata[0]
         if automaton.is_open(at):
             return True
@@ -810,7 +810,7 @@ class KeyLeaf(Leaf):
         return self.state(self._behind(q, symbol_state))
 
     def _behind(self, q: int, menu: int | None) -> tuple[str, int | None, int | None]:
-        """What describes the state that ``q`` of `before_key` stands for."""
+        """Return what describes the state that ``q`` of `before_key` stands for."""
         label = self._before_key.labels[q]
         if label > CLOSE:
             return "key", menu, GROUND
@@ -878,7 +878,7 @@ class KeyLeaf(Leaf):
         return best
 
     def _rest_of_key(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
-        """The fewest bytes from inside a key to the place of its value."""
+        """Return the fewest bytes from inside a key to the place of its value."""
         if wanted == CLOSE:
             return None
         _, symbol_state, node = self._keys[q]

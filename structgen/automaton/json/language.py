@@ -26,10 +26,10 @@ class Plan(Protocol):
     """How values of one kind, objects or arrays, are written."""
 
     def is_possible(self) -> bool:
-        """Whether there is any such value."""
+        """Return whether there is any such value."""
 
     def open(self) -> Alternative:
-        """How one starts."""
+        """Return how one starts."""
 
 
 class Language(Schema):
@@ -60,18 +60,18 @@ class Language(Schema):
         raise NotImplementedError
 
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
-        """How a value of this conjunction may start; empty when nothing satisfies it.
+        """Return how a value of this conjunction may start; empty when nothing satisfies it.
 
         A ``limited`` one nests no deeper than what is left of ``max_depth``.
         """
         raise NotImplementedError
 
     def shapes(self, conjunction: int) -> tuple[tuple[tuple[Leaf, int], ...], tuple[Plan, ...]]:
-        """The leaves and the plans of objects and arrays a value may take, possible or not."""
+        """Return the leaves, and the plans of objects and arrays, that a value may take."""
         raise NotImplementedError
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
-        """The depth from which on the values in an object or array of ``nodes`` are limited."""
+        """Return the depth from which values in an object or array of ``nodes`` are limited."""
         raise NotImplementedError
 
 
@@ -89,7 +89,7 @@ def ending(
 
 
 def whole(language: Language, bracket: bytes, rest: Text | None) -> Text | None:
-    """The opening bracket, and what `ending` says of all that follows."""
+    """Return the opening bracket, and what `ending` says of all that follows."""
     if rest is None:
         return None
     space = language.space

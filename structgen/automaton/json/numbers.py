@@ -66,7 +66,7 @@ class Mark:
         self.inclusive = inclusive
 
     def holds(self, compared: int) -> bool:
-        """Whether a number that compares so with this magnitude is all right."""
+        """Return whether a number that compares so with this magnitude is all right."""
         if compared == EQUAL:
             return self.inclusive
         return self.role == UNEQUAL or (compared == GREATER) == (self.role == LOWER)
@@ -85,7 +85,7 @@ Compared: TypeAlias = tuple[tuple[Mark, int], ...]
 
 
 def still_open(pairs: Iterable[tuple[Mark, int]]) -> Compared:
-    """Those that more digits may break: of what a number must not equal, those that it equals."""
+    """Return the pairs that more digits may break: excluded numbers equal so far."""
     return tuple([pair for pair in pairs if pair[1] == EQUAL or pair[0].role != UNEQUAL])
 
 
@@ -101,7 +101,7 @@ class Step(NamedTuple):
 
     @classmethod
     def of(cls, value: Decimal) -> Step:
-        """The step of a positive decimal."""
+        """Return the step of a positive decimal."""
         _, digits, power = value.as_tuple()
         assert isinstance(power, int)
         modulus = int("".join(map(str, digits))) * 10 ** max(power, 0)
@@ -115,16 +115,16 @@ class Step(NamedTuple):
         return cls(modulus, places)
 
     def scaled(self, places: int) -> int:
-        """The step times ``10 ** places``, for as many places as it has, or more."""
+        """Return the step times ``10 ** places``, for as many places as it has, or more."""
         return self.modulus * int(10 ** (places - self.places))
 
     def divides(self, other: Step) -> bool:
-        """Whether ``other`` is a multiple of this step."""
+        """Return whether ``other`` is a multiple of this step."""
         places = max(self.places, other.places)
         return other.scaled(places) % self.scaled(places) == 0
 
     def power(self, remainder: int) -> int | None:
-        """The least k for which ``remainder * 10 ** k`` is a multiple of ``modulus``, or None."""
+        """Return the least k such that ``modulus`` divides ``remainder * 10 ** k``, or None."""
         for k in range(self.modulus.bit_length() + 1):
             if remainder == 0:
                 return k
@@ -168,8 +168,8 @@ class Window:
             self.low = max(self.low, value if mark.inclusive and not longer else value + 1)
 
     def first(self) -> int | None:
-        """The least of them: ``must[0] + x`` is a multiple of ``must[1]``, and so for no pair in
-        ``avoid``. Cost: a few steps for each pair and hole."""
+        """Return the least of them: ``must[0] + x`` is a multiple of ``must[1]``, and so for no
+        pair in ``avoid``. Cost: a few steps for each pair and hole."""
         offset, modulus = self.must
         x = self.low + -(offset + self.low) % modulus
         if x > self.high:
@@ -238,7 +238,7 @@ class NumberSpec:
 
 
 def holds_a_whole(spec: NumberSpec) -> bool:
-    """Whether bounds are all that is asked of whole numbers, and one is plain to see."""
+    """Return whether bounds are all that is asked of whole numbers, and one is plain to see."""
     if spec.excluded or spec.non_multiples or any(Step.of(m).modulus > 1 for m in spec.multiples):
         return False
     lower, upper = spec.lower, spec.upper
@@ -269,7 +269,7 @@ class Exponents(NamedTuple):
         return self.most - self.least < len(self.holes)
 
     def among(self, least: int, most: int) -> int | None:
-        """The one nearest to zero from ``least`` to ``most``, which have the same sign."""
+        """Return the one nearest to zero from ``least`` to ``most``, which have the same sign."""
         low, high = max(least, self.least), min(most, self.most)
         order = range(low, high + 1) if low >= 0 else range(high, low - 1, -1)
         return next((e for e in order if e not in self.holes), None)
@@ -292,7 +292,7 @@ class State(NamedTuple):
 
 
 def _need_exponents(marks: Iterable[Mark]) -> bool:
-    """Whether Python writes all numbers within these bounds with an exponent."""
+    """Return whether Python writes all numbers within these bounds with an exponent."""
     return any(
         (m.role == LOWER and m.exponent >= 16)
         or (m.role == UPPER and m.significant != "" and m.exponent < -4)
@@ -414,7 +414,7 @@ class NumberLeaf(Leaf):
     # -- transitions ------------------------------------------------------------------------
 
     def following(self, s: State) -> Iterator[tuple[int, State]]:
-        """The bytes with which a number may continue by its grammar alone."""
+        """Yield the bytes with which a number may continue by its grammar alone."""
         phase = s.phase
         if phase == BEGIN and self.sides[True].allowed:
             yield _MINUS, State(SIGN, True)
@@ -449,8 +449,8 @@ class NumberLeaf(Leaf):
     def _by_digit(
         self, s: State, index: int, read: Callable[[State, int], State]
     ) -> Iterator[tuple[int, State]]:
-        """Where each digit leads. Most often a few of them stand for all: beside zero only those
-        matter that a mark has in this place."""
+        """Yield where each digit leads. Most often a few of them stand for all: beside zero only
+        those matter that a mark has in this place."""
         if self.is_plain:
             side = self.sides[s.negative]
             # A zero among digits before the point is one like the others.
@@ -511,7 +511,7 @@ class NumberLeaf(Leaf):
 
     @staticmethod
     def _compared_at_point(s: State) -> Compared:
-        """What is known of the comparisons once there are no more digits before the point."""
+        """Return the comparisons as they are once the digits before the point end."""
         return still_open(
             (m, c if s.digits == len(m.whole) else LESS if s.digits < len(m.whole) else GREATER)
             for m, c in s.compared
@@ -541,7 +541,7 @@ class NumberLeaf(Leaf):
         return still_open((m, compare(c, digit, m.significant, index)) for m, c in s.scientific)
 
     def _with_digit(self, s: State, digit: int) -> dict[str, Any]:
-        """What one more digit makes of remainders and zeros."""
+        """Return what one more digit makes of remainders and zeros."""
         counts_zeros = self._counts_zeros or (
             self.is_short and bool(self.steps and s.scientific) and s.phase != WHOLE
         )
@@ -560,7 +560,7 @@ class NumberLeaf(Leaf):
 
     @staticmethod
     def is_zero(s: State) -> bool:
-        """Whether all digits so far are zeros."""
+        """Return whether all digits so far are zeros."""
         return s.lead is None and s.phase != WHOLE
 
     @staticmethod
@@ -569,7 +569,7 @@ class NumberLeaf(Leaf):
         return s.digits if s.phase in (DOT, FRACTION) else 0
 
     def complete(self, s: State) -> bool:
-        """Whether the number may end here."""
+        """Return whether the number may end here."""
         if s.phase == EXPONENT:
             assert s.exponents is not None
             exponent = -s.exponent if s.exponent_negative else s.exponent
@@ -579,7 +579,7 @@ class NumberLeaf(Leaf):
         return s.phase == FRACTION and self._is_right(s)
 
     def _is_right(self, s: State) -> bool:
-        """Whether the digits so far, in plain notation, are a number that satisfies the spec."""
+        """Return whether the digits so far, in plain notation, satisfy the spec."""
         places = self.places(s)
         compared = s.compared
         if s.phase in (LONE_ZERO, WHOLE):
@@ -597,7 +597,7 @@ class NumberLeaf(Leaf):
         return True
 
     def allowed(self, s: State) -> Exponents:
-        """The exponents that the mantissa ``s`` may have."""
+        """Return the exponents that the mantissa ``s`` may have."""
         if self.is_zero(s):
             most = _ANY_EXPONENT if self._is_right(s) else -_ANY_EXPONENT - 1
             return Exponents(-_ANY_EXPONENT, most, frozenset())
@@ -635,7 +635,7 @@ class NumberLeaf(Leaf):
     # -- Leaf -------------------------------------------------------------------------------
 
     def is_empty(self) -> bool:
-        """Whether no number satisfies the spec."""
+        """Return whether no number satisfies the spec."""
         return not holds_a_whole(self.spec) and self._completion(State(BEGIN)) is None
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
@@ -679,7 +679,7 @@ class NumberLeaf(Leaf):
     # -- what is to come --------------------------------------------------------------------
 
     def _is_alive(self, s: State) -> bool:
-        """Whether ``s`` can go on to a number that satisfies the spec."""
+        """Return whether ``s`` can go on to a number that satisfies the spec."""
         found = self._alive.get(s)
         if found is None:
             found = self._alive[s] = self._can_end(s)
@@ -707,7 +707,7 @@ class NumberLeaf(Leaf):
     # -- completion -------------------------------------------------------------------------
 
     def _completion(self, s: State) -> bytes | None:
-        """A shortest way to go on to a number that satisfies the spec; None if there is none."""
+        """Return a shortest continuation to a number that satisfies the spec, or None."""
         if s in self._completions:
             return self._completions[s]
         if self.is_contradictory:
@@ -737,7 +737,7 @@ class NumberLeaf(Leaf):
         return found
 
     def _shorter(self, s: State, found: bytes | None) -> bytes | None:
-        """A shortest way on from a mantissa over an exponent; ``found`` where none is shorter."""
+        """Return a shorter completion with an exponent, or ``found`` if there is none."""
         is_free = self._is_free[s.negative]
         level = {s: b""}
         for n in range(self.most_fraction + 2):
@@ -759,7 +759,7 @@ class NumberLeaf(Leaf):
         return found
 
     def _exponent(self, s: State) -> bytes | None:
-        """The digits, or sign and digits, that make an exponent."""
+        """Return the digits, or sign and digits, that make an exponent."""
         assert s.exponents is not None
         if s.exponents.is_empty:
             return None
@@ -779,7 +779,7 @@ class NumberLeaf(Leaf):
         return None
 
     def _plain(self, s: State) -> bytes | None:
-        """The digits, perhaps with a point, that make a number in plain notation."""
+        """Return the digits, perhaps with a point, that make a number in plain notation."""
         best: bytes | None = None
         room = self.most_digits - s.digits if s.phase == WHOLE else 0
         before_point = s.phase in (LONE_ZERO, WHOLE)
@@ -803,7 +803,7 @@ class NumberLeaf(Leaf):
         return best
 
     def _has_plain(self, s: State) -> bool:
-        """Whether there are such digits: the finest fraction tells."""
+        """Return whether there are such digits: the finest fraction tells."""
         fraction = self.most_fraction - self.places(s)
         before_point = s.phase in (LONE_ZERO, WHOLE)
         if not fraction and before_point and self.spec.form == "pointed":
@@ -821,7 +821,7 @@ class NumberLeaf(Leaf):
         )
 
     def _plain_digits(self, s: State, whole: int, fraction: int) -> str | None:
-        """So many more digits before and after the point that satisfy the spec, or None."""
+        """Return the fewest further digits before and after the point that fit, or None."""
         n = whole + fraction
         window = Window(n)
         before_point = s.phase in (LONE_ZERO, WHOLE)

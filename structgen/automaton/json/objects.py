@@ -64,7 +64,7 @@ class OpenMembers(Closing):
         self._alone: dict[tuple[Rule, Rule], Rule] = {}
 
     def open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
-        """The ways for such a member that do not lead into a dead end, where some may."""
+        """Return the ways for such a member that do not lead into a dead end, where some may."""
         return [
             (conjunction, after)
             for conjunction, after in self._ways.steps(state, label, name)
@@ -72,7 +72,7 @@ class OpenMembers(Closing):
         ]
 
     def may_write(self, state: State, label: int) -> bool:
-        """Whether a member with key ``label`` may come next."""
+        """Return whether a member with key ``label`` may come next."""
         key = (state, label)
         found = self._open.get(key)
         if found is None:
@@ -88,7 +88,7 @@ class OpenMembers(Closing):
         return found
 
     def _may_write_surely(self, state: State, label: int) -> bool:
-        """A sufficient test of `_may_write` where many alternatives are open: one of them will do.
+        """Return True if one of many open alternatives surely allows it; a quick `_may_write`.
 
         Those that speak of the key are looked at first. To tell apart what its value means to all
         of them is left to when it is written; so is what is left of them all when the names before
@@ -119,7 +119,7 @@ class OpenMembers(Closing):
         return False
 
     def _speaking_of(self, clause: Rule, facts: int) -> list[Rule]:
-        """The first few alternatives of ``clause`` that speak of any of ``facts``, a bit mask."""
+        """Return the first few alternatives of ``clause`` that mention any of ``facts``."""
         places = self._speaking.get(clause)
         if places is None:
             places = self._speaking[clause] = {}
@@ -133,7 +133,7 @@ class OpenMembers(Closing):
         return [clause.parts[place] for place in sorted(found)[:_FEW_TRIED]]
 
     def _leads_on(self, state: State, label: int) -> bool:
-        """Whether a member with key ``label`` may come next, by what may follow it."""
+        """Return whether a member with key ``label`` may come next, by what may follow it."""
         if self._in_order and self._ways.rule_before(state, label) is self._language.book.no:
             # What has to come before stays absent before all later keys too.
             self._barred_from[state] = min(label, self._barred_from.get(state, label))
@@ -147,8 +147,8 @@ class OpenMembers(Closing):
         return False
 
     def _example(self, state: State, label: int) -> str | None:
-        """Some unnamed key that a member with this label may have, where it matters that such a
-        key has been used: those that are left may be too few.
+        """Return some unnamed key that a member with this label may have, where it matters that
+        such a key has been used: those that are left may be too few.
 
         Any of its class will do: whichever is used, as many of each class are left.
         """
@@ -162,7 +162,7 @@ class OpenMembers(Closing):
         return self.spare.one(state[3], label)
 
     def may_close(self, state: State) -> bool:
-        """Whether there are members that complete the object after ``state``."""
+        """Return whether there are members that complete the object after ``state``."""
         found = self._closable.get(state)
         if found is None:
             owed = self.some_members(state)
@@ -179,7 +179,7 @@ class OpenMembers(Closing):
         return found
 
     def owed(self, state: State) -> Members | None:
-        """The cheapest members that are still owed after ``state``, or None if that is hopeless."""
+        """Return the cheapest members still owed after ``state``, or None if there are none."""
         found = self._owed.get(state, False)
         if found is False:
             found = self.members(state)
@@ -264,7 +264,7 @@ class ObjectPlan(Frame):
         return label - self._n_names if possible else -1
 
     def _may_be_unnamed(self) -> bool:
-        """Whether some value may stand after an unnamed key that matches no pattern."""
+        """Return whether some value may stand after an unnamed key that matches no pattern."""
         found = self._unnamed
         if found is None:
             conjunction = self._table.conjunctions[self._table.label_of(0)]
@@ -275,14 +275,14 @@ class ObjectPlan(Frame):
         return found
 
     def class_in(self, state: State, matched: int) -> int:
-        """As `_class_of`: -1 also where the object could not be closed after ``state``."""
+        """Like `_class_of`, but -1 also if the object could not be closed after ``state``."""
         found = self._class_of(matched)
         if found >= 0 and not self._open.may_write(state, len(self.names) + found):
             return -1
         return found
 
     def _leaf(self, state: State) -> KeyLeaf:
-        """The leaf for keys: one for all states that allow the same unnamed keys."""
+        """Return the leaf for keys: one for all states that allow the same unnamed keys."""
         if not self._told_by_state:
             leaf = self._one_leaf
             if leaf is None:
@@ -313,15 +313,15 @@ class ObjectPlan(Frame):
         return KeyLeaf(symbols, *how)
 
     def _menu(self, state: State, leaf: KeyLeaf) -> tuple[int | None, bool]:
-        """The keys that may come next, as a menu of the key symbols of ``leaf``, which is the leaf
-        for keys, and whether ``}`` may."""
+        """Return the keys that may come next, as a menu of the key symbols of ``leaf``, which is
+        the leaf for keys, and whether ``}`` may."""
         allowed, others, may_close = self._choices(state)
         if not allowed and not others:
             return None, may_close
         return leaf.symbols.menu(allowed, others), may_close
 
     def _choices(self, state: State) -> tuple[int, bool, bool]:
-        """The names that may come next, as a bit mask; whether other keys may, and ``}``."""
+        """Return the names that may come next, as a bit mask; whether other keys may, and ``}``."""
         left, count, rule, _ = state
         table = self._table
         missing = left & table.required
@@ -371,7 +371,7 @@ class ObjectPlan(Frame):
         return self._leaf((0, 0, self._table.rule, ()))
 
     def choices(self, left: int) -> tuple[Iterable[int], bool, bool]:
-        """Which names may follow in a plain object, whether any others, and ``}``."""
+        """Return which names may follow in a plain object, whether any others, and ``}``."""
         allowed, _, may_close = self.keys_after(left)
         return bits(allowed), self.is_open, may_close
 
@@ -380,25 +380,25 @@ class ObjectPlan(Frame):
         return self._choices((left, 0, self._table.rule, ()))
 
     def after(self, left: int, label: int) -> int:
-        """The names still allowed after a member."""
+        """Return the names still allowed after a member."""
         return self._values.left_after(left, label)
 
     def owed(self, label: int) -> int:
-        """The conjunction that the value of a plain object's member is owed to."""
+        """Return the conjunction that the value of a plain object's member is owed to."""
         return self._table.conjunctions[label]
 
     def ended(self, left: int) -> int:
-        """The frame's state when a plain object's member has ended."""
+        """Return the frame's state when a plain object's member has ended."""
         return 2 * left + 1
 
     def holds(self, value: Any) -> bool:
-        """Whether ``value`` is such an object."""
+        """Return whether ``value`` is such an object."""
         return isinstance(value, dict) and all(
             evaluate.holds(self._language.nodes, 2 * n, value) for n in self._numbers
         )
 
     def size_at_least(self, size: int) -> bool:
-        """A cheap sufficient test that there are so many such objects."""
+        """Return True if there surely are so many such objects; a cheap test."""
         if not self.is_plain or not self.is_possible():
             return False
         values = self._language.values
@@ -409,7 +409,7 @@ class ObjectPlan(Frame):
     # -- the frame --------------------------------------------------------------------------
 
     def children(self) -> list[int]:
-        """The conjunctions that members may be owed to, as far as they can be foreseen."""
+        """Return the conjunctions that members may be owed to, as far as they can be foreseen."""
         table = self._table
         for matched in (0, *table.bits.values()):
             table.label_of(matched)
@@ -420,11 +420,11 @@ class ObjectPlan(Frame):
         return out
 
     def required_children(self) -> list[int]:
-        """The conjunctions that every such object has a member for."""
+        """Return the conjunctions that every such object has a member for."""
         return [conjunction for _, conjunction in self.required_members()]
 
     def required_members(self) -> list[tuple[str, int]]:
-        """The required names, and the conjunctions that their values are owed to."""
+        """Return the required names, and the conjunctions that their values are owed to."""
         return self._table.required_members()
 
     @property
@@ -433,14 +433,14 @@ class ObjectPlan(Frame):
         return self._table.path
 
     def is_possible(self) -> bool:
-        """Whether any object satisfies the nodes."""
+        """Return whether any object satisfies the nodes."""
         table = self._table
         if not self._is_involved:
             return table.rule.kind == "all" and not table.required & ~table.possible_names()
         return self._open.may_close(((1 << self._n_names) - 1, 0, table.rule, ()))
 
     def open(self) -> Alternative:
-        """How such an object starts."""
+        """Return how such an object starts."""
         table = self._table
         possible, rule = table.possible_names(), table.rule
         if self._is_involved:
@@ -452,7 +452,7 @@ class ObjectPlan(Frame):
         )
 
     def records(self, at: int, outcome: int) -> bool:
-        """Whether `resume` needs the text of the key that has just been written."""
+        """Return whether `resume` needs the text of the key that has just been written."""
         if at & 1 or not self._is_involved or outcome <= self._n_names:
             return False
         _, count, rule, keys = self._state_at(at)
@@ -461,7 +461,7 @@ class ObjectPlan(Frame):
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """What may follow; see `frames.Frame`."""
+        """Return what may follow; see `frames.Frame`."""
         is_plain = not self._is_involved
         state = (at >> 1, 0, self._table.rule, ()) if is_plain else self._states[at >> 1]
         if at & 1:
@@ -486,7 +486,7 @@ class ObjectPlan(Frame):
     # -- completion -------------------------------------------------------------------------
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
-        """The fewest bytes that close the object; see `frames.Frame`."""
+        """Return the fewest bytes that close the object; see `frames.Frame`."""
         state = self._state_at(at)
         if at & 1:
             return self._close(self._open.owed(state), False)
@@ -503,8 +503,8 @@ class ObjectPlan(Frame):
     def _finish_named(
         self, state: State, outcome: int, name: str | None
     ) -> tuple[Text | None, Collection[str]]:
-        """The fewest bytes after a key that is ``name``, None for one that no other member has; and
-        the unnamed keys of members in them."""
+        """Return the fewest bytes after a key that is ``name``, None for one that no other member
+        has; and the unnamed keys of members in them."""
         best: Text | None = None
         keys: Collection[str] = ()
         for conjunction, after in self._values.steps(state, outcome - 1, name):
@@ -519,8 +519,8 @@ class ObjectPlan(Frame):
         return best, keys
 
     def _rest(self, state: State) -> tuple[Text, tuple[str, ...]] | None:
-        """The cheapest end of the object after ``state``, with the unnamed keys in it; None if that
-        is hopeless."""
+        """Return the cheapest end of the object after ``state``, with the unnamed keys in it; None
+        if that is hopeless."""
         found = self._rests.get(state)
         if found is None:
             if not self._language.values.is_solving:
@@ -562,14 +562,14 @@ class ObjectPlan(Frame):
         return max([len(rest), *[len(way) for way in after if way is not None]])
 
     def preferred(self, at: int) -> int | None:
-        """The outcome that `finish` counts on; see `frames.Frame`."""
+        """Return the outcome that `finish` counts on; see `frames.Frame`."""
         if at & 1:
             return None
         members = self._open.owed(self._state_at(at))
         return 1 + members[0][0] if members else CLOSE
 
     def shortest_text(self) -> Text | None:
-        """The shortest whole object, or None when there is none (or none known yet)."""
+        """Return the shortest whole object, or None when there is none (or none known yet)."""
         everything = (1 << self._n_names) - 1
         rest = self._close(self._open.owed((everything, 0, self._table.rule, ())), True)
         return whole(self._language, b"{", rest)

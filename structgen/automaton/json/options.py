@@ -244,9 +244,8 @@ _DEFAULT = JsonOptions()
 
 
 def part_options(part: ir.Json, given: Mapping[str, Any], chosen: JsonOptions) -> JsonOptions:
-    """The options of one JSON part of a type: its own, those ``given``, and what its schema's
-    ``x-guidance`` says beside them.
-    """
+    """Return the options of one JSON part of a type: its own, those ``given``, and what its
+    schema's ``x-guidance`` says beside them."""
     own = dict(part.options)
     for name, value in guidance(part.schema).items():
         if name not in given and (name != "whitespace" or given.get("indent") is None):
@@ -270,7 +269,7 @@ _SEPARATED = {(",", ":"): "compact", (", ", ": "): "spaced", (", ?", ": ?"): "na
 
 
 def guidance(schema: Any) -> dict[str, Any]:
-    """The options that ``x-guidance`` at the root of a schema asks for.
+    """Return the options that ``x-guidance`` at the root of a schema asks for.
 
     llguidance's ``coerce_one_of`` and ``json_allow_general_unicode_escapes`` need none: ``oneOf``
     is kept exactly, and strings that the schema does not name may be escaped anyway.

@@ -51,7 +51,7 @@ MAX_LITERAL_DIGITS = 400
 
 
 def number_forms(types: int) -> tuple[int, ...]:
-    """The number bits of ``types``, as sets that one leaf can recognise."""
+    """Return the number bits of ``types``, as sets that one leaf can recognise."""
     numbers = types & NUMBER
     if numbers == DIGITS | FRACTION:
         return DIGITS, FRACTION
@@ -61,7 +61,7 @@ def number_forms(types: int) -> tuple[int, ...]:
 def number_spec(
     types: int, nodes: Sequence[Node], options: JsonOptions, with_barred: bool = False
 ) -> NumberSpec:
-    """What numbers of these ``types`` must be like by the assertions of all ``nodes``.
+    """Return what numbers of these ``types`` must be like by the assertions of all ``nodes``.
 
     ``with_barred``: also those numbers that ``nodes`` bar one by one; see `excluding`.
     """
@@ -108,7 +108,7 @@ def number_spec(
 
 
 def spellings(value: Any, options: JsonOptions, types: int = ALL_TYPES) -> list[bytes]:
-    """How a scalar other than a string may be spelt: as serialisers write it.
+    """Return how a scalar other than a string may be spelt: as serialisers write it.
 
     Unless ``options`` are canonical, a number also as an integer or with ``.0``, whichever
     serialisers choose. ``types`` may ask for one of these forms.
@@ -135,14 +135,14 @@ def spellings(value: Any, options: JsonOptions, types: int = ALL_TYPES) -> list[
 
 
 def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
-    """A shared leaf for a finite set of byte strings."""
+    """Return a shared leaf for a finite set of byte strings."""
     return AUTOMATA.get(LiteralLeaf, texts)
 
 
 def key_leaf(
     names: tuple[str, ...], space: Whitespace, escapes: Escapes, missing: frozenset[int]
 ) -> KeyLeaf:
-    """A shared leaf for the keys of objects with these names, all others being of one class."""
+    """Return a shared leaf for keys of objects with these names; all others are one class."""
     return AUTOMATA.get(_key_leaf, names, space, escapes, missing)
 
 
@@ -154,7 +154,7 @@ def _key_leaf(
 
 
 def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
-    """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
+    """Return a shared leaf for the JSON strings of a regular language, or None when it is empty."""
     kept = AUTOMATA if format_of(regex) is None else FORMAT_AUTOMATA
     return kept.get(_string_leaf, regex, escapes, missing)
 
@@ -167,7 +167,7 @@ def _string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> 
 
 
 def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
-    """A shared leaf for numbers, or None when none satisfies ``spec``."""
+    """Return a shared leaf for numbers, or None when none satisfies ``spec``."""
     return AUTOMATA.get(_number_leaf, spec)
 
 
@@ -180,7 +180,7 @@ def _number_leaf(spec: NumberSpec) -> NumberLeaf | None:
 def scalar_leaves(
     types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, spelling: str
 ) -> tuple[tuple[Leaf, int], ...]:
-    """The leaves, each with its start, of scalars with no assertion but ``types``."""
+    """Return the leaves, each with its start, of scalars with no assertion but ``types``."""
     leaves: list[Leaf] = []
     if types & STRING:
         string = string_leaf(ir.ANY_TEXT, escapes, missing)
@@ -227,8 +227,8 @@ class Scalars:
         self._excluding: dict[Leaf, ExcludingLeaf] = {}
 
     def of(self, types: int, nodes: Sequence[Node]) -> list[StringLeaf | NumberLeaf]:
-        """The leaves of the strings and numbers among ``types`` that meet the assertions of all
-        ``nodes``, and may be among what these bar by value: `excluding` takes that out."""
+        """Return the leaves of the strings and numbers among ``types`` that meet the assertions of
+        all ``nodes``, and may be among what these bar by value: `excluding` takes that out."""
         leaves: list[StringLeaf | NumberLeaf] = []
         if types & STRING:
             regex = string_regex(nodes, with_barred=True)
@@ -244,7 +244,7 @@ class Scalars:
         return leaves
 
     def listed(self, strings: dict[str, bool]) -> tuple[tuple[Leaf, int], ...]:
-        """The leaf, with its start, of those of ``strings`` that are allowed, if there are any.
+        """Return the leaf, and its start, of those of ``strings`` that are allowed, if any.
 
         All are listed in it, so that one automaton serves whatever is barred.
         """
@@ -256,23 +256,23 @@ class Scalars:
         return () if opened is None else ((named, opened),)
 
     def free_leaf(self, node: Node) -> StringLeaf | None:
-        """The strings that a node's lengths and patterns allow, or None."""
+        """Return the strings that a node's lengths and patterns allow, or None."""
         regex = string_regex([node])
         return None if regex is None else self._string_leaf(regex, [node])
 
     def has_string(self, node: Node) -> bool:
-        """Whether there is a string of a node's lengths and patterns."""
+        """Return whether there is a string of a node's lengths and patterns."""
         return has_plain_string(node) or self.free_leaf(node) is not None
 
     def has_number(self, node: Node) -> bool:
-        """Whether there is plainly a whole number that meets a node's assertions."""
+        """Return whether there is plainly a whole number that meets a node's assertions."""
         said = OF_NUMBERS.intersection(vars(node))
         if said <= _LOWER or said <= _UPPER:
             return True  # there is room for a digit more than the bound has
         return holds_a_whole(number_spec(DIGITS, [node], self.options))
 
     def _string_leaf(self, regex: ir.Regex, nodes: Sequence[Node]) -> StringLeaf | None:
-        """A leaf for strings; those with a pattern or format are spelt as names are."""
+        """Return a leaf for strings; those with a pattern or format are spelt as names are."""
         has_pattern = any(node.patterns for node in nodes)
         escapes = self.options.named if has_pattern else self.options.free
         if (regex, escapes) in self._no_strings:
@@ -298,8 +298,8 @@ class Scalars:
         )
 
     def _single(self, leaf: StringLeaf | NumberLeaf, key: Any, value: Any) -> Single:
-        """All ways to spell one value as ``leaf`` may, and where that automaton starts; None for
-        what ``leaf`` does not spell."""
+        """Return all ways to spell one value as ``leaf`` may, and where that automaton starts; None
+        for what ``leaf`` does not spell."""
         if isinstance(leaf, StringLeaf):
             if not isinstance(value, str):
                 return None

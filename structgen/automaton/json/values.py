@@ -134,7 +134,7 @@ class Emptiness:
     # -- sufficient tests -------------------------------------------------------------------
 
     def plainly_possible(self, conjunction: int) -> bool:
-        """A cheap sufficient test that builds nothing."""
+        """Return True where a cheap test settles it, building nothing."""
         levels = self.levels
         if not levels:
             return conjunction >= 0 and self._plain.possible(conjunction)
@@ -147,7 +147,7 @@ class Emptiness:
         return self._plain.possible(key[0], room)
 
     def clearly_empty(self, conjunction: int, depth: int = 3) -> bool:
-        """Whether the conjunction is empty by its scalars and its required members.
+        """Return whether the conjunction is empty by its scalars and its required members.
 
         A sufficient test that needs no fixpoint, ``depth`` levels deep.
         """
@@ -165,7 +165,7 @@ class Emptiness:
             under_way.remove(conjunction)
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
-        """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
+        """Return True if a cheap test finds ``size`` different values of the conjunction."""
         count = 0
         for branch in self._branches(conjunction):
             nodes = [self._nodes[n] for n in branch.nodes]
@@ -194,7 +194,7 @@ class Emptiness:
     # -- the fixpoint -----------------------------------------------------------------------
 
     def is_possible(self, conjunction: int) -> bool:
-        """Whether any value satisfies the conjunction."""
+        """Return whether any value satisfies the conjunction."""
         if conjunction in self.typed:
             return True  # a look at what most properties are
         if conjunction == FALSE:
@@ -215,7 +215,7 @@ class Emptiness:
         return self._reading, self._improvements
 
     def some(self, conjunction: int) -> Text | None:
-        """Some text of the conjunction, which is sooner found than the shortest; None if empty."""
+        """Return some text of the conjunction, found sooner than the shortest; None if empty."""
         if self._solving is not None:
             return self.shortest(conjunction)
         self.any_will_do = True
@@ -225,7 +225,7 @@ class Emptiness:
             self.any_will_do = False
 
     def shortest(self, conjunction: int) -> Text | None:
-        """A shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
+        """Return a shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
 
         Least fixpoint over the conjunctions it depends on: recursion counts as impossible until
         a way out of it is found.
@@ -289,7 +289,7 @@ class Emptiness:
                 self._improvements += 1
 
     def _shortest_shape(self, conjunction: int) -> Text | None:
-        """The shortest text, as far as those of what is inside are known."""
+        """Return the shortest text, as far as those of what is inside are known."""
         leaves, plans = self._shapes(conjunction)
         best: Text | None = None
         for leaf, start in leaves:
@@ -319,12 +319,12 @@ _Part: TypeAlias = tuple[Text, int, int]
 
 
 def height_of_text(text: Text) -> int:
-    """How deep a JSON text nests."""
+    """Return how deep a JSON text nests."""
     return answered((text, _OUTSIDE), _depths, {})[0]
 
 
 def _depths(asked: tuple[Text, int]) -> Generator[tuple[Text, int], _Depths, _Depths]:
-    """The depths of part of a JSON text: of a rope by those of its parts, each looked at once."""
+    """Return the depths in part of a JSON text, visiting each part of a rope once."""
     text, where = asked
     height = depth = 0
     if isinstance(text, bytes):
@@ -354,7 +354,7 @@ def _depths(asked: tuple[Text, int]) -> Generator[tuple[Text, int], _Depths, _De
 
 
 def indented(text: Text, indent: int, depth: int) -> Text:
-    """A JSON text without whitespace, so deep, as ``json.dumps(value, indent=indent)`` has it."""
+    """Return compact JSON as ``json.dumps(value, indent=indent)`` writes it at ``depth``."""
 
     def lay_out(asked: _Part) -> Generator[_Part, _Part, _Part]:
         text, where, depth = asked
@@ -475,7 +475,7 @@ class JsonLanguage(Language):
     _deeper: list[JsonLanguage]
 
     def at_depth(self, depth: int) -> JsonLanguage:
-        """The language of values inside so many objects and arrays, as ``indent`` writes them.
+        """Return the language of values at ``depth``, as ``indent`` writes them.
 
         Whether there are any, and which are short, is asked of the values without whitespace.
         """
@@ -539,7 +539,7 @@ class JsonLanguage(Language):
         return self._watch_from
 
     def opening(self) -> Alternative | None:
-        """As `alternatives` of the root, if that is plainly an object: none of it is built yet."""
+        """Return `alternatives` of a root that is clearly an object, without building any."""
         opened = self._plain.opened(self.root) if self.root >= 0 else None
         return None if opened is None else PlainRoot(self).open(*opened)
 
@@ -621,7 +621,7 @@ class JsonLanguage(Language):
     def _apart(
         self, plan: ObjectPlan | ArrayPlan, barred: Barred
     ) -> ObjectPlan | ArrayPlan | Without:
-        """The plan of what ``plan`` allows and ``barred`` does not."""
+        """Return the plan of what ``plan`` allows and ``barred`` does not."""
         frame = self._frames_apart.get(plan)
         if frame is None:
             inside = self.inside
@@ -634,7 +634,7 @@ class JsonLanguage(Language):
         return Without(frame, begun) if begun else plan
 
     def _barred(self, nodes: Sequence[Node]) -> Barred:
-        """The values that ``nodes`` bar."""
+        """Return the values that ``nodes`` bar."""
         sets = [node.excluded for node in nodes if node.excluded]
         if not sets:
             return _NONE_BARRED
@@ -644,7 +644,7 @@ class JsonLanguage(Language):
         return told.barred((*sorted({told.number(value) for some in sets for value in some}),))
 
     def _any_of(self, types: int) -> Shapes:
-        """The shapes of values of which nothing but ``types`` is asked."""
+        """Return the shapes of values of which nothing but ``types`` is asked."""
         leaves = scalar_leaves(types & ~(OBJECT | ARRAY), *self._how)
         if types & (OBJECT | ARRAY) == 0:
             return leaves, ()
@@ -885,7 +885,7 @@ _MOST_LEVELS = 50
 
 
 def contradiction(language: JsonLanguage) -> Unsatisfiable:
-    """The error that says why the language's root is empty."""
+    """Return the error that says why the language's root is empty."""
     most = language.max_depth
     if language.root != language.unbounded_root and language.values.is_possible(
         language.unbounded_root
@@ -901,7 +901,7 @@ def contradiction(language: JsonLanguage) -> Unsatisfiable:
 
 
 def _why(language: JsonLanguage) -> tuple[str, str]:
-    """The place that leaves nothing, as far down as one leads to it, and what is asserted there.
+    """Return the deepest place that leaves nothing, and what is asserted there.
 
     Of several alternatives the first is followed.
     """
@@ -940,8 +940,8 @@ def _why(language: JsonLanguage) -> tuple[str, str]:
 def _impossible_within(
     language: JsonLanguage, branch: Branch, nodes: list[Node]
 ) -> Iterator[tuple[tuple[str, ...], str, int]]:
-    """The members and items that must be there and cannot: the steps to each, what is wrong where
-    none is allowed, and its conjunction."""
+    """Yield the members and items that must be there and cannot: the steps to each, what is wrong
+    where none is allowed, and its conjunction."""
     nothing = language.conjunctions.of([FALSE])
     if any(node.enum is not None for node in nodes):
         return
@@ -973,7 +973,7 @@ _OF_REQUIREMENTS = ("additional", "items", "property_names")
 
 
 def _asserted(types: int, nodes: list[Node]) -> str:
-    """What is asserted of a value of ``types``, in the words of the schema."""
+    """Return what is asserted of a value of ``types``, in the words of the schema."""
     # Integers may have to be without a point. What may be any number is not called an integer.
     bits_of = TYPE_BITS | {"integer": DIGITS if types & NUMBER != NUMBER else ALL_TYPES}
     names = [name for name, bits in bits_of.items() if types & bits == bits]

@@ -92,7 +92,7 @@ class Whitespace:
             self.edges.append(row)
 
     def _shortest(self, start: int) -> bytes:
-        """The shortest whitespace from state ``start`` to the next JSON token."""
+        """Return the shortest whitespace from state ``start`` to the next JSON token."""
         found = {start: b""}
         order = [start]
         for state in order:
@@ -106,7 +106,7 @@ class Whitespace:
 
 
 def _near(style: str) -> str:
-    """A question about the style that was meant, if one is near."""
+    """Return a question about the style that was meant, if one is near."""
     names = (*STYLES, "flexible")
     asked = style.strip().lower()
     near = [name for name in names if len(asked) > 2 and name.startswith(asked)]
@@ -271,11 +271,11 @@ def _punctuation(space: Whitespace, brackets: bytes, is_quoted: bool) -> Punctua
 
 @kept
 def array_leaf(space: Whitespace) -> Punctuation:
-    """The leaf of arrays with such whitespace."""
+    """Return the leaf of arrays with such whitespace."""
     return _punctuation(space, b"[]", False)
 
 
 @kept
 def before_key(space: Whitespace) -> Punctuation:
-    """The leaf of objects up to where a key begins, with such whitespace."""
+    """Return the leaf of objects up to where a key begins, with such whitespace."""
     return _punctuation(space, b"{}", True)

@@ -88,11 +88,11 @@ class Alphabet:
         self._masks: dict[Ranges, int] = dict(zip(distinct, masks, strict=True))
 
     def minterm(self, code_point: int) -> int:
-        """The minterm of ``code_point`` (`NO_ATOM` for a surrogate)."""
+        """Return the minterm of ``code_point`` (`NO_ATOM` for a surrogate)."""
         return self.minterms[bisect_right(self.starts, code_point) - 1]
 
     def ascii_minterms(self) -> tuple[int, ...]:
-        """The minterm of each of the code points below 128."""
+        """Return the minterm of each of the code points below 128."""
         if not self._ascii:
             found: list[int] = []
             for minterm, (first, beyond) in zip(
@@ -105,7 +105,7 @@ class Alphabet:
         return self._ascii
 
     def mask(self, ranges: Ranges) -> int:
-        """The minterms of one of the sets that the alphabet was built from."""
+        """Return the minterms of one of the sets that the alphabet was built from."""
         return self._masks[ranges]
 
     def minterms_between(self, low: int, high: int) -> int:
@@ -122,7 +122,7 @@ class Alphabet:
         return mask
 
     def single_minterm(self, low: int, high: int) -> int:
-        """The one minterm that fills ``low .. high`` completely, or `NO_ATOM`."""
+        """Return the one minterm that fills ``low .. high`` completely, or `NO_ATOM`."""
         i = bisect_right(self.starts, low) - 1
         if i + 1 < len(self.starts) and self.starts[i + 1] <= high:
             return NO_ATOM

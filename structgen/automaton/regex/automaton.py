@@ -96,7 +96,7 @@ class Quoting(NamedTuple):
     state_of: Callable[[Interval], int]
 
     def spelt(self, encoding: Utf8, node: int = GROUND) -> list[bytes | None]:
-        """By class the fewest bytes from a node of an encoding to one of its characters."""
+        """Map each class to the fewest bytes from an encoding node to one of its characters."""
         spelling = encoding.shortest(node)
         return [
             min(
@@ -131,10 +131,10 @@ class SymbolAutomaton(Protocol):
         """Disjoint ``(minterm mask, next state)`` pairs."""
 
     def follow(self, state: int, minterm: int) -> int | None:
-        """The next state after one minterm, or None."""
+        """Return the next state after one minterm, or None."""
 
     def read(self, state: int, text: bytes) -> int | None:
-        """The next state after some characters of ASCII, or None."""
+        """Return the next state after some characters of ASCII, or None."""
 
     def label(self, state: int) -> int:
         """Outcome when the text ends here, or -1."""
@@ -147,13 +147,13 @@ class SymbolAutomaton(Protocol):
         """
 
     def after_run(self, state: int, count: int) -> int:
-        """The state after ``count`` characters of the run of ``state``."""
+        """Return the state after ``count`` characters of the run of ``state``."""
 
     def settled(self, state: int) -> int:
         """After how many characters an endless run of ``state`` stays where it is."""
 
     def phases(self, state: int) -> tuple[int, ...] | None:
-        """Where the run of ``state`` changes: counts, ascending from 0.
+        """Return the counts, ascending from 0, at which the run of ``state`` changes.
 
         From one count up to before the next one the states after so many characters differ in how
         much of the run is left only: what else may be read, where that leads and whether the text
@@ -187,7 +187,7 @@ class SymbolAutomaton(Protocol):
         return []
 
     def at_least(self, state: int) -> int:
-        """A lower bound on the characters that are read from ``state`` to an accepted text."""
+        """Return a lower bound on the characters from ``state`` to an accepted text."""
         return 0
 
     def quoting(self, state: int) -> Quoting | None:
@@ -195,7 +195,7 @@ class SymbolAutomaton(Protocol):
         return None
 
     def is_open(self, state: int) -> bool:
-        """Whether every text can be read from ``state`` and still be gone on to an accepted one.
+        """Return whether every text can be read from ``state`` and still become accepted.
 
         False where that is not obvious.
         """
@@ -206,13 +206,13 @@ class SymbolAutomaton(Protocol):
         return None
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
-        """The expression, and its state, that says all about the texts from ``state``, if any."""
+        """Return the expression and state that fully describe the texts from ``state``, if any."""
 
     def in_expression(self, state: int) -> int:
-        """The state that equals a state of that expression."""
+        """Return the state that equals a state of that expression."""
 
     def special(self, state: int) -> list[tuple[int, int]]:
-        """Where `free` or `names` tells something: ``(code point, next state)`` towards texts."""
+        """Return ``(code point, next state)`` towards texts, where `free` or `names` has some."""
         return []
 
     def names(self, state: int) -> Names | None:
@@ -224,7 +224,7 @@ class SymbolAutomaton(Protocol):
         return None
 
     def special_texts(self, state: int) -> Mapping[str, int]:
-        """Those texts themselves, each with a number of its own."""
+        """Return those texts themselves, each with a number of its own."""
         return {}
 
     def special_label(self, state: int, number: int) -> int:
@@ -258,7 +258,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     # -- runs -------------------------------------------------------------------------------
 
     def run(self, state: int) -> tuple[int, int]:
-        """A set of minterms of which many can be read in a row, and how many; -1 for any number.
+        """Return a set of minterms that can repeat, and how often; -1 for any number.
 
         From ``state``, after ``j`` characters of the set (``j`` at most the number), the automaton
         is in `after_run` of ``state`` and ``j``; all these states have the same run, shortened,
@@ -279,7 +279,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return self._settled[state]
 
     def after_run(self, state: int, count: int) -> int:
-        """The state after ``count`` characters of the set of ``run(state)``; language-equal."""
+        """Return the language-equal state after ``count`` characters of ``run(state)``'s set."""
         if not count:
             return state
         chars, most = self.run(state)
@@ -303,12 +303,12 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return bounds if least else (0, *bounds[2:])
 
     def looks_around(self, state: int) -> bool:
-        """Whether there are anchors or lookarounds: no run may be told, as every character read can
-        change a lookbehind further on."""
+        """Return whether there are anchors or lookarounds: no run may be told, as every character
+        read can change a lookbehind further on."""
         return self._looks is not None and self._looks.are_in(state)
 
     def _find_run(self, node: int) -> tuple[int, int, int]:
-        """The run of an expression: its set, its length, and where an endless one settles."""
+        """Return an expression's run: set, length, and the state an endless run settles in."""
         found = self._found_runs.get(node)
         if found is None:
             found = self._found_runs[node] = self._look_for_run(node)
@@ -353,7 +353,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return same, -1, 0
 
     def _before_last(self, parts: list[int]) -> int | None:
-        """The repeat of ``(?:a{0,n}b)?`` for two sets of which the first may also be the last.
+        """Return the repeat of ``(?:a{0,n}b)?`` for sets where ``a`` may be the last, too.
 
         Reading what is in both leaves ``(?:a{0,n-1}b)?``, as in the labels of host names.
         """
@@ -369,7 +369,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return args[0]
 
     def _run_before(self, chars: int, rest: int) -> int:
-        """Those of ``chars``, a run's, that cannot begin ``rest``, which follows it."""
+        """Return those of ``chars``, a run's, that cannot begin ``rest``, which follows it."""
         if chars:
             for mask, _ in self.derive(rest):
                 chars &= ~mask
@@ -403,7 +403,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return node
 
     def _alive_for(self, node: int, most: int) -> int:
-        """The largest count up to ``most`` after which the run's states are still alive."""
+        """Return the largest count up to ``most`` after which the run's states are still alive."""
         chars = self._find_run(node)[0]
         # Mostly all are, or all but as many as what follows the run needs: so from above.
         low, high, step = most, most, 1
@@ -428,7 +428,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     # -- reading ----------------------------------------------------------------------------
 
     def moves(self, state: int) -> Moves:
-        """Where each minterm leads; minterms that lead nowhere are left out."""
+        """Return where each minterm leads; minterms that lead nowhere are left out."""
         moves = self._pruned.get(state)
         if moves is None:
             raw = self.derive(state)
@@ -438,14 +438,14 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return moves
 
     def follow(self, state: int, minterm: int) -> int | None:
-        """The state after one minterm, or None where it leads nowhere."""
+        """Return the state after one minterm, or None where it leads nowhere."""
         for mask, to in self.moves(state):
             if mask >> minterm & 1:
                 return to
         return None
 
     def read(self, state: int, text: bytes) -> int | None:
-        """The state after some characters of ASCII, or None where they lead nowhere."""
+        """Return the state after some characters of ASCII, or None where they lead nowhere."""
         minterms = self.alphabet.ascii_minterms()
         for i, byte in enumerate(text):
             if self._looks is None:
@@ -462,7 +462,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return state
 
     def _read_node(self, node: int, text: bytes, minterms: tuple[int, ...]) -> int:
-        """The derivative of an expression without anchors by some characters of ASCII.
+        """Return the derivative of an expression without anchors by some characters of ASCII.
 
         What repeats a set is read at once, and conjunctions part by part: their states on the way
         are many and nobody asks for them.
@@ -506,7 +506,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     def _read_quote(
         self, which: int, read: Interval, text: bytes, minterms: tuple[int, ...]
     ) -> int:
-        """As `_read_node`, in a quote: no state on the way is made."""
+        """Like `_read_node`, in a quote: make no states on the way."""
         passages = self.expressions.quotes[which]
         for byte in text:
             minterm = minterms[byte]
@@ -529,7 +529,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return Quoting(passages, self.classes[which], Interval(*read), state_of)
 
     def accepts(self, text: str) -> bool:
-        """Whether the whole of ``text`` matches."""
+        """Return whether the whole of ``text`` matches."""
         state = self.start
         for char in text:
             minterm = self.alphabet.minterm(ord(char))
@@ -538,7 +538,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return self.label(state) >= 0
 
     def is_empty(self) -> bool:
-        """Whether no text at all matches."""
+        """Return whether no text at all matches."""
         return self.label(self.start) < 0 and not self.moves(self.start)
 
     # -- the rest of the protocol -----------------------------------------------------------
@@ -581,7 +581,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return None
 
     def span(self, node: int) -> Span | None:
-        """How long texts from ``node`` are; None where that is not plain to see."""
+        """Return how long texts from ``node`` are; None where that is not plain to see."""
         if node not in self._spans:
             self._spans[node] = self._find_span(node)
         return self._spans[node]
@@ -674,7 +674,7 @@ class StructuralHash:
         self._known: dict[int, bytes] = {}
 
     def of(self, state: int) -> bytes | None:
-        """The content of the rest of the text in ``state``; None if anchors or lookarounds matter.
+        """Return the content of the rest in ``state``; None with lookarounds or anchors.
 
         Cost: a microsecond or two for each part of an expression that is met for the first time.
         """
@@ -709,7 +709,7 @@ class StructuralHash:
         return blake2b(b"%d,%b;" % (kind, bounds) + b"".join(inner), digest_size=_SIZE).digest()
 
     def _set(self, mask: int) -> bytes:
-        """The code points of some minterms."""
+        """Return the code points of some minterms."""
         spans = sorted(span for minterm in bits(mask) for span in self._spans[minterm])
         WORK.spend(len(spans) >> 4)
         bounds: list[int] = []
@@ -764,7 +764,7 @@ class TokenHorizon:
         self._orders: dict[int, int] = {}
 
     def alike(self, state: int) -> int:
-        """A state equal to ``state``; often itself."""
+        """Return a state equal to ``state``; often itself."""
         found = self._alike.get(state)
         if found is None:
             looks_around = self._automaton.looks_around(state)
@@ -772,7 +772,7 @@ class TokenHorizon:
         return found
 
     def _without_length(self, node: int, parts: list[int]) -> int:
-        """An expression beside ``.{0,n}``, without that if ``n`` is far away."""
+        """Return an expression beside ``.{0,n}``, without that if ``n`` is far away."""
         split = self._beside_length(parts)
         if split is None:
             return node
@@ -785,7 +785,7 @@ class TokenHorizon:
         return self._unbounded(rest)
 
     def _beside_length(self, parts: list[int]) -> tuple[int, int] | None:
-        """For ``.{0,n}`` and one other part of a conjunction: that one, and n."""
+        """Split a conjunction of ``.{0,n}`` and one other part: return that part, and n."""
         automaton = self._automaton
         rest: list[int] = []
         most = -1
@@ -798,7 +798,7 @@ class TokenHorizon:
         return (rest[0], most) if len(rest) == 1 and len(parts) == 2 else None
 
     def _unbounded(self, node: int) -> int:
-        """An expression without the upper bounds that are out of reach."""
+        """Return an expression without the upper bounds that are out of reach."""
         found = self._limitless.get(node)
         if found is None:
             found = self._limitless[node] = self._make_unbounded(node)
@@ -825,8 +825,8 @@ class TokenHorizon:
         return node
 
     def _times(self, body: int, most: int) -> int:
-        """How often at most a text can hold ``body`` whole; ``most`` or more where that is not
-        worth finding out."""
+        """Return how often at most a text can hold ``body`` whole; ``most`` or more where that is
+        not worth finding out."""
         least = self._automaton.expressions.least[body]
         times = self._longest // max(least, 1)
         if times < most:

@@ -23,7 +23,7 @@ from .quotes import Interval, passages_of
 
 
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
-    """All character sets that occur in ``regex`` (iterative: nesting costs no stack).
+    """Return all character sets that occur in ``regex`` (iterative: nesting costs no stack).
 
     Formats have few parts, each in many places; each part is visited once.
     """
@@ -86,7 +86,7 @@ class Derivatives:
     # -- from the IR ------------------------------------------------------------------------
 
     def _lower(self, regex: ir.Regex, known: dict[ir.Regex, int]) -> int:
-        """The node of an expression; ``known``: those of the parts met so far."""
+        """Return the node of an expression; ``known``: those of the parts met so far."""
         expressions = self.expressions
         found = known.get(regex)
         if found is not None:
@@ -124,8 +124,8 @@ class Derivatives:
         return node
 
     def _checksum(self, regex: ir.Checksum) -> int:
-        """The node of a checksum: a sum for each place, each number of characters in gaps that is
-        still to come, and each remainder that is owed.
+        """Return the node of a checksum: a sum for each place, each number of characters in gaps
+        that is still to come, and each remainder that is owed.
 
         What ends alike is the same nodes, and worked out once.
         """
@@ -172,7 +172,7 @@ class Derivatives:
         return owed[regex.count][0]
 
     def _quote(self, regex: ir.Quote) -> int:
-        """The node of all quotes of a document."""
+        """Return the node of all quotes of a document."""
         passages = passages_of(regex)
         if not len(passages.starts):
             return NONE
@@ -181,7 +181,7 @@ class Derivatives:
         return self.expressions.quote(len(self.classes) - 1, passages.root)
 
     def _ways(self, parts: Iterable[int]) -> int:
-        """A sum of sequences that begin with different characters each, of which no two are one."""
+        """Return the sum of distinct sequences that each begin with a different character."""
         expressions = self.expressions
         flat: list[int] = []
         for part in parts:
@@ -198,7 +198,7 @@ class Derivatives:
     # -- derivatives ------------------------------------------------------------------------
 
     def derive(self, node: int) -> Moves:
-        """The derivatives of a node, by classes of minterms."""
+        """Return the derivatives of a node, by classes of minterms."""
         moves = self._moves.get(node)
         if moves is None:
             # Of a long chain of optional parts the end comes first, or it would take as deep a
@@ -294,7 +294,7 @@ class Derivatives:
             node = args[1]
 
     def _is_alive(self, node: int) -> bool:
-        """Whether an accepting state can be reached from ``node``."""
+        """Return whether an accepting state can be reached from ``node``."""
         expressions = self.expressions
         if not expressions.flags[node] & 0b11000:
             return node != NONE
@@ -344,7 +344,7 @@ class Derivatives:
 
 
 def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
-    """The minterms that all of ``maps`` move on, by where each of them leads."""
+    """Return the minterms that all of ``maps`` move on, by where each of them leads."""
     pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
     for moves in maps[1:]:
         pieces = [
@@ -357,7 +357,7 @@ def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _refined(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
-    """The minterms that any of ``maps`` moves on, by where those lead that do."""
+    """Return the minterms that any of ``maps`` moves on, by where those lead that do."""
     if sum(mask.bit_count() for moves in maps for mask, _ in moves) <= 3 * len(maps):
         return _refined_by_minterm(maps)
     pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]

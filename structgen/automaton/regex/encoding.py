@@ -49,7 +49,7 @@ _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 
 
 def may_escape(code_point: int, escapes: str, barred: frozenset[int] = frozenset()) -> bool:
-    """Whether ``\\uXXXX`` may spell a code point below U+10000.
+    """Return whether ``\\uXXXX`` may spell a code point below U+10000.
 
     ``barred`` are the lead bytes that cannot be written.
     """
@@ -86,7 +86,7 @@ class Utf8:
         return row
 
     def follow(self, node: int, byte: int) -> int | None:
-        """One entry of `row`, or None: characters of one byte need no row."""
+        """Return one entry of `row`, or None: characters of one byte need no row."""
         if node == GROUND and byte < 0x80:
             return ~self.alphabet.minterm(byte)
         return self.row(node).get(byte)
@@ -105,11 +105,11 @@ class Utf8:
         return low + first, low + last
 
     def spell(self, code_point: int) -> bytes:
-        """The shortest spelling of ``code_point``."""
+        """Return the shortest spelling of ``code_point``."""
         return chr(code_point).encode()
 
     def shortest(self, node: int) -> dict[int, bytes]:
-        """For every minterm that can complete from ``node``, the fewest bytes that complete it."""
+        """Map each minterm that can complete from ``node`` to the fewest bytes that do so."""
         found = self._shortest.get(node)
         if found is None and node == GROUND:
             found = self._shortest[node] = self._shortest_characters()
@@ -183,8 +183,8 @@ class Utf8:
     def _after(
         self, bits: int, remaining: int, low: int, first: int, last: int, minterm: int = NO_ATOM
     ) -> int | None:
-        """Where ``remaining`` digits of so many bits begin, which choose one of the code points
-        from ``low + first`` to ``low + last``, all of them of ``minterm`` if that is given.
+        """Return where ``remaining`` digits of so many bits begin, which choose one of the code
+        points from ``low + first`` to ``low + last``, all of them of ``minterm`` if that is given.
 
         A node, or ``~minterm`` where there are no digits; None where nothing can come of it.
         """
@@ -244,7 +244,7 @@ class JsonString(Utf8):
         self._has_pairs = escapes != "python" or bool(self.barred)
 
     def spell(self, code_point: int) -> bytes:
-        """The shortest spelling of ``code_point``."""
+        """Return the shortest spelling of ``code_point``."""
         if code_point in (_QUOTE, _BACKSLASH):
             return b"\\" + bytes([code_point])
         letter = _LETTERS.get(code_point)
@@ -293,11 +293,11 @@ class JsonString(Utf8):
         return row
 
     def _allowed_escape(self, code_point: int) -> bool:
-        """Whether ``\\uXXXX`` may spell this code point below U+10000."""
+        """Return whether ``\\uXXXX`` may spell this code point below U+10000."""
         return may_escape(code_point, self.escapes, self.barred)
 
     def _hex(self, digits: int, prefix: int) -> int | None:
-        """Where ``digits`` more hex digits begin; None where nothing can come of them."""
+        """Return where ``digits`` more hex digits begin; None where nothing can come of them."""
         alphabet = self.alphabet
         first, last = prefix << 4 * digits, (prefix + 1 << 4 * digits) - 1
         is_partly_barred = first < 0x80 and self.escapes not in ("any", "any-ascii")
@@ -315,7 +315,7 @@ class JsonString(Utf8):
         return self._node(("_hex_row", digits, prefix), reach) if reach else None
 
     def _one_escaped(self, code: int) -> int | None:
-        """Where one code unit leads that is a surrogate, or may not be escaped."""
+        """Return where one code unit leads that is a surrogate, or may not be escaped."""
         if not (0xD800 <= code <= 0xDBFF and self._has_pairs):
             is_allowed = not 0xD800 <= code <= 0xDFFF and self._allowed_escape(code)
             return ~self.alphabet.minterm(code) if is_allowed else None
@@ -334,7 +334,7 @@ class JsonString(Utf8):
 
 
 def _pairs(high: int) -> int:
-    """The first code point that begins with a high surrogate."""
+    """Return the first code point that begins with a high surrogate."""
     return 0x10000 + (high - 0xD800 << 10)
 
 
@@ -346,7 +346,7 @@ _made: deque[JsonString] = deque(maxlen=16)
 def json_string(
     alphabet: Alphabet, escapes: Escapes, missing: frozenset[int] = frozenset()
 ) -> JsonString:
-    """The `JsonString` of these arguments: one for all equal alphabets, as long as it is in use."""
+    """Return the `JsonString` of these arguments, shared by equal alphabets while in use."""
     key = (alphabet.key, escapes, missing)
     found = _strings.get(key)
     if found is None:

@@ -82,7 +82,7 @@ class Expressions:
     # -- what a node is ---------------------------------------------------------------------
 
     def sequence(self, node: int) -> list[int]:
-        """The parts of a sequence, however many; other nodes are one of their own."""
+        """Return the parts of a sequence, however many; other nodes are one of their own."""
         out: list[int] = []
         while self.nodes[node][0] == CAT:
             out.append(self.nodes[node][1])
@@ -93,7 +93,7 @@ class Expressions:
     # -- construction -----------------------------------------------------------------------
 
     def node(self, key: tuple[int, ...], flags: int) -> int:
-        """The node of a kind with parts, which are in normal form already."""
+        """Return the node of a kind with parts, which are in normal form already."""
         found = self._ids.get(key)
         if found is None:
             found = len(self.nodes)
@@ -150,18 +150,18 @@ class Expressions:
         return False
 
     def set_of(self, mask: int) -> int:
-        """The node of one of some minterms."""
+        """Return the node of one of some minterms."""
         return self.node((SET, mask), 0) if mask else NONE
 
     def quote(self, which: int, read: Interval) -> int:
-        """The node of the rest of a quote."""
+        """Return the node of the rest of a quote."""
         node = self.node((QUOTE, which, *read), 0)
         if not self.least[node]:
             self.flags[node] = 0b111
         return node
 
     def cat(self, left: int, right: int) -> int:
-        """The node of a sequence."""
+        """Return the node of a sequence."""
         if left == NONE or right == NONE:
             return NONE
         if left == EPSILON:
@@ -187,7 +187,7 @@ class Expressions:
         return self.node((CAT, left, right), flags)
 
     def repeat(self, body: int, least: int, most: int) -> int:
-        """The node of a repeat; ``most`` -1 for any number."""
+        """Return the node of a repeat; ``most`` -1 for any number."""
         if most == 0 or body == EPSILON:
             return EPSILON
         if body == NONE:
@@ -206,7 +206,7 @@ class Expressions:
         return self.node(key, (0b111 if least == 0 else flags & 0b111) | (flags & 0b11000))
 
     def all_of(self, parts: Iterable[int]) -> int:
-        """The node of a conjunction."""
+        """Return the node of a conjunction."""
         flat: set[int] = set()
         stack = list(parts)
         while stack:
@@ -253,7 +253,7 @@ class Expressions:
         return {NONE} if one == NONE else {one, *parts.difference([item[0] for item in repeats])}
 
     def complement(self, body: int) -> int:
-        """The node of all texts but those of ``body``."""
+        """Return the node of all texts but those of ``body``."""
         if body == NONE:
             return self.everything
         if body == self.everything:
@@ -267,7 +267,7 @@ class Expressions:
     # -- sums ---------------------------------------------------------------------------------
 
     def alt(self, parts: Iterable[int]) -> int:
-        """The node of a sum."""
+        """Return the node of a sum."""
         flat: set[int] = set()
         chars = 0
         stack = list(parts)
@@ -382,7 +382,7 @@ class Expressions:
         return self._subsume(parts - gone | joined) if gone else parts
 
     def _find_counted(self, part: int) -> tuple[tuple[_Counted, int, int], ...]:
-        """The repeats in a sequence: what stands before, is repeated and comes after; bounds."""
+        """Return a sequence's repeats: what comes before, is repeated and comes after; bounds."""
         found: list[tuple[_Counted, int, int]] = []
         before: tuple[int, ...] = ()
         rest = part
@@ -427,7 +427,7 @@ class Expressions:
         return out
 
     def _all_chars(self, node: int) -> int:
-        """The minterms that texts of an expression hold, or more."""
+        """Return the minterms that texts of an expression hold, or more."""
         found = self._chars.get(node)
         if found is None:
             kind, *args = self.nodes[node]

@@ -55,7 +55,7 @@ class Derivable(Protocol):
     expressions: Expressions
 
     def derive(self, node: int) -> Moves:
-        """The derivatives of a node without lookarounds."""
+        """Return the derivatives of a node without lookarounds."""
 
     def overlay(
         self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
@@ -88,7 +88,7 @@ class Lookarounds:
         return automaton
 
     def are_in(self, node: int) -> bool:
-        """Whether derivatives of ``node`` are taken here."""
+        """Return whether derivatives of ``node`` are taken here."""
         return (
             bool(self._expressions.flags[node] & 0b1000) or self._expressions.nodes[node][0] == _OWN
         )
@@ -96,7 +96,7 @@ class Lookarounds:
     # -- construction -----------------------------------------------------------------------
 
     def lower(self, regex: ir.Regex, lower: Callable[[ir.Regex], int]) -> int:
-        """The node of a lookaround or anchor."""
+        """Return the node of a lookaround or anchor."""
         expressions = self._expressions
         if isinstance(regex, ir.Lookahead):
             rest = expressions.cat(lower(regex.body), expressions.everything)
@@ -145,7 +145,7 @@ class Lookarounds:
     # -- derivatives ------------------------------------------------------------------------
 
     def derivative(self, node: int) -> Moves:
-        """The derivative of a state: an expression that reaches to the end of the text."""
+        """Return the derivative of a state: an expression that reaches to the end of the text."""
         kind, *args = self._expressions.nodes[node]
         if kind == _OWN:
             moves = self._automaton.derive(args[0])
@@ -186,7 +186,7 @@ class Lookarounds:
         return tuple((mask, to) for mask, to in out if mask and to != NONE)
 
     def _consume(self, node: int, then: int, behind: bool) -> Moves:
-        """The derivatives of ``node·then`` whose character is read in ``node``.
+        """Return the derivatives of ``node·then`` whose character is read in ``node``.
 
         Args:
             node: an expression in the middle.
@@ -325,7 +325,7 @@ class Lookarounds:
         ]
 
     def _step(self, so_far: int, bit: int) -> int:
-        """The derivative of what a lookbehind holds."""
+        """Return the derivative of what a lookbehind holds."""
         moves = self._steps.get(so_far)
         if moves is None:
             if self._expressions.flags[so_far] & 0b1000:
@@ -336,7 +336,7 @@ class Lookarounds:
         return next((to for mask, to in moves if mask & bit), NONE)
 
     def _behinds_of(self, node: int) -> frozenset[int]:
-        """What all lookbehinds in ``node`` hold."""
+        """Return what all lookbehinds in ``node`` hold."""
         expressions = self._expressions
         chain: list[int] = []  # as long as the pattern: no recursion
         while node not in self._behinds and expressions.flags[node] & 0b1000:

@@ -92,7 +92,7 @@ class Passages:
     # -- reading ----------------------------------------------------------------------------
 
     def children(self, interval: Interval) -> dict[int, Interval]:
-        """By class of the next character, the interval after it."""
+        """Map the class of the next character to the interval after it."""
         low, high, depth = interval
         if high - low == 1:
             at, _, last = self._one(interval)
@@ -123,7 +123,7 @@ class Passages:
         }
 
     def after(self, interval: Interval, codes: Iterable[int]) -> Interval | None:
-        """The interval after more characters of some classes, or None."""
+        """Return the interval after more characters of some classes, or None."""
         found: Interval | None = interval
         for code in codes:
             if found is None:
@@ -147,7 +147,7 @@ class Passages:
         return starts, at, self.next_end(at, self._first[here]), self._last[here]
 
     def least(self, interval: Interval) -> int:
-        """The fewest characters that are still to be read; 0 where a quote may end."""
+        """Return the fewest characters that are still to be read; 0 where a quote may end."""
         if interval.high - interval.low == 1:
             place, first, _ = self._one(interval)
             return max(first, int(self._next_end[place])) - place
@@ -155,7 +155,7 @@ class Passages:
         return int((end - at).min())
 
     def most_left(self, widths: list[int]) -> int:
-        """The greatest distance to an end from anywhere in a quote, by the bytes of each class."""
+        """Return the greatest distance to an end anywhere in a quote, given bytes by class."""
         upto = self.upto(widths)
         between = np.diff(upto[np.flatnonzero(self.is_end)]).max(initial=0)
         return int(max((upto[self._first] - upto[self.starts]).max(), between))
@@ -163,7 +163,7 @@ class Passages:
     def nearest(
         self, interval: Interval, widths: list[int], first: list[int] | None = None
     ) -> tuple[int, int]:
-        """The read position that is nearest to an end, and that end.
+        """Return the read position that is nearest to an end, and that end.
 
         Args:
             widths: the bytes of each class of characters.
@@ -182,7 +182,7 @@ class Passages:
         return int(at[chosen]), int(end[chosen])
 
     def upto(self, widths: list[int]) -> Int64:
-        """The bytes of all characters before each one, by the bytes of each class."""
+        """Return the bytes of all characters before each one, by the bytes of each class."""
         if self._summed[0] != widths:
             self._summed = widths, np.concatenate(([0], np.array(widths)[self.codes].cumsum()))
         found: Int64 = self._summed[1]
@@ -191,7 +191,7 @@ class Passages:
     _summed: tuple[list[int], Any] = ([], None)
 
     def next_end(self, at: Int32, first: Int32) -> Int32:
-        """Where quotes that have been read up to ``at`` may end next, from ``first`` on."""
+        """Return where quotes that have been read up to ``at`` may end next, from ``first`` on."""
         found: Int32 = np.maximum(first, self._next_end[at])
         return found
 
@@ -207,8 +207,8 @@ class Passages:
         }
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """The places of ``text`` in the document as a quote: each first and one more than last
-        character, in order."""
+        """Return the places of ``text`` in the document as a quote: each first and one more than
+        last character, in order."""
         if not len(self.starts):
             return []
         interval = self.after(self.root, [self._class_of.get(char, -1) for char in text])
@@ -225,7 +225,7 @@ _known: weakref.WeakValueDictionary[ir.Quote, Passages] = weakref.WeakValueDicti
 
 
 def passages_of(quote: ir.Quote) -> Passages:
-    """The `Passages` of a quote: one for all, as long as it is in use."""
+    """Return the `Passages` of a quote: one for all, as long as it is in use."""
     found = _known.get(quote)
     if found is None:
         found = _known[quote] = Passages(quote)
@@ -233,7 +233,7 @@ def passages_of(quote: ir.Quote) -> Passages:
 
 
 def unquotable(regex: ir.Regex) -> str:
-    """Why a document in ``regex`` has nothing to quote; empty where each has something."""
+    """Return why a document in ``regex`` has nothing to quote; empty where each has something."""
     for node in ir.nodes(regex):
         if isinstance(node, ir.Quote) and not len(passages_of(node).starts):
             least = counted(node.least, node.unit)

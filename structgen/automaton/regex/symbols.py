@@ -48,7 +48,7 @@ def shortest_path(
     estimate: Callable[[int], int] | None = None,
     most: int | None = None,
 ) -> list[tuple[int, Text]] | None:
-    """The way of fewest bytes from ``(symbol state, encoding node)`` to a symbol state that ends.
+    """Return the way of fewest bytes from a symbol state and encoding node to an end state.
 
     Args:
         symbols: the automaton.
@@ -105,8 +105,8 @@ def shortest_path(
 def steps(
     symbols: SymbolAutomaton, encoding: Utf8, state: int, node: int
 ) -> list[tuple[int, Text]]:
-    """Where each move leads, in the fewest bytes; and a long run, if it is owed. The longest first,
-    then in byte order."""
+    """Return where each move leads, in the fewest bytes; and a long run, if it is owed. The longest
+    first, then in byte order."""
     spelling = encoding.shortest(node)
     found: list[tuple[int, Text]] = []
 
@@ -158,7 +158,7 @@ def spell_edges(
 def spell_edge(
     symbols: SymbolAutomaton, encoding: Utf8, key: tuple[int, int], byte: int
 ) -> tuple[int, int] | None:
-    """One entry of `spell_edges`, or None."""
+    """Return one entry of `spell_edges`, or None."""
     symbol_state, node = key
     deeper = encoding.follow(node, byte)
     if deeper is None:
@@ -265,7 +265,7 @@ def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int, least: int = 0
 
 
 def _is_steady(widths: list[int], weights: list[int]) -> bool:
-    """Whether states grow no faster than the square of the length of text, each as large as ever.
+    """Return whether the states grow at most with the square of the text's length, equally large.
 
     Args:
         widths: how many states are new, by the length of text,

@@ -25,7 +25,7 @@ from .language import Schema
 
 
 def needed_by_others(domains: Sequence[frozenset[int]]) -> frozenset[int]:
-    """The values without any one of which the places could not all have different ones.
+    """Return the values without any one of which the places could not all have different ones.
 
     Args:
         domains: for each place the values that it may have.
@@ -61,7 +61,7 @@ def needed_by_others(domains: Sequence[frozenset[int]]) -> frozenset[int]:
 
 
 def _matching(domains: Sequence[frozenset[int]]) -> dict[int, int] | None:
-    """The place of each value taken, a different one for every place; None if there is none."""
+    """Return the place of each value taken, all different; None if impossible."""
     owner: dict[int, int] = {}
     for place, domain in enumerate(domains):
         before: dict[int, int | None] = dict.fromkeys(domain)
@@ -197,7 +197,7 @@ class ArraySpec:
         return list(found.values())
 
     def _cannot_meet(self, some: Contains) -> bool:
-        """Whether plainly no array has so many items of a kind: no search would tell it soon."""
+        """Return whether clearly no array has enough items of a kind; no search would tell soon."""
         if some.most is not None and some.most < some.least:
             return True
         if self.max is not None and some.least > max(self.max - some.start, 0):
@@ -213,7 +213,7 @@ class ArraySpec:
     # -- what one item owes -----------------------------------------------------------------
 
     def item(self, index: int, seen: tuple[int, ...] = ()) -> int:
-        """The conjunction that item ``index`` is owed to, whatever it must contain."""
+        """Return the conjunction that item ``index`` is owed to, whatever it must contain."""
         key = (min(index, self.prefix), seen)
         found = self._owed.get(key)
         if found is None:
@@ -255,7 +255,7 @@ class ArraySpec:
         yield from self._combined(base, options)
 
     def _ways_apart(self, base: int, met: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """As `_ways`, where no value is in two of the lists of what is to be contained."""
+        """Like `_ways`, where no value is in two of the lists that ``contains`` needs."""
         language = self._language
         missing = [i for i, c in enumerate(self.contains) if met[i] < c.least]
         WORK.spend(3 + len(missing))
@@ -272,7 +272,7 @@ class ArraySpec:
     def _combined(
         self, base: int, options: list[list[tuple[int, int]]]
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """What an item owes, with the counts after it, for each choice of one of all options.
+        """Yield what an item owes, with the counts after it, for each choice of one of all options.
 
         Choices of which the first few requirements exclude each other are not gone on with: items
         contained each by a constant have as many ways as constants, not as sets of them.
@@ -331,8 +331,8 @@ class ArraySpec:
     # -- values that are few ------------------------------------------------------------------
 
     def barred(self, count: int, seen: tuple[int, ...]) -> tuple[int, ...]:
-        """What item ``count`` must not be: ``seen``, and values without which the items still owed
-        after it cannot all be different, such as 1 where an item must be 1."""
+        """Return what item ``count`` must not be: ``seen``, and values without which the items
+        still owed after it cannot all be different, such as 1 where an item must be 1."""
         if not self.unique or count + 1 >= self.min:
             return seen
         rare = self.rare()
@@ -353,8 +353,8 @@ class ArraySpec:
         return found
 
     def rare(self) -> Mapping[int, tuple[int, ...]]:
-        """The numbers of all values of an item that has fewer values than there are items owed, by
-        the item's index (all after the prefix share the first one's).
+        """Return the numbers of all values of an item that has fewer values than there are items
+        owed, by the item's index (all after the prefix share the first one's).
 
         Any other item can differ from all that are owed, whatever these are.
         """
@@ -409,11 +409,11 @@ class ArraySpec:
     # -- states -----------------------------------------------------------------------------
 
     def start(self) -> State:
-        """The state before the first item."""
+        """Return the state before the first item."""
         return 0, (0,) * len(self.contains), ()
 
     def is_complete(self, state: State) -> bool:
-        """Whether the array may end."""
+        """Return whether the array may end."""
         count, met, seen = state
         return (
             count >= self.min
@@ -422,11 +422,11 @@ class ArraySpec:
         )
 
     def has_more(self, state: State) -> bool:
-        """A cheap sufficient test that one more distinct item exists."""
+        """Return True if a cheap test shows that one more distinct item exists."""
         return self._language.values.size_at_least(self.item(state[0]), len(state[2]) + 1)
 
     def tells_apart(self, state: State) -> bool:
-        """Whether the value of the next item matters."""
+        """Return whether the value of the next item matters."""
         return self.unique or (self.repeats and state[2] != REPEATED)
 
     def with_value(self, seen: tuple[int, ...], text: Text) -> tuple[int, ...]:
@@ -443,7 +443,7 @@ class ArraySpec:
         return tuple(sorted({*seen, number}))
 
     def seen_of(self, some: Contains, seen: tuple[int, ...]) -> tuple[int, ...]:
-        """The values seen that ``some`` lists: only these matter to an item that must meet it.
+        """Return those seen values that ``some`` lists; others do not matter to its items.
 
         So the requirement on the next of forty constants does not depend on the earlier others.
         """
@@ -463,7 +463,7 @@ _FEW_FORGOTTEN = 8
 
 
 def forgetting(count: int) -> tuple[int, int]:
-    """The placeholder for so many values."""
+    """Return the placeholder for so many values."""
     most = _FEW_FORGOTTEN
     while most < count:
         most *= 2
@@ -471,5 +471,5 @@ def forgetting(count: int) -> tuple[int, int]:
 
 
 def is_forgotten(seen: tuple[int, ...]) -> bool:
-    """Whether it does not matter which values were seen, but how many at most."""
+    """Return whether it does not matter which values were seen, but how many at most."""
     return bool(seen) and seen[0] == FORGOTTEN

@@ -84,7 +84,7 @@ class Partial:
 
 
 def subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
-    """All non-empty subsets: every branch that holds may evaluate something."""
+    """Return all non-empty subsets: every branch that holds may evaluate something."""
     check_limit(
         len(ways),
         MAX_SUBSETS,
@@ -113,8 +113,8 @@ def without_redundant(branches: list[Branch]) -> list[Branch]:
 
 
 def properties_left(owner: Node, parts: list[Node]) -> Node | None:
-    """What ``unevaluatedProperties`` of ``owner`` says beside ``parts``, the nodes that hold; None
-    for nothing."""
+    """Return what ``unevaluatedProperties`` of ``owner`` says beside ``parts``, the nodes that
+    hold; None for nothing."""
     if owner.unevaluated_properties == TRUE:
         return None
     if any(
@@ -138,7 +138,7 @@ def properties_left(owner: Node, parts: list[Node]) -> Node | None:
 
 
 def items_left(owner: Node, parts: list[Node], add: Callable[[Node], int]) -> Node | None:
-    """The same of ``unevaluatedItems``; ``add`` gives the requirement of a synthetic node."""
+    """Do the same for ``unevaluatedItems``; ``add`` makes a synthetic node's requirement."""
     some = owner.some_unevaluated_item
     if owner.unevaluated_items == TRUE and some == FALSE:
         return None
@@ -167,7 +167,7 @@ Add: TypeAlias = Callable[[Node], int]
 
 
 def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) -> Choice:
-    """The ways in which a value can fail ``node``.
+    """Return the ways in which a value can fail ``node``.
 
     Args:
         node: the node that must not hold.
@@ -332,7 +332,7 @@ class Brancher:
         self._compact = False
 
     def expand(self, requirements: Iterable[int]) -> list[Branch]:
-        """The branches of a conjunction, without those that the types rule out.
+        """Return the branches of a conjunction, without those that the types rule out.
 
         What objects may be is multiplied out where that is little, for a plan that follows one
         branch is smaller than one with a rule; else all of it becomes one rule. Likewise what
@@ -353,13 +353,13 @@ class Brancher:
         return without_redundant(found)
 
     def _texts(self, branches: list[Branch]) -> int:
-        """The number of branches with automata for strings of their own; lists share one."""
+        """Return the number of branches with automata for strings of their own; lists share one."""
         texts = (b.nodes for b in branches if b.types & STRING)
         return sum(all(self._nodes[n].enum is None for n in nodes) for nodes in texts)
 
     def _expand(self, requirements: tuple[int, ...], compact: int) -> list[Branch] | None:
-        """The branches, those of the types in ``compact`` in one wherever that can be; None when
-        there are too many and types are left to compact."""
+        """Return the branches, those of the types in ``compact`` in one wherever that can be; None
+        when there are too many and types are left to compact."""
         stack: list[Partial] = []
         for types in (ALL_TYPES & ~compact, compact & STRING, compact & OBJECT):
             if not types:
@@ -429,7 +429,7 @@ class Brancher:
         return list(out.values())
 
     def add(self, node: Node) -> int:
-        """The requirement that a synthetic node holds; equal nodes are shared."""
+        """Return the requirement that a synthetic node holds; equal nodes are shared."""
         key = content(node)
         found = self._synthetic.get(key)
         if found is None:
@@ -604,8 +604,8 @@ class Brancher:
         return ir.NOTHING not in found
 
     def _rule(self, choice: list[tuple[Owned, ...]]) -> Rule | None:
-        """The rule that ``choice`` comes to for an object, if it is to be one: where it speaks of
-        nothing but names, or everything that can be a rule is."""
+        """Return the rule that ``choice`` comes to for an object, if it is to be one: where it
+        speaks of nothing but names, or everything that can be a rule is."""
         ways: list[Rule] = []
         for way in choice:
             WORK.spend(len(way) >> 3)
@@ -689,7 +689,7 @@ class Brancher:
         return tuple(sorted(partial.kept))
 
     def _too_many(self, requirements: Iterable[int]) -> str:
-        """What has too many branches, and what to do about it."""
+        """Return what has too many branches, and what to do about it."""
         # Values that an item must not be are nowhere in the schema.
         others = sum(ob & 1 and self._nodes[ob >> 1].path == "$" for ob in requirements)
         paths = [self._nodes[ob >> 1].path for ob in requirements]

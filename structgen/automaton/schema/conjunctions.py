@@ -39,7 +39,7 @@ class Conjunctions:
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
 
     def of(self, requirements: Iterable[int]) -> int:
-        """The number of the conjunction of ``requirements``."""
+        """Return the number of the conjunction of ``requirements``."""
         given = dict.fromkeys(requirements)
         given.pop(TRUE, None)
         if FALSE in given:
@@ -59,17 +59,17 @@ class Conjunctions:
         return found
 
     def requirements(self, conjunction: int) -> tuple[int, ...]:
-        """The requirements that the conjunction consists of."""
+        """Return the requirements that the conjunction consists of."""
         if conjunction < 0:
             return self._conjunctions[~conjunction]
         return () if conjunction == TRUE else (conjunction,)
 
     def node(self, conjunction: int) -> Node | None:
-        """The node that the conjunction says to hold, and nothing else; None where it says more."""
+        """Return the only node that the conjunction requires; None if it requires more."""
         return None if conjunction < 0 or conjunction & 1 else self.nodes[conjunction >> 1]
 
     def extended(self, conjunction: int, more: Iterable[int]) -> int:
-        """The conjunction of ``conjunction`` and further requirements."""
+        """Return the conjunction of ``conjunction`` and further requirements."""
         return self.of([*self.requirements(conjunction), *more])
 
     @contextmanager
@@ -86,7 +86,7 @@ class Conjunctions:
         return error.at(next((path for path in paths if path != "$"), "$"))
 
     def reading_order(self, conjunction: int) -> dict[int, int]:
-        """The place of each node among those that a value may owe, a schema before its parts.
+        """Map the nodes that a value may owe to their places, a schema before its parts.
 
         It decides on the order of properties. Nodes that the engine has made have none.
         """
@@ -103,7 +103,7 @@ class Conjunctions:
 
 
 def types_of(nodes: Sequence[Node], requirement: int, hops: int = 0) -> int:
-    """The type bits of values that meet ``requirement``; no others are possible."""
+    """Return the type bits of values that meet ``requirement``; no others are possible."""
     if requirement & 1 or hops > _MOST_HOPS:
         return 0 if requirement == FALSE else ALL_TYPES
     node = nodes[requirement >> 1]
@@ -136,7 +136,7 @@ class Told:
         self._barred: dict[tuple[int, ...], Barred] = {}
 
     def number(self, value: Any) -> int:
-        """The number of ``value``, and of all that are equal to it."""
+        """Return the number of ``value``, and of all that are equal to it."""
         key = json_key(value)
         found = self._numbers.get(key)
         if found is None:
@@ -147,7 +147,7 @@ class Told:
         return found
 
     def known(self, key: Any) -> int | None:
-        """The number of the value with this `json_key`, if it has one."""
+        """Return the number of the value with this `json_key`, if it has one."""
         return self._numbers.get(key)
 
     def release(self) -> None:
@@ -155,7 +155,7 @@ class Told:
         self._barred.clear()
 
     def barred(self, numbers: tuple[int, ...]) -> Barred:
-        """The values with ``numbers``, which ascend."""
+        """Return the values with ``numbers``, which ascend."""
         found = self._barred.get(numbers)
         if found is None:
             WORK.hold(200 + 8 * len(numbers))
@@ -182,7 +182,7 @@ class Barred:
         return len(self.numbers)
 
     def __contains__(self, key: object) -> bool:
-        """Whether the value with this `json_key` is barred."""
+        """Return whether the value with this `json_key` is barred."""
         return self.told.known(key) in self._members
 
     @cached_property

@@ -42,14 +42,14 @@ _Q = TypeVar("_Q")
 
 
 def matches(regex: ir.Regex, text: str) -> bool:
-    """Whether ``regex`` matches the whole of ``text``."""
+    """Return whether ``regex`` matches the whole of ``text``."""
     with GROW:
         WORK.spend(1 + (len(text) >> 3))
         return AUTOMATA.get(RegexAutomaton, regex).accepts(text)
 
 
 def type_bit(value: Any) -> int:
-    """The type bit of a JSON value; a whole number's tells 1 from 1.0."""
+    """Return the type bit of a JSON value; a whole number's tells 1 from 1.0."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -77,7 +77,7 @@ def forms(value: Any) -> list[Any]:
 
 
 def includes(keys: Keys, name: str) -> bool:
-    """Whether ``name`` is one of ``keys``."""
+    """Return whether ``name`` is one of ``keys``."""
     if keys.name is not None:
         return name == keys.name
     if keys.pattern is not None:
@@ -155,7 +155,7 @@ def answered(
 
 
 def holds(nodes: Sequence[Node], requirement: int, value: Any) -> bool:
-    """Whether ``value`` meets ``requirement``.
+    """Return whether ``value`` meets ``requirement``.
 
     Each node is evaluated once on each part, because alternatives that refer to each other would
     otherwise repeat it more often with each level.
@@ -170,7 +170,7 @@ def holds(nodes: Sequence[Node], requirement: int, value: Any) -> bool:
 
 
 def _meets(requirement: int, value: Any) -> _Judging[_Seen | None]:
-    """What has been evaluated on the way, or None when the requirement is not met."""
+    """Yield what has been evaluated on the way, or None when the requirement is not met."""
     if requirement == TRUE:
         return _NOTHING
     judged = yield requirement, value
@@ -259,7 +259,7 @@ def _number_holds(node: Node, value: Any) -> bool:
 
 
 def is_multiple(number: Decimal, step: Decimal) -> bool:
-    """Whether ``number`` is an exact multiple of ``step``, whatever their sizes."""
+    """Return whether ``number`` is an exact multiple of ``step``, whatever their sizes."""
     return (Fraction(number) / Fraction(step)).denominator == 1
 
 
@@ -296,7 +296,7 @@ def _object_holds(node: Node, value: Mapping[str, Any], seen: _Seen) -> _Judging
 
 
 def _keeps(rule: Rule, value: Mapping[str, Any]) -> _Judging[bool]:
-    """Whether an object keeps a rule."""
+    """Yield whether an object keeps a rule."""
     if rule.kind in ("none", "fewer", "any"):
         return not (yield from _keeps(rule.negated, value))
     if rule.kind == "least":

@@ -39,19 +39,19 @@ class Inhabited(Protocol):
         """As long as this is the same, so are the answers of `shortest`, to the one who asks."""
 
     def is_possible(self, conjunction: int) -> bool:
-        """Whether any value satisfies the conjunction."""
+        """Return whether any value satisfies the conjunction."""
 
     def clearly_empty(self, conjunction: int, depth: int = 3) -> bool:
-        """A cheap sufficient test that nothing satisfies it."""
+        """Return True if a cheap test shows that nothing satisfies it."""
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
-        """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
+        """Return True if a cheap test finds ``size`` different values of the conjunction."""
 
     def some(self, conjunction: int) -> Text | None:
-        """Some text of the conjunction, or None when it is empty."""
+        """Return some text of the conjunction, or None when it is empty."""
 
     def shortest(self, conjunction: int) -> Text | None:
-        """A shortest text of the conjunction, or None when it is empty."""
+        """Return a shortest text of the conjunction, or None when it is empty."""
 
 
 class Schema:
@@ -109,7 +109,7 @@ class Schema:
         return Brancher(self.nodes, self._outlines, self.constant, self._reader, strings)
 
     def _excluded(self, requirements: Sequence[int]) -> bool:
-        """Whether requirements certainly exclude each other; False when that is not obvious."""
+        """Return True if requirements certainly exclude each other; False if not obvious."""
         return self.values.clearly_empty(self.conjunctions.of(requirements))
 
     def release(self) -> None:
@@ -124,7 +124,7 @@ class Schema:
         self.__dict__.clear()
 
     def branches(self, conjunction: int) -> tuple[Branch, ...]:
-        """The conjunction's branches, without those that contradict themselves by type."""
+        """Return the conjunction's branches, without those that contradict themselves by type."""
         found = self._branches.get(conjunction)
         if found is None:
             node = self.conjunctions.node(conjunction)
@@ -140,7 +140,7 @@ class Schema:
         return found
 
     def add(self, node: Node) -> int:
-        """The requirement that a new node holds."""
+        """Return the requirement that a new node holds."""
         return self._brancher.add(node)
 
     def without(self, conjunction: int, numbers: tuple[int, ...], path: str = "$") -> int:
@@ -154,7 +154,7 @@ class Schema:
         return self._reader.first_alike(requirement)
 
     def string_language(self, requirement: int) -> ir.Regex:
-        """The strings, as text, that meet ``requirement``."""
+        """Return the strings, as text, that meet ``requirement``."""
         parts: list[ir.Regex] = []
         for branch in self.branches(self.conjunctions.of([requirement])):
             if not branch.types & STRING:
@@ -175,7 +175,7 @@ class Schema:
         return parts[0] if len(parts) == 1 else ir.Alternate(tuple(parts))
 
     def constant(self, value: Any) -> int:
-        """The requirement to equal ``value``."""
+        """Return the requirement to equal ``value``."""
         key = (json_key(value), repr(value))  # equal values may be spelt differently
         found = self._constants.get(key)
         if found is not None:

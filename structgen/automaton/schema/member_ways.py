@@ -71,7 +71,7 @@ class Requirements:
         return self._among
 
     def listed_by(self, number: int) -> frozenset[Any] | None:
-        """The only values, by `json_key`, that meet node ``number``.
+        """Return the only values, by `json_key`, that meet node ``number``.
 
         None where these are not a plain list.
         """
@@ -81,7 +81,7 @@ class Requirements:
         return self._language.listings.words(number) if not self.types & ~STRING else None
 
     def are_deep(self, numbers: Iterable[int]) -> bool:
-        """Whether more than `MAX_DEEP` of these nodes may concern the inside of the value."""
+        """Return whether more than `MAX_DEEP` of these nodes may look inside the value."""
         inside = self.types & (OBJECT | ARRAY)
         if not inside:
             return False
@@ -100,7 +100,7 @@ class Requirements:
         return self._types
 
     def with_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
-        """One of the values ``keys``, as the further ``requirements`` have it."""
+        """Return one of the values ``keys``, as the further ``requirements`` have it."""
         other = self._copy()
         other._is_guess = True
         other._among = keys if self._among is None else keys & self._among
@@ -114,7 +114,7 @@ class Requirements:
         return other
 
     def without_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
-        """None of the values ``keys``, as the further ``requirements`` have it."""
+        """Return None of the values ``keys``, as the further ``requirements`` have it."""
         other = self._copy()
         other._is_guess = True
         other._barred = self._barred | keys
@@ -180,7 +180,7 @@ Sides: TypeAlias = tuple[int, int]
 def told_apart(
     language: Schema, rule: Rule, touched: int, start: Requirements, limit: int
 ) -> list[tuple[Requirements, Rule]] | None:
-    """The cases of a value, each with its requirements and the rest of ``rule``.
+    """Return the cases of a value, each with its requirements and the rest of ``rule``.
 
     Every value belongs to at least one case. Cases that are plainly impossible or plainly have no
     value are left out.
@@ -261,7 +261,7 @@ def _by_value(
     lists: Mapping[int, frozenset[Any]],
     here: int,
 ) -> list[tuple[Requirements, Rule]]:
-    """The cases of a value told apart by the nodes in ``lists``, all at once.
+    """Return the cases of a value told apart by the nodes in ``lists``, all at once.
 
     Args:
         language: the language of the value.
@@ -382,7 +382,7 @@ class MemberWays:
         self._cases_told: dict[tuple[Rule, int, int], list[tuple[Requirements, Rule]] | int] = {}
 
     def ways(self, rule: Rule, label: int) -> list[tuple[int, Rule]]:
-        """The cases of a member with this label: ``(conjunction its value owes, rule after)``.
+        """Return a member's cases by label: ``(conjunction its value owes, rule after)``.
 
         Every value that may do falls into a case, perhaps into several. Cases after which nothing
         can hold are left out.
@@ -395,7 +395,7 @@ class MemberWays:
         return self._ways_owing(rule, label, self._table.conjunctions[label])
 
     def after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
-        """The state once the member with key ``label``, which leaves ``rule``, is complete."""
+        """Return the state after the member with key ``label``, which leaves ``rule``."""
         before, count, _, keys = state
         table = self._table
         left = self.left_after(before, label)
@@ -410,7 +410,7 @@ class MemberWays:
         return left, count, rule, keys if self.tells_keys_apart(count, rule, keys) else ()
 
     def left_after(self, left: int, label: int) -> int:
-        """The names still allowed after a member with key ``label``.
+        """Return the names still allowed after a member with key ``label``.
 
         In order, whatever the schema lists before this key stays absent.
         """
@@ -432,7 +432,7 @@ class MemberWays:
         ]
 
     def rule_before(self, state: State, label: int) -> Rule:
-        """The rest of the rule if all members that must come before a key with ``label`` are
+        """Return the rest of the rule if all members that must come before a key with ``label`` are
         absent."""
         left = state[0]
         if label < self._n_names:
@@ -440,7 +440,7 @@ class MemberWays:
         return self._table.without(state[2], left & ~self.left_after(left, label))
 
     def tells_keys_apart(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
-        """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing.
+        """Return whether unnamed keys must be distinct, as a repeated one would not count.
 
         Unnamed ``keys`` that may have settled the rule must not be written again either: of two
         members with one key, readers keep the last.
@@ -451,7 +451,7 @@ class MemberWays:
         return count < self._table.least or bool(rule.support & told)
 
     def are_few(self, rule: Rule, label: int) -> bool:
-        """Whether the ways of a member with this label are plainly few, with plain requirements.
+        """Return True if a label's members clearly have few ways with plain requirements.
 
         A sufficient test that builds nothing.
         """
@@ -461,7 +461,7 @@ class MemberWays:
         return len(asked) <= MOST_FEW and all(map(self._is_flat, asked))
 
     def _is_flat(self, number: int) -> bool:
-        """Whether a node says nothing of what is inside a value, and by itself."""
+        """Return whether a node says nothing of what is inside a value, and by itself."""
         found = self._flat.get(number)
         if found is None:
             node = self._language.nodes[number]
@@ -472,7 +472,7 @@ class MemberWays:
         return found
 
     def _ways_owing(self, rule: Rule, label: int, owed: int) -> list[tuple[int, Rule]]:
-        """As `ways`, of a value that has to satisfy the conjunction ``owed`` anyway."""
+        """Like `ways`, for a value that must satisfy the conjunction ``owed`` anyway."""
         key = (rule, label, owed)
         found = self._ways.get(key)
         if found is None:
@@ -516,7 +516,7 @@ class MemberWays:
         return rule.support & self._table.touching(label) & ~rule.single[1]
 
     def _begun(self, rule: Rule, label: int, base: int) -> tuple[Requirements, Rule]:
-        """What a member's value owes in any case, and the rule once its key is there."""
+        """Return what a member's value owes in any case, and the rule once its key is there."""
         book, table, language = self._book, self._table, self._language
         touching = table.touching(label)
         named = book.by_name.get(table.names[label], 0) if label < len(table.names) else 0
@@ -545,7 +545,7 @@ class MemberWays:
     def _ways_of_parts(
         self, parts: list[Rule], label: int, owed: int
     ) -> list[tuple[int, Rule]] | None:
-        """The ways of several rules together, of a value that has to satisfy the
+        """Return the ways of several rules together, of a value that has to satisfy the
         conjunction ``owed``.
 
         None when there are too many, or no rules.
@@ -610,7 +610,7 @@ class MemberWays:
         return []
 
     def _each_alone(self, count: Rule) -> list[Rule]:
-        """Each part of an "exactly one" with the others excluded."""
+        """Return each part of an "exactly one" with the others excluded."""
         parts = count.parts
         return [
             self._refine(self._book.all([p, *(q.negated for j, q in enumerate(parts) if j != i)]))
@@ -670,7 +670,7 @@ class MemberWays:
     def _cases(
         self, rule: Rule, label: int, owed: Requirements, limit: int
     ) -> list[tuple[int, Rule]] | None:
-        """The cases told apart by every fact that matters; None when there are more than
+        """Return the cases told apart by every fact that matters; None when there are more than
         ``limit``."""
         found = self._told_apart(rule, label, owed, limit)
         if found is None:
@@ -680,7 +680,7 @@ class MemberWays:
     def _told_apart(
         self, rule: Rule, label: int, owed: Requirements, limit: int
     ) -> list[tuple[Requirements, Rule]] | None:
-        """As `_cases`, with what the value owes in parts."""
+        """Like `_cases`, with what the value owes in parts."""
         key = (rule, label, owed.base)
         found = self._cases_told.get(key)
         if found is None or (isinstance(found, int) and found < limit):

@@ -167,7 +167,7 @@ class MemberTable:
     # -- labels and what their values owe ---------------------------------------------------
 
     def _named(self, name: str) -> int:
-        """The conjunction that the value of ``name`` is owed to."""
+        """Return the conjunction that the value of ``name`` is owed to."""
         WORK.spend(1 + (len(self._nodes) >> 4))
         owed: list[int] = []
         for node in self._nodes:
@@ -206,7 +206,7 @@ class MemberTable:
         return [(keys, ob) for keys, ob in self._every if keys.name is None]
 
     def label_of(self, matched: int) -> int:
-        """The label of the unnamed keys that match just these patterns (a bit mask)."""
+        """Return the label of the unnamed keys that match just these patterns (a bit mask)."""
         found = self._classes.get(matched)
         if found is None:
             owed: list[int] = []
@@ -236,7 +236,7 @@ class MemberTable:
         return not self.bits and not self.must_match
 
     def _includes(self, keys: Keys, matched: int) -> bool:
-        """Whether the unnamed keys that match just ``matched`` are among ``keys``."""
+        """Return whether the unnamed keys that match just ``matched`` are among ``keys``."""
         if keys.name is not None:
             return False
         if keys.pattern is not None:
@@ -298,7 +298,7 @@ class MemberTable:
         return found
 
     def _those_included(self, keys: Keys, labels: int) -> int:
-        """Those of the names in ``labels`` (bit mask) that are among ``keys``."""
+        """Return those of the names in ``labels`` (bit mask) that are among ``keys``."""
         return sum(1 << at for at in bits(labels) if evaluate.includes(keys, self.names[at]))
 
     @cached_property
@@ -330,7 +330,7 @@ class MemberTable:
         return known
 
     def asks_of_values(self, label: int) -> bool:
-        """Whether the value of a member with this label can settle anything, beside its key."""
+        """Return whether a value with this label can settle more than its key does."""
         settled_by_keys = self._book.counting | self._book.presence
         return self.touching(label) & self.rule.support & ~settled_by_keys != 0
 
@@ -350,7 +350,7 @@ class MemberTable:
         return found
 
     def without(self, rule: Rule, labels: int) -> Rule:
-        """The rest of ``rule`` if the names in ``labels`` (bit mask) stay absent."""
+        """Return the rest of ``rule`` if the names in ``labels`` (bit mask) stay absent."""
         if not rule.support or not labels:
             return rule
         key = (rule, labels)
@@ -383,7 +383,7 @@ class MemberTable:
         return found
 
     def counted(self, rule: Rule, count: int) -> Rule:
-        """The rest of ``rule`` if there are already ``count`` members."""
+        """Return the rest of ``rule`` if there are already ``count`` members."""
         counting = rule.support & self._book.counting
         if not counting:
             return rule
@@ -402,7 +402,7 @@ class MemberTable:
         self.speaks_of_unnamed = self.counts or bool(self._broad)
 
     def required_members(self) -> list[tuple[str, int]]:
-        """The required names, and the requirements on their values; first "" if impossible."""
+        """Return required names and their values' requirements; first "" if impossible."""
         nothing = [("", self._language.conjunctions.of([FALSE]))]
         return (nothing if self.rule is self._book.no else []) + [
             (name, self.conjunctions[i])
@@ -411,7 +411,7 @@ class MemberTable:
         ]
 
     def is_name_allowed(self, name: str) -> bool:
-        """Whether ``propertyNames`` allows ``name``."""
+        """Return whether ``propertyNames`` allows ``name``."""
         return all(
             evaluate.holds(self._language.nodes, node.property_names, name)
             for node in self._nodes

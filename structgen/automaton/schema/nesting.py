@@ -36,7 +36,7 @@ class NestingBound:
         self.levels = levels
 
     def at_most(self, levels: int) -> int:
-        """The requirement to open at most ``levels`` objects and arrays inside one another."""
+        """Return the requirement to nest at most ``levels`` objects and arrays."""
         while len(self._requirements) <= levels:
             if not self._requirements:
                 node = Node("$", types=ALL_TYPES & ~(OBJECT | ARRAY))
@@ -50,7 +50,7 @@ class NestingBound:
 
 
 def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
-    """How many objects and arrays may be open before values are held to the rest of ``max_depth``.
+    """Return how many levels may be open before ``max_depth`` restricts the values.
 
     0 when the whole value must be, `UNLIMITED` when nothing needs to be.
     """
@@ -69,7 +69,7 @@ def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
 
 
 def forced_height(nodes: Sequence[Node]) -> int | None:
-    """An upper bound on the levels that a smallest value of any conjunction of ``nodes`` needs.
+    """Bound the levels that a smallest value of any conjunction of ``nodes`` needs.
 
     None when none is plain to see: a value may have to hold another of its own kind. Cost: linear.
     """
@@ -184,7 +184,7 @@ def _negates(node: Node) -> bool:
 
 
 def _height_of(value: Any) -> int:
-    """How deep a JSON value nests."""
+    """Return how deep a JSON value nests."""
     height, level = 0, [value]
     while level := [item for item in level if isinstance(item, (dict, list, tuple))]:
         height += 1

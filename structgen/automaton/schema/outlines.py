@@ -59,7 +59,7 @@ class Listings:
         self._words: dict[int, frozenset[str] | None] = {}
 
     def of(self, requirement: int, hops: int = 0) -> Listing | None:
-        """The values that can meet ``requirement``, or None where these are not a plain list."""
+        """Return the values that can meet ``requirement``; None if they are not a plain list."""
         if requirement & 1 or requirement not in self._known:
             if requirement & 1 or hops > _MOST_HOPS:
                 return None
@@ -103,15 +103,15 @@ class Listings:
         return Listing(found.keys, found.is_exact and exact)
 
     def is_silent(self, requirement: int) -> bool:
-        """Whether every string plainly meets ``requirement``."""
+        """Return whether every string plainly meets ``requirement``."""
         if requirement & 1:
             return False
         node = self._nodes[requirement >> 1]
         return bool(node.types & STRING) and _OF_STRINGS.isdisjoint(vars(node))
 
     def words(self, number: int) -> frozenset[str] | None:
-        """The strings that meet node ``number`` if it is a pattern of few words and says nothing
-        else of strings; else None."""
+        """Return the strings that meet node ``number`` if it is a pattern of few words and says
+        nothing else of strings; else None."""
         if number not in self._words:
             node = self._nodes[number]
             found = None
@@ -128,7 +128,7 @@ _LISTING = frozenset(("_place", "_listed", "types", "enum", "refs", "all_of", "a
 
 
 def _texts(regex: ir.Regex) -> frozenset[str] | None:
-    """The texts of ``regex`` if they are few and finitely many; else None."""
+    """Return the texts of ``regex`` if they are few and finitely many; else None."""
     listed = listed_words(regex, 100 * _MOST_WORDS)
     sizes = [[sum(high - low + 1 for low, high in c.ranges) for c in word] for word in listed]
     if not listed or sum(map(prod, sizes)) > _MOST_WORDS:
@@ -171,7 +171,7 @@ class Outline(NamedTuple):
     closed: tuple[frozenset[str], ...]
 
     def owed(self, name: str) -> tuple[int, ...]:
-        """The requirements on the member ``name``; FALSE among them if it is forbidden."""
+        """Return the requirements on the member ``name``; FALSE among them if it is forbidden."""
         found = self.members.get(name, ())
         if self.closed and any(name not in names for names in self.closed):
             return (*found, FALSE)
@@ -202,7 +202,7 @@ class Outlines:
         self._under_way: set[tuple[tuple[int, ...], int]] = set()
 
     def of(self, requirement: int) -> Outline:
-        """The outline of ``requirement``."""
+        """Return the outline of ``requirement``."""
         found = self._known.get(requirement)
         if found is None:
             found = self._known[requirement] = self._read(requirement)
@@ -300,7 +300,7 @@ class Outlines:
         return out
 
     def _tags(self, outlines: list[Outline]) -> list[frozenset[Any]]:
-        """The values of a member that all objects must have, if it is one of a list in each."""
+        """Return the values of a required member that is one of a list in each outline."""
         shared = frozenset.intersection(*(outline.required for outline in outlines))
         best: list[frozenset[Any]] = []
         for name in sorted(shared):
@@ -316,7 +316,7 @@ class Outlines:
         return best
 
     def _are_apart(self, a: int, b: int, types: int) -> bool | None:
-        """Whether two requirements certainly exclude each other; None: more has to be asked."""
+        """Return whether two requirements certainly exclude each other; None: unknown yet."""
         some, other = self._listings.of(a), self._listings.of(b)
         if some is not None and other is not None and some.keys.isdisjoint(other.keys):
             return True

@@ -71,8 +71,8 @@ class QuickChecks:
     def possible(
         self, requirement: int, room: int = UNLIMITED, hops: int = 0, types: int = ALL_TYPES
     ) -> bool:
-        """Whether some value of one of ``types`` plainly meets ``requirement``, and opens at most
-        ``room`` objects and arrays inside one another. False means nothing."""
+        """Return whether some value of one of ``types`` plainly meets ``requirement``, and opens at
+        most ``room`` objects and arrays inside one another. False means nothing."""
         if requirement <= FALSE:
             return requirement == TRUE and types == ALL_TYPES
         if requirement & 1 or hops > _MAX_HOPS:
@@ -91,7 +91,7 @@ class QuickChecks:
         return found
 
     def opened(self, requirement: int) -> tuple[bool, bool] | None:
-        """Whether a key, and whether ``}``, may follow the brace of an object for ``requirement``.
+        """Return whether a key, and whether ``}``, may follow the brace of an object.
 
         None if it allows anything else, or if it is not plain which of them may follow, or whether
         the object, with any of its members, exists.
@@ -136,7 +136,7 @@ class QuickChecks:
         return bool(types & OBJECT) and self._possible_object(node, room, hops)
 
     def _possible_in_place(self, node: Node, room: int, hops: int, types: int) -> bool:
-        """Whether what applies in place, beside a type at most, leads to something possible."""
+        """Return whether what applies in place, besides a type, allows something."""
         if not _ASSERTIONS.isdisjoint(vars(node)) or not _applies_simply(node):
             return False
         if bool(node.refs) + (node.any_of is not None) + (node.one_of is not None) != 1:
@@ -190,7 +190,7 @@ _KINDS = {str: STRING, int: DIGITS, bool: BOOLEAN, type(None): NULL}
 
 
 def _applies_simply(node: Node) -> bool:
-    """Whether what applies in place are references, ``anyOf`` and ``oneOf`` at most."""
+    """Return whether what applies in place are references, ``anyOf`` and ``oneOf`` at most."""
     return not (
         node.all_of
         or node.condition
@@ -227,13 +227,13 @@ class PlainNodes:
         ]
 
     def is_plain(self, requirement: int) -> bool:
-        """Whether a value that owes ``requirement``, and nothing else, is plain."""
+        """Return whether a value that owes ``requirement``, and nothing else, is plain."""
         if requirement & 1:
             return requirement == FALSE
         return self._count_ways(requirement >> 1, 0) <= _MAX_WAYS
 
     def children(self, requirement: int) -> list[int]:
-        """The requirements on members and items, each alone, of a value that owes
+        """Return the requirements on members and items, each alone, of a value that owes
         ``requirement``."""
         out: dict[int, None] = {}
         stack = [requirement >> 1]
@@ -246,7 +246,7 @@ class PlainNodes:
         return [child for child in out if child > FALSE]
 
     def _count_ways(self, number: int, hops: int) -> int:
-        """An upper bound on a node's branches; too many where it is not plain."""
+        """Return an upper bound on a node's branches; too many where it is not plain."""
         found = self._ways.get(number)
         if found is not None:
             return found
@@ -263,7 +263,7 @@ class PlainNodes:
         return found
 
     def _is_plain(self, node: Node) -> bool:
-        """Whether ``node`` is plain, if those that it stands for are."""
+        """Return whether ``node`` is plain, if those that it stands for are."""
         said = vars(node)
         if any(isinstance(value, (dict, list)) for value in node.enum or ()):
             return False
@@ -310,7 +310,7 @@ empty one, unless it is a number."""
 
 
 def _differ_by_type(nodes: Sequence[Node], options: Sequence[int]) -> bool:
-    """Whether no two of ``options`` allow the same type."""
+    """Return whether no two of ``options`` allow the same type."""
     seen = 0
     for option in options:
         types = types_of(nodes, option)

@@ -58,7 +58,7 @@ class RuleReader:
         self._contents: dict[tuple[Any, ...], int] = {}
 
     def read(self, requirement: int) -> Rule | None:
-        """What ``requirement`` comes to for an object, or None if it applies itself in place."""
+        """Return what ``requirement`` means for an object; None if it applies in place."""
         if requirement <= FALSE:
             return self.book.yes if requirement == TRUE else self.book.no
         number = self.first_alike(requirement) >> 1
@@ -69,8 +69,8 @@ class RuleReader:
         return rule.negated if rule is not None and requirement & 1 else rule
 
     def one_of(self, options: tuple[int, ...]) -> Rule | None:
-        """That exactly one of ``options`` holds: where few of them overlap, some do and the others
-        of these do not."""
+        """Return that exactly one of ``options`` holds: where few of them overlap, some do and the
+        others of these do not."""
         book = self.book
         times = Counter(map(self.first_alike, options))
         if len(times) < len(options):  # what stands there twice cannot hold once
@@ -93,14 +93,14 @@ class RuleReader:
         return book.any(ways)
 
     def own(self, number: int) -> Rule:
-        """The rule of the assertions of node ``number``, without its applicators."""
+        """Return the rule of the assertions of node ``number``, without its applicators."""
         rule = self._own.get(number)
         if rule is None:
             rule = self._own[number] = self.book.all(self._assertions(self._nodes[number]))
         return rule
 
     def names(self, requirement: int) -> dict[str, None]:
-        """The properties that ``requirement`` lists, in order, through its applicators."""
+        """Return the properties that ``requirement`` lists, in order, through its applicators."""
         out: dict[str, None] = {}
         seen: set[int] = set()
         todo = [requirement]
@@ -146,7 +146,7 @@ class RuleReader:
         return self.book.some(keys, self.first_alike(requirement) ^ 1).negated
 
     def first_alike(self, requirement: int) -> int:
-        """The first requirement that says the same as ``requirement``, at any place.
+        """Return the first requirement that says the same as ``requirement``, at any place.
 
         Alternatives often repeat shared parts. As different facts, equal parts would be asked
         twice, with cases in which one holds and the other does not.
@@ -191,7 +191,7 @@ class RuleReader:
     # -- unevaluatedProperties --------------------------------------------------------------
 
     def _evaluating(self, number: int) -> list[tuple[Node, Rule]]:
-        """The nodes whose keywords evaluate members for node ``number``, and when they do."""
+        """Return the nodes that evaluate members for node ``number``, and when they do."""
         book = self.book
         out: dict[tuple[int, Rule], None] = {}
         todo = [(number, book.yes)]
@@ -217,7 +217,7 @@ class RuleReader:
         return [(self._nodes[at], holds) for at, holds in out]
 
     def _unevaluated(self, number: int) -> Iterator[Rule]:
-        """That members which nothing evaluates meet ``unevaluatedProperties``."""
+        """Yield that members which nothing evaluates meet ``unevaluatedProperties``."""
         book = self.book
         owner = self._nodes[number]
         wrong = owner.unevaluated_properties ^ 1

@@ -170,7 +170,7 @@ class RuleBook:
     # -- making rules -----------------------------------------------------------------------
 
     def some(self, keys: Keys, requirement: int) -> Rule:
-        """That some member with one of ``keys`` meets ``requirement``."""
+        """Return that some member with one of ``keys`` meets ``requirement``."""
         if requirement == FALSE:
             return self.no
         found = self._rules.get(("some", keys, requirement))
@@ -186,11 +186,11 @@ class RuleBook:
         return found
 
     def has(self, name: str) -> Rule:
-        """That there is a member called ``name``."""
+        """Return that there is a member called ``name``."""
         return self.some(Keys(name=name), TRUE)
 
     def least(self, count: int) -> Rule:
-        """That there are at least ``count`` members."""
+        """Return that there are at least ``count`` members."""
         if count <= 0:
             return self.yes
         found = self._rules.get(("least", count))
@@ -202,7 +202,7 @@ class RuleBook:
         return found
 
     def all(self, parts: Iterable[Rule]) -> Rule:
-        """That all ``parts`` hold."""
+        """Return that all ``parts`` hold."""
         flat: dict[Rule, None] = {}
         todo = list(parts)
         work = 0
@@ -240,18 +240,18 @@ class RuleBook:
         return self._all_of(tuple(sorted(flat, key=_serial)))
 
     def _all_of(self, ordered: tuple[Rule, ...]) -> Rule:
-        """The interned rule of two or more parts in order, of which none settles another."""
+        """Return the interned rule of two or more parts in order, of which none settles another."""
         found = self._joint.get(ordered)
         if found is None:
             found = self._joint[ordered] = self._pair("all", ordered, None, _support(ordered))
         return found
 
     def any(self, parts: Iterable[Rule]) -> Rule:
-        """That some of ``parts`` holds."""
+        """Return that some of ``parts`` holds."""
         return self.all([part.negated for part in parts]).negated
 
     def count(self, parts: Iterable[Rule], allowed: int) -> Rule:
-        """That n of ``parts`` hold, for an n whose bit is set in ``allowed``."""
+        """Return that n of ``parts`` hold, for an n whose bit is set in ``allowed``."""
         open_parts: list[Rule] = []
         for part in parts:
             if part is self.yes:
@@ -281,7 +281,7 @@ class RuleBook:
         return found
 
     def part_of(self, rule: Rule, kept: Container[Rule]) -> Rule:
-        """The parts of an ``"all"`` that are in ``kept``."""
+        """Return the parts of an ``"all"`` that are in ``kept``."""
         parts = tuple([part for part in rule.parts if part in kept])
         if len(parts) == len(rule.parts):
             return rule
@@ -290,25 +290,25 @@ class RuleBook:
         return self._all_of(parts)
 
     def chosen(self, choice: Rule, part: Rule, others: Iterable[Rule]) -> Rule:
-        """That ``part`` of a choice holds, and ``others`` do."""
+        """Return that ``part`` of a choice holds, and ``others`` do."""
         if choice.kind == "any":
             return self.all((part, *others))
         return self.all((part, *others, *(q.negated for q in choice.parts if q is not part)))
 
     def one(self, parts: Iterable[Rule]) -> Rule:
-        """That exactly one of ``parts`` holds."""
+        """Return that exactly one of ``parts`` holds."""
         return self.count(parts, 2)
 
     # -- facts ------------------------------------------------------------------------------
 
     def settle(self, rule: Rule, true: int, false: int) -> Rule:
-        """The rest of ``rule`` if these facts (bit masks) hold and do not hold."""
+        """Return the rest of ``rule`` if these facts (bit masks) hold and do not hold."""
         return self._settle(rule, true, false, {})
 
     def settle_each(
         self, rule: Rule, base: tuple[int, int], settings: Sequence[tuple[int, int]]
     ) -> list[Rule]:
-        """The rest of ``rule`` for each of several ways to settle facts.
+        """Return the rest of ``rule`` for each of several ways to settle facts.
 
         Args:
             rule: the rule.
@@ -332,7 +332,7 @@ class RuleBook:
     def _settle_parts(
         self, rule: Rule, base: tuple[int, int], settings: Sequence[tuple[int, int]]
     ) -> list[Rule]:
-        """As `settle_each`, of an ``"all"`` of many parts."""
+        """Like `settle_each`, for an ``"all"`` of many parts."""
         parts = rule.parts
         places: dict[int, list[int]] = {}  # by fact
         usual: list[Rule] = []
@@ -416,11 +416,11 @@ class RuleBook:
         return self._all_of(tuple(kept))
 
     def facts_of(self, rule: Rule) -> list[Rule]:
-        """The facts that ``rule`` depends on, in order of appearance."""
+        """Return the facts that ``rule`` depends on, in order of appearance."""
         return self.facts_in(rule.support)
 
     def facts_in(self, support: int) -> list[Rule]:
-        """The facts whose bits are set in ``support``, in order of appearance."""
+        """Return the facts whose bits are set in ``support``, in order of appearance."""
         WORK.spend(1 + (support.bit_count() >> 3))
         facts = self.facts
         return [facts[number] for number in bits(support)]
@@ -428,7 +428,7 @@ class RuleBook:
     # -- interning --------------------------------------------------------------------------
 
     def _pair(self, kind: str, parts: tuple[Rule, ...], detail: Any, support: int) -> Rule:
-        """A rule and its opposite."""
+        """Return a rule and its opposite."""
         WORK.spend(2 + (len(parts) >> 3))
         WORK.hold(500 + 16 * len(parts))
         serial = self._serial

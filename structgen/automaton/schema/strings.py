@@ -27,7 +27,7 @@ from structgen.grammar.regex import alternate, complement, intersect
 
 
 def string_regex(nodes: Sequence[Node], with_barred: bool = False) -> ir.Regex | None:
-    """The strings that satisfy the string assertions of all ``nodes``, or None for none.
+    """Return the strings that satisfy the string assertions of all ``nodes``, or None for none.
 
     ``with_barred``: also those strings that ``nodes`` bar one by one; see `excluding`.
     """
@@ -54,7 +54,7 @@ class StringReader:
         self._known: dict[int, ir.Regex | None] = {}
 
     def read(self, requirement: int) -> ir.Regex | None:
-        """The strings that meet ``requirement``, or None if it applies itself in place."""
+        """Return the strings that meet ``requirement``, or None if it applies itself in place."""
         if requirement <= FALSE:
             return ir.ANY_TEXT if requirement == TRUE else ir.NOTHING
         number = requirement >> 1
@@ -65,7 +65,7 @@ class StringReader:
         return complement(regex) if regex is not None and requirement & 1 else regex
 
     def read_choice(self, ways: Iterable[Iterable[int]]) -> ir.Regex | None:
-        """The strings that meet all requirements of one of ``ways`` at least."""
+        """Return the strings that meet all requirements of one of ``ways`` at least."""
         found: list[ir.Regex] = []
         for way in ways:
             parts = self._read_each(way)
@@ -102,7 +102,7 @@ class StringReader:
 
 
 def counts_only(regex: ir.Regex) -> bool:
-    """Whether ``regex`` only limits the number of characters."""
+    """Return whether ``regex`` only limits the number of characters."""
     if isinstance(regex, (ir.Alternate, ir.Concat, ir.Intersect)):
         return all(map(counts_only, regex.parts))
     if isinstance(regex, (ir.Complement, ir.Repeat)):
@@ -111,7 +111,7 @@ def counts_only(regex: ir.Regex) -> bool:
 
 
 def _exactly_one(parts: Iterable[ir.Regex]) -> ir.Regex:
-    """Texts that one part alone matches, in as many steps as there are parts, not pairs of them."""
+    """Match texts that exactly one part matches, in as many steps as there are parts."""
     none: ir.Regex = ir.ANY_TEXT
     one: ir.Regex = ir.NOTHING
     for part in parts:
@@ -139,8 +139,8 @@ _OTHERS = 0x80
 
 
 def has_plain_string(node: Node) -> bool:
-    """Whether some string plainly meets a node's lengths and pattern, and looking for it visits
-    few states. False means nothing."""
+    """Return whether some string plainly meets a node's lengths and pattern, and looking for it
+    visits few states. False means nothing."""
     least, most = node.min_length, node.max_length
     if not node.patterns:
         return most is None or least <= most
@@ -178,7 +178,7 @@ def _plain_lengths(regex: ir.Regex) -> tuple[int, bool]:
 
 
 def _within(regex: ir.Regex) -> tuple[ir.Concat, bool]:
-    """An expression without what allows any text at its ends, and whether that stood before it.
+    """Strip what allows any text at the ends; return the rest, and whether it led.
 
     Once any text may follow, no other place is left.
     """
@@ -259,7 +259,7 @@ _Word: TypeAlias = "tuple[ir.CharSet, ...]"
 
 
 def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> list[_Word]:
-    """The words of an expression that is a list of them and tells their letters apart; else none.
+    """Return the words of an expression that lists words with distinct letters, else none.
 
     Args:
         regex: the expression, which was looked at.
@@ -273,7 +273,7 @@ def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> list[_Word]:
 
 
 def _going_on(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
-    """The letters, as a mask, with which a word may go on where another one ends."""
+    """Return the letters, as a mask, with which a word may go on where another one ends."""
     children: dict[tuple[int, ir.CharSet], int] = {}
     ends: set[int] = set()
     for word in words:
@@ -289,7 +289,7 @@ def _going_on(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
 
 
 def listed_words(regex: ir.Regex, most: int = _MOST_LETTERS) -> list[_Word]:
-    """The words of an expression that has up to ``most`` letters in all of them; else none."""
+    """Return the words of an expression that lists words of ``most`` letters in all."""
     if isinstance(regex, ir.CharSet):
         return [(regex,)]
     if isinstance(regex, ir.Alternate):

@@ -50,12 +50,12 @@ _ELSEWHERE = re.compile(r"%import(?:\s|\\)*\.")
 
 
 def reads_files(text: str) -> bool:
-    """Whether a Lark text that came from a file may import others, which may have changed."""
+    """Return whether a Lark text from a file may import others, which may have changed."""
     return _ELSEWHERE.search(text) is not None
 
 
 def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir.ContextFree:
-    """The grammar of a Lark text, from disk if it was read before.
+    """Return the grammar of a Lark text, from disk if it was read before.
 
     Args:
         text: the grammar.
@@ -80,14 +80,14 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
 
 
 def fingerprint(grammar: ir.ContextFree) -> str | None:
-    """A key of the grammar's content; None if terminals are no patterns."""
+    """Return a key of the grammar's content; None if terminals are no patterns."""
     if grammar.key is not None:
         return grammar.key
     return hashlib.sha256(_encoded(grammar)).hexdigest() if _is_plain(grammar) else None
 
 
 def find_flag(name: str, of: str) -> bool | None:
-    """Whether something holds, if that was kept.
+    """Return whether something holds, if that was kept.
 
     Args:
         name: what.
@@ -103,7 +103,7 @@ def keep_flag(name: str, of: str, holds: bool) -> None:
 
 
 def find_row(name: str, of: str) -> npt.NDArray[np.uint32] | None:
-    """A row of bits, uint32, if it was kept; as `find_flag`. It is not to be written to."""
+    """Return a row of bits, uint32, if it was kept; as `find_flag`. It is not to be written to."""
     key = _key(name, of)
     kept = _unseen.get(of[: len(key)])
     if kept is not None and key not in kept:
@@ -134,7 +134,7 @@ def _digest(*parts: str) -> str:
 
 @functools.cache
 def _code() -> str:
-    """The code that all this comes from."""
+    """Return the code that all this comes from."""
     return _state([str(Path(__file__).parents[2] / stage) for stage in _STAGES])
 
 
@@ -147,7 +147,7 @@ def _larks_code() -> str:
 
 
 def _state(folders: list[str]) -> str:
-    """What tells one state of the Python files in some folders from another."""
+    """Return what tells one state of the Python files in some folders from another."""
     found: list[tuple[str, int, int]] = []
     while folders:
         with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
@@ -183,12 +183,12 @@ def _count(folder: Path) -> None:
 
 
 def _is_plain(grammar: ir.ContextFree) -> bool:
-    """Whether all its terminals are patterns."""
+    """Return whether all its terminals are patterns."""
     return all(isinstance(terminal, ir.Terminal) for terminal in grammar.terminals)
 
 
 def _encoded(grammar: ir.ContextFree) -> bytes:
-    """A grammar as JSON."""
+    """Return a grammar as JSON."""
     terminals = [[t.name, t.pattern] for t in grammar.terminals if isinstance(t, ir.Terminal)]
     return json.dumps(
         [terminals, grammar.nonterminals, grammar.rules, grammar.start, grammar.ignore],

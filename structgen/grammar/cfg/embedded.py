@@ -56,13 +56,13 @@ class Lifted:
     """Where parts of ``text`` begin, and where each stood in the original, ascending."""
 
     def position(self, at: int) -> int:
-        """Where a character of ``text`` stood in the original."""
+        """Return where a character of ``text`` stood in the original."""
         start, stood = max(piece for piece in self.pieces if piece[0] <= at)
         end = min((s for t, s in self.pieces if t > start), default=len(self.original))
         return min(stood + at - start, end)
 
     def error(self, message: str, at: int | None = None) -> GrammarError:
-        """An error about the character ``at`` of ``text``, placed in the original."""
+        """Return an error about the character ``at`` of ``text``, placed in the original."""
         for name, terminal in self.embedded.items():
             if isinstance(terminal, str) or name in self.original:
                 continue
@@ -71,18 +71,18 @@ class Lifted:
         return placed(message, self.original, None if at is None else self.position(at))
 
     def offset(self, line: int, column: int) -> int:
-        """Where in ``text`` a line and column are."""
+        """Return where in ``text`` a line and column are."""
         before = self.text.split("\n")[: line - 1]
         return min(sum(len(part) + 1 for part in before) + column - 1, len(self.text))
 
 
 def plain(text: str) -> Lifted:
-    """A text with nothing embedded."""
+    """Return a text with nothing embedded."""
     return Lifted(text, text, {}, ((0, 0),))
 
 
 def placed(message: str, text: str, at: int | None) -> GrammarError:
-    """An error at a character of a text."""
+    """Return an error at a character of a text."""
     if at is None:
         return GrammarError(message)
     line, column = place(text, at)
@@ -154,7 +154,7 @@ def _check_given(name: str, text: str) -> None:
 
 
 def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
-    """The terminal of the name of one or several special tokens at ``at``.
+    """Return the terminal of the name of one or several special tokens at ``at``.
 
     Raises:
         GrammarError: it is neither a token's text nor ids.
@@ -173,7 +173,7 @@ def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
 
 
 def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
-    """The terminal of a ``%json`` and its schema at ``at``, and where they end.
+    """Return the terminal of a ``%json`` and its schema at ``at``, and where they end.
 
     Raises:
         GrammarError: no JSON Schema follows.
@@ -184,7 +184,7 @@ def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
 
 
 def json_after(command: str, text: str, at: int) -> tuple[Any, int]:
-    """The JSON value after the command at ``at``, and where it ends.
+    """Return the JSON value after the command at ``at``, and where it ends.
 
     Raises:
         GrammarError: it is none, or no object; after ``%json`` it may be a boolean.
@@ -212,7 +212,7 @@ def json_after(command: str, text: str, at: int) -> tuple[Any, int]:
 
 
 def _is_in_terminal(text: str, at: int) -> bool:
-    """Whether the definition that ``at`` stands in is a terminal's."""
+    """Return whether the definition that ``at`` stands in is a terminal's."""
     terminal = rule = -1
     for found in _PIECES.finditer(text, 0, at):
         if found["name"]:

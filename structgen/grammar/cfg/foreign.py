@@ -63,7 +63,7 @@ _LONGEST_LINE = 1000
 
 
 def in_lark(text: str, at: int) -> str:
-    """What to write in Lark instead of the text at ``at``; empty if not known."""
+    """Return what to write in Lark instead of the text at ``at``; empty if not known."""
     if re.match(r"\s*\{\s*\"", text):
         return "This is JSON. A JSON Schema is an output type of its own: JsonSchema(...)."
     line, column = _line(text, at)
@@ -76,7 +76,7 @@ def in_lark(text: str, at: int) -> str:
 
 
 def mixed_case(text: str, at: int) -> tuple[str, int] | None:
-    """The message about a name in mixed case around ``at``, and where the name begins."""
+    """Return the message about a name in mixed case around ``at``, and where the name begins."""
     line, column = _line(text, at)
     for found in _WORD.finditer(line):
         word = found[0]
@@ -92,12 +92,12 @@ def mixed_case(text: str, at: int) -> tuple[str, int] | None:
 
 
 def item(text: str, at: int) -> str:
-    """What to write in GBNF or EBNF instead of the text at ``at``, as a sentence to add."""
+    """Return what to write in GBNF or EBNF instead of the text at ``at``, as a sentence to add."""
     return next((advice for look, advice in _ITEMS.items() if look.match(text, at)), "")
 
 
 def _line(text: str, at: int) -> tuple[str, int]:
-    """The line around a character, as far as it is searched, and where that stands in it."""
+    """Return the line around a character, as far as it is searched, and where that stands in it."""
     begin = max(text.rfind("\n", 0, at) + 1, at - _LONGEST_LINE)
     end = text.find("\n", at, at + _LONGEST_LINE)
     return text[begin : at + _LONGEST_LINE if end < 0 else end], at - begin

@@ -112,7 +112,7 @@ class Statement(NamedTuple):
 
 
 def lines(text: str) -> list[list[Token]]:
-    """The tokens of each line that has any; a line that begins with ``|`` is part of the one
+    """Return the tokens of each line that has any; a line that begins with ``|`` is part of the one
     before. Characters that are no token have the kind ``other``, and so have the slash of a pattern
     that never ends, and a literal that does not end on its line."""
     out: list[list[Token]] = []
@@ -136,7 +136,7 @@ def lines(text: str) -> list[list[Token]]:
 
 
 def statements(text: str) -> list[Statement]:
-    """The statements of a text; anything else has no kind.
+    """Return the statements of a text; anything else has no kind.
 
     Text between them that is no token is skipped.
     """
@@ -289,7 +289,7 @@ def parse(
     path: str | None = None,
     given: Mapping[str, Given] | None = None,
 ) -> ir.ContextFree:
-    """The grammar of a Lark text.
+    """Return the grammar of a Lark text.
 
     Args:
         text: the grammar; its rules may contain ``%json {…}``.
@@ -364,7 +364,7 @@ class _Trees:
         self._todo: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def rules(self, start: str) -> dict[str, notation.Expression]:
-        """The rules that ``start`` leads to."""
+        """Return the rules that ``start`` leads to."""
         if self._trees.get(start, [start])[0]:
             raise self._no_start(start)
         found: dict[str, notation.Expression] = {}
@@ -383,7 +383,7 @@ class _Trees:
         return found
 
     def ignored(self) -> list[notation.Placed]:
-        """The terminals that may come before any other."""
+        """Return the terminals that may come before any other."""
         skipped = [self._terminal(name) for name in self._ignored]
         for one in skipped:
             if not isinstance(one.terminal, ir.Terminal):
@@ -391,12 +391,12 @@ class _Trees:
         return skipped
 
     def terminals(self) -> list[notation.Placed]:
-        """All terminals, ordered by their names alone, so that grammars with the same ones share
-        their lexer."""
+        """Return all terminals, ordered by their names alone, so that grammars with the same ones
+        share their lexer."""
         return sorted(self._terminals.values(), key=lambda one: repr(one.terminal)[:_MAX_LENGTH])
 
     def _made(self, node: Any, given: Mapping[str, Any]) -> notation.Expression:
-        """What a node of a tree stands for, with expressions ``given`` for parameters."""
+        """Return what a node of a tree stands for, with expressions ``given`` for parameters."""
         if node.data == "value":
             return self._value(node.children[0], given)
         if node.data in ("expansion", "expansions"):
@@ -445,7 +445,7 @@ class _Trees:
         return notation.Reference(name)
 
     def _instance(self, parts: Any, given: Mapping[str, Any]) -> notation.Expression:
-        """A template with arguments, which may be templates."""
+        """Return a template with arguments, which may be templates."""
         template = given.get(parts[0].name, parts[0].name)
         arguments: list[Any] = []
         for part in parts[1:]:
@@ -481,7 +481,7 @@ class _Trees:
         return argument.name if isinstance(argument, notation.Reference) else str(argument)
 
     def _terminal(self, key: Any) -> notation.Placed:
-        """A terminal by its name; by its pattern, if it has none."""
+        """Return a terminal by its name; by its pattern, if it has none."""
         if key not in self._terminals:
             pattern = self._defined.get(key) if isinstance(key, str) else key
             made = _given(key, self._source) if pattern is None else self._of_pattern(key, pattern)
@@ -526,7 +526,7 @@ class _Trees:
 
 
 def _refused(tokens: list[Any], error: Exception) -> Exception:
-    """What Lark raises where it refuses some tokens."""
+    """Return what Lark raises where it refuses some tokens."""
     import lark
 
     visit: Any = lark.exceptions.VisitError
@@ -535,7 +535,7 @@ def _refused(tokens: list[Any], error: Exception) -> Exception:
 
 
 def _given(name: str, source: Lifted) -> ir.AnyTerminal:
-    """A terminal that the grammar does not define."""
+    """Return a terminal that the grammar does not define."""
     terminal = source.embedded.get(name)
     if terminal is None:
         raise _error(
@@ -555,7 +555,7 @@ def _given(name: str, source: Lifted) -> ir.AnyTerminal:
 
 
 def _load(source: Lifted, path: str | None, files: list[tuple[str, str]]) -> Any:
-    """The grammar as Lark's loader has it; the files that it imports are added to ``files``."""
+    """Load the grammar with Lark's loader; add the files that it imports to ``files``."""
     from lark.load_grammar import GrammarBuilder
 
     def imported(base: object, name: str) -> tuple[str, str]:
@@ -593,7 +593,7 @@ def _in_file(error: GrammarError, file: str) -> GrammarError:
 
 
 def _file_for_lark(base: object, name: str, path: str | None, source: Lifted) -> tuple[str, str]:
-    """The path and text of a file that Lark is about to import.
+    """Return the path and text of a file that Lark is about to import.
 
     Lark would read it by itself, with a byte order mark as a part of the text; and where it finds
     nothing, it would open ``name`` in the working directory.
@@ -644,7 +644,7 @@ def _file_for_lark(base: object, name: str, path: str | None, source: Lifted) ->
 
 
 def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> GrammarError:
-    """What Lark refuses a text for, as we tell it.
+    """Return what Lark refuses a text for, as we tell it.
 
     Args:
         error: Lark's.
@@ -700,7 +700,7 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
 
 
 def _unsaid(found: list[Statement]) -> tuple[str, int | None]:
-    """Why Lark refuses a text where it does not say, and where."""
+    """Return why Lark refuses a text where it does not say, and where."""
     declared = {t.text for s in found if s.kind == "declare" for t in s.body}
     for statement in found:
         depth = 0
@@ -722,7 +722,7 @@ def _unsaid(found: list[Statement]) -> tuple[str, int | None]:
 
 
 def _unexpected(syntax: Any, error: Exception, source: Lifted, at: int) -> GrammarError:
-    """An error about something that does not belong where it stands."""
+    """Return an error about something that does not belong where it stands."""
     token = getattr(syntax, "token", None)
     if token is not None and token.type in ("_NL", "_NL_OR", "$END"):
         message = "The line ends too early here."
@@ -738,7 +738,7 @@ def _unexpected(syntax: Any, error: Exception, source: Lifted, at: int) -> Gramm
 
 
 def _malformed(source: Lifted, at: int, message: str) -> GrammarError:
-    """An error about something at ``at``, with what is written there in Lark."""
+    """Return an error about something at ``at``, with what is written there in Lark."""
     advice = foreign.in_lark(source.original, source.position(at))
     mixed = foreign.mixed_case(source.text, at)
     if mixed is not None and not advice:
@@ -747,7 +747,7 @@ def _malformed(source: Lifted, at: int, message: str) -> GrammarError:
 
 
 def _undefined(name: str, where: str, source: Lifted, files: list[tuple[str, str]]) -> GrammarError:
-    """An error about a name that nothing defines, with what was probably meant."""
+    """Return an error about a name that nothing defines, with what was probably meant."""
     folder, _, own = name.rpartition("__")
     for file, text in files:
         if folder and os.path.basename(file) == f"{folder.rpartition('__')[2]}.lark":
@@ -772,14 +772,14 @@ def _undefined(name: str, where: str, source: Lifted, files: list[tuple[str, str
 
 
 def _near(name: str, known: Mapping[str, str] | Iterable[str]) -> str:
-    """What was probably meant, as a sentence; or nothing. ``known`` may say how it is written."""
+    """Suggest what was probably meant, as a sentence or ""; ``known`` may map to spellings."""
     shown = known if isinstance(known, Mapping) else {one: one for one in known}
     near = [shown[one] for one in difflib.get_close_matches(name, shown, 3)]
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def _place(said: str, source: Lifted) -> int | None:
-    """Where the text has what a message of Lark's is about, if it names that."""
+    """Return where the text has what a message of Lark's is about, if it names that."""
     for match in _NAMED.finditer(said):
         name = match[match.lastindex or 0]
         place = _find(source.text, name, is_use="used" in said or "inside" in said)
@@ -795,7 +795,7 @@ def _place(said: str, source: Lifted) -> int | None:
 
 
 def _is_regex(pattern: str) -> bool:
-    """Whether Lark takes a pattern, as it is written."""
+    """Return whether Lark takes a pattern, as it is written."""
     end = pattern.rindex("/")
     try:
         re.compile(pattern[1:end])
@@ -805,7 +805,7 @@ def _is_regex(pattern: str) -> bool:
 
 
 def place_of(terminal: str, text: str) -> int | None:
-    """The place of a terminal's pattern in a Lark text, by its name in messages."""
+    """Return the place of a terminal's pattern in a Lark text, by its name in messages."""
     from lark import load_grammar
 
     reader: Any = load_grammar
@@ -820,8 +820,8 @@ def place_of(terminal: str, text: str) -> int | None:
 
 
 def _find(text: str, name: str, *, is_use: bool = False) -> int | None:
-    """Where a Lark text defines a name, else where it first uses it; ``is_use``: the other way
-    round. A literal or pattern, as it is written, is only used."""
+    """Return where a Lark text defines a name, else where it first uses it; ``is_use``: the other
+    way round. A literal or pattern, as it is written, is only used."""
     found = statements(text)
     defined = [s.at for s in found if s.name == name]
     used = [t.at for s in found for t in s.body if t.text == name]
@@ -829,13 +829,13 @@ def _find(text: str, name: str, *, is_use: bool = False) -> int | None:
 
 
 def _error(message: str, source: Lifted, *written: str | None) -> GrammarError:
-    """An error about the first of these that the text has: names, literals or patterns."""
+    """Return an error about the first of these that the text has: names, literals or patterns."""
     places = [_find(source.text, one) for one in written if one]
     return source.error(message, next((at for at in places if at is not None), None))
 
 
 def _range(message: str, text: str) -> str | None:
-    """The first end of the range of characters, as it is written, that a message is about."""
+    """Return the first end, as written, of the character range in a message, if any."""
     for found in re.finditer(r'("(\\?.)")[ \t]*\.\.[ \t]*"(\\?.)"', text):
         if f"[{found[2]}-{found[3]}]" in message:
             return found[1]
@@ -843,7 +843,7 @@ def _range(message: str, text: str) -> str | None:
 
 
 def _ignored(name: str, source: Lifted) -> GrammarError:
-    """An error about a terminal that is no pattern, at the statement that ignores it."""
+    """Return an error about a terminal that is no pattern, at the statement that ignores it."""
     message = (
         f"Only patterns can be ignored, not {name}. Write a pattern, or put it into the rules."
     )

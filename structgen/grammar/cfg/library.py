@@ -26,12 +26,12 @@ _FOLDER = _INSTALLED if (_INSTALLED / "json.lark").is_file() else _PACKAGE.paren
 
 
 def names() -> list[str]:
-    """The names of the grammars, sorted."""
+    """Return the names of the grammars, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.lark"))
 
 
 def text(name: str) -> str:
-    """The grammar called ``name``, as Lark source text.
+    """Return the grammar called ``name``, as Lark source text.
 
     Raises:
         OptionError: there is no such grammar; the message names near ones.
@@ -47,7 +47,7 @@ def text(name: str) -> str:
 
 
 def description(name: str) -> str:
-    """The first sentence of the grammar's opening comment.
+    """Return the first sentence of the grammar's opening comment.
 
     Raises:
         OptionError: there is no such grammar.

@@ -123,7 +123,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
-    """The grammar of a text.
+    """Return the grammar of a text.
 
     Args:
         text: the grammar.
@@ -242,7 +242,7 @@ class _Scope:
         self._reader.wrong(message, self._here.at if at is None else at)
 
     def _take(self, *kinds: str) -> _Token | None:
-        """The token here if it is of these kinds, or written like this; then the next is here."""
+        """Return the current token and advance, if it is of these kinds or this text."""
         found = self._here
         if found.kind in kinds or found.text in kinds:
             self._next += 1
@@ -362,7 +362,7 @@ class _Scope:
         return options
 
     def _limit(self, key: _Token, number: _Token) -> float | None:
-        """The value of ``max_tokens=`` or ``temperature=``."""
+        """Return the value of ``max_tokens=`` or ``temperature=``."""
         if key.text == "max_tokens":
             if re.fullmatch(r"\d{1,7}", number.text) and int(number.text) <= _MOST_TOKENS:
                 return int(number.text)
@@ -431,7 +431,7 @@ class _Scope:
         return tree.repeat(tree.alternate(parts), 0, most) if parts else ir.EPSILON
 
     def rule(self, name: str, at: int, number: int | None = None) -> Reference:
-        """The rule of a name and, if it has them, a number."""
+        """Return the rule of a name and, if it has them, a number."""
         found = self.defined.get(name)
         if found is None:
             self._wrong(f"There is no {name!r}. Define it: {name}: …", at)
@@ -453,7 +453,7 @@ class _Scope:
     def _captures(
         self, name: str, options: Mapping[str, Any]
     ) -> list[tuple[str, tuple[ir.Regex, ...], bool]]:
-        """The names of a rule's text and of what ends it."""
+        """Return the names of a rule's text and of what ends it."""
         until, back = options.get("suffix"), self._next
         tails = self.skip, ir.EPSILON if until is None else self._value_at(until)
         self._next = back
@@ -487,13 +487,13 @@ class _Scope:
         return self._lexeme(body, found.at)
 
     def _limited(self, body: Expression, found: _Definition) -> Expression:
-        """What is regular, with the limits of its rule."""
+        """Return what is regular, with the limits of its rule."""
         limits = found.options.get("max_tokens"), found.options.get("temperature")
         name = "a rule with max_tokens= or temperature="
         return notation.Made((body,), lambda regex: regex, name, found.at, *limits)
 
     def _limited_inner(self, found: _Definition) -> Expression:
-        """A schema or a grammar of its own, with the limits of its rule."""
+        """Return a schema or a grammar of its own, with the limits of its rule."""
         token = self._must("%json", "%lark")
         if token.text == "%lark":
             inner = self._limited(self._inner(token), found)
@@ -541,7 +541,7 @@ class _Scope:
         return made
 
     def _terminal_at(self, begin: int, at: int) -> ir.Regex:
-        """The terminal whose body begins at a token."""
+        """Return the terminal whose body begins at a token."""
         state = self._next, self._in_terminal, self._depth
         self._next, self._in_terminal, self._depth = begin, True, 0
         try:
@@ -562,7 +562,7 @@ class _Scope:
         self._wrong("This cannot be part of a terminal. Put it into a rule, in lower case", at)
 
     def _lexeme(self, found: ir.Regex, at: int) -> Expression:
-        """A text of a terminal, and what is ignored behind it."""
+        """Return a text of a terminal, and what is ignored behind it."""
         if self._in_terminal:
             return Regular(found)
         if notation.is_plain(found):
@@ -702,8 +702,8 @@ class _Scope:
         self._wrong(f"Expected a rule, a terminal or a text, found {token.text!r}", token.at)
 
     def _computed(self, kind: type) -> Any:
-        """What is made here of the number of a rule: another one (int), whether a condition holds
-        (bool), or some of its bits."""
+        """Return what is made here of the number of a rule: another one (int), whether a condition
+        holds (bool), or some of its bits."""
         token = self._must("number", "rule", "[", "_")
         number = self._number
         found: Any = None

@@ -127,7 +127,7 @@ def build(
     ignore: Iterable[Placed] = (),
     captures: Mapping[str, str] | None = None,
 ) -> ir.ContextFree:
-    """The grammar of ``rules``; every reference must have its rule.
+    """Return the grammar of ``rules``; every reference must have its rule.
 
     Args:
         rules: expressions by name.
@@ -266,7 +266,7 @@ class _Builder:
         return expression.make(*parts)
 
     def _made_symbol(self, expression: Made) -> int:
-        """The symbol of what is made of parts and is more than a character."""
+        """Return the symbol of what is made of parts and is more than a character."""
         found = self._made.get(expression)
         if found is None:
             found = self._made[expression] = self._nonterminal(f"{len(self._nonterminals)}:")
@@ -283,8 +283,8 @@ class _Builder:
             self._lowered[nonterminal, way] = None
 
     def _ways(self, expression: Expression, most: int) -> list[tuple[int, ...]]:
-        """The sequences of symbols that ``expression`` comes to; of a part that would make them
-        more than ``most`` it is a nonterminal."""
+        """Return the sequences of symbols that ``expression`` comes to; of a part that would make
+        them more than ``most`` it is a nonterminal."""
         pattern = self._regex(expression, True)
         if pattern is not None:
             return [] if pattern == ir.NOTHING else [tuple(self._symbols(expression))]
@@ -406,14 +406,14 @@ class _Builder:
         return known[most, False]
 
     def _rule(self, *ways: tuple[int, ...]) -> int:
-        """The symbol of a new nonterminal that derives these."""
+        """Return the symbol of a new nonterminal that derives these."""
         made = self._nonterminal(f"{len(self._nonterminals)}:")
         for way in ways:
             self._lowered[made, way] = None
         return ~made
 
     def _helper(self, expression: Expression) -> int | None:
-        """A new nonterminal for ``expression``, or None if it has one."""
+        """Return a new nonterminal for ``expression``, or None if it has one."""
         if expression in self._made:
             return None
         made = self._made[expression] = self._nonterminal(f"{len(self._nonterminals)}:")
@@ -436,7 +436,7 @@ class _Builder:
         return found
 
     def place(self, terminal: ir.AnyTerminal) -> int:
-        """The number of a terminal, a new one if it has none."""
+        """Return the number of a terminal, a new one if it has none."""
         new = len(self._terminals)
         if isinstance(terminal, ir.SpecialToken):
             number = self._tokens.setdefault(terminal, new)
@@ -448,7 +448,7 @@ class _Builder:
 
 
 def _count(expression: Expression) -> int:
-    """How many ways an expression has."""
+    """Return how many ways an expression has."""
     if isinstance(expression, Alternatives):
         return sum(map(_count, expression.parts))
     if isinstance(expression, Sequence):
@@ -459,14 +459,14 @@ def _count(expression: Expression) -> int:
 
 
 def _parts(expression: Expression) -> tuple[Expression, ...]:
-    """What ``expression`` is made of."""
+    """Return what ``expression`` is made of."""
     if isinstance(expression, Repeated):
         return (expression.body,)
     return expression.parts if isinstance(expression, (Sequence, Alternatives, Made)) else ()
 
 
 def _references(expression: Expression) -> Iterator[str]:
-    """The rules that ``expression`` refers to."""
+    """Yield the rules that ``expression`` refers to."""
     todo = [expression]
     while todo:
         part = todo.pop()
@@ -481,7 +481,7 @@ _OF_OTHERS = re.compile(
 
 
 def pattern(text: str, flags: int) -> ir.Regex:
-    """A pattern of Python's, also with Rust's and ECMAScript's spellings: ``\\u{1F600}``,
+    """Return a pattern of Python's, also with Rust's and ECMAScript's spellings: ``\\u{1F600}``,
     ``\\cA``, ``(?<name>…)``."""
 
     def as_in_python(found: re.Match[str]) -> str:
@@ -495,7 +495,7 @@ def pattern(text: str, flags: int) -> ir.Regex:
 
 
 def is_plain(regex: ir.Regex) -> bool:
-    """Whether a regular expression has nothing but what patterns of terminals may have."""
+    """Return whether a regular expression has nothing but what patterns of terminals may have."""
     plain = ir.CharSet, ir.Concat, ir.Alternate, ir.Repeat
     return all(isinstance(node, plain) for node in ir.nodes(regex))
 
@@ -503,7 +503,7 @@ def is_plain(regex: ir.Regex) -> bool:
 def by_itself(
     regex: ir.Regex, name: str, max_tokens: int | None = None, temperature: float | None = None
 ) -> Expression:
-    """A regular expression that is not plain, or has limits, by its name in messages."""
+    """Return a regular expression that is not plain, or has limits, by its name in messages."""
     more = ir.Pattern(tree.intersect([regex, ir.Repeat(ir.ANY_CHAR, 1, None)]), name)
     one = Placed(ir.Embedded(name, more, max_tokens, temperature))
     return Alternatives((Regular(ir.EPSILON), one)) if is_nullable(regex) else one
@@ -520,20 +520,20 @@ def pieces(chunks: list[str]) -> ir.Regex:
 
 
 def shortest(regex: ir.Regex) -> ir.Regex:
-    """The texts of which no shorter beginning matches."""
+    """Return the texts of which no shorter beginning matches."""
     longer = tree.concat([regex, ir.Repeat(ir.ANY_CHAR, 1, None)])
     return tree.intersect([regex, tree.complement(longer)])
 
 
 def less(whole: ir.Regex, part: ir.Regex) -> ir.Regex:
-    """What one can be and another cannot."""
+    """Return what one can be and another cannot."""
     if isinstance(whole, ir.CharSet) and isinstance(part, ir.CharSet):
         return ir.less(whole, part)
     return ir.Intersect((whole, ir.Complement(part)))
 
 
 def is_nullable(regex: ir.Regex) -> bool:
-    """Whether ``regex`` matches the empty text."""
+    """Return whether ``regex`` matches the empty text."""
     if isinstance(regex, ir.Complement):
         return not is_nullable(regex.body)
     if isinstance(regex, ir.Checksum):
@@ -545,7 +545,7 @@ def is_nullable(regex: ir.Regex) -> bool:
 
 
 def _written(regex: ir.Regex) -> str:
-    """A regular expression without assertions, for people."""
+    """Return a regular expression without assertions, for people."""
     if isinstance(regex, ir.CharSet):
         ends = [(repr(chr(low))[1:-1], repr(chr(high))[1:-1]) for low, high in regex.ranges]
         spans = [low if low == high else f"{low}-{high}" for low, high in ends]
@@ -584,7 +584,7 @@ _MAX_DEPTH = 150
 def parse(
     reader: Reader, start: str | None, given: Mapping[str, Given] | None = None
 ) -> ir.ContextFree:
-    """The grammar of a text.
+    """Return the grammar of a text.
 
     Args:
         reader: reads the text.
@@ -627,7 +627,7 @@ def definitions(reader: Reader) -> dict[str, tuple[int, set[str]]]:
 
 
 def given_terminal(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
-    """A terminal that is given from outside."""
+    """Return a terminal that is given from outside."""
     if not isinstance(terminal, str):
         return terminal
     try:
@@ -666,11 +666,11 @@ class Reader:
         self.at = match.end()
 
     def peek(self, token: str) -> bool:
-        """Whether ``token`` comes next."""
+        """Return whether ``token`` comes next."""
         return self.text.startswith(token, self.at)
 
     def quoted(self, quote: str) -> str:
-        """A text in quotes."""
+        """Return a text in quotes."""
         opening = self.at
         self.at += 1
         out: list[str] = []
@@ -682,7 +682,7 @@ class Reader:
         return "".join(out)
 
     def char_class(self) -> Expression:
-        """A class, ``[a-z]`` or ``[^a-z]``."""
+        """Return a class, ``[a-z]`` or ``[^a-z]``."""
         opening = self.at
         if self.dialect == "ebnf" and _CONSTRAINT.match(self.text, self.at):
             self.wrong(
@@ -712,7 +712,7 @@ class Reader:
         return Regular(ir.negate(chars) if negate else chars)
 
     def character(self) -> str:
-        """One character of a literal or class, escapes resolved."""
+        """Return one character of a literal or class, escapes resolved."""
         char = self.text[self.at]
         if self.dialect == "ebnf" and re.match(r"#x[0-9A-Fa-f]", self.text[self.at : self.at + 3]):
             return chr(self.hexadecimal(self.at + 2, None))
@@ -747,7 +747,7 @@ class Reader:
         return escapes.get(kind, kind)
 
     def hexadecimal(self, at: int, digits: int | None) -> int:
-        """The code point in so many digits (None: all that there are) at ``at``."""
+        """Return the code point in so many digits (None: all that there are) at ``at``."""
         match = re.compile(r"[0-9A-Fa-f]+").match(self.text, at)
         found = "" if match is None else match[0][:digits]
         code = int(found or "0", 16)
@@ -759,7 +759,7 @@ class Reader:
         return code
 
     def rules(self) -> dict[str, Expression]:
-        """The rules."""
+        """Return the rules."""
         rules: dict[str, Expression] = {}
         self.skip()
         while self.at < len(self.text):
@@ -782,7 +782,7 @@ class Reader:
         return rules
 
     def body(self, begin: int) -> Expression:
-        """The body of the rule whose name is at ``begin``."""
+        """Return the body of the rule whose name is at ``begin``."""
         return self.alternatives()
 
     def options(self, name: str) -> None:
@@ -857,7 +857,7 @@ class Reader:
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def is_end(self) -> bool:
-        """Whether a sequence ends here."""
+        """Return whether a sequence ends here."""
         return self.at >= len(self.text) or self.text[self.at] in "|);" or self._is_rule()
 
     def _is_rule(self) -> bool:
@@ -871,7 +871,7 @@ class Reader:
         return self.text.startswith("::=", space.end())
 
     def item(self) -> Expression:
-        """What may be repeated, and in EBNF less something else."""
+        """Return what may be repeated, and in EBNF less something else."""
         found = self.repeated()
         while self.dialect == "ebnf":
             back = self.at
@@ -891,14 +891,14 @@ class Reader:
         return found
 
     def repeated(self) -> Expression:
-        """What may be repeated."""
+        """Return what may be repeated."""
         found = self.primary()
         while (times := self.times()) is not None:
             found = Repeated(found, *times)
         return found
 
     def times(self) -> tuple[int, int | None] | None:
-        """The counts of the preceding item, at least and at most; None if there are none."""
+        """Return the counts of the preceding item, at least and at most; None if there are none."""
         char = self.text[self.at : self.at + 1]
         count = _COUNT.match(self.text, self.at)
         if char and char in "*+?":

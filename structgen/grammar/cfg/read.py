@@ -40,7 +40,7 @@ def parse(
     path: str | None = None,
     terminals: Mapping[str, Given] | None = None,
 ) -> ir.ContextFree:
-    """The grammar that ``text`` describes.
+    """Return the grammar that ``text`` describes.
 
     Args:
         text: the grammar.
@@ -72,7 +72,7 @@ def parse(
 
 
 def is_decided(dialect: str | None, path: str | None) -> bool:
-    """Whether the dialect is given, by the option or by the file's name."""
+    """Return whether the dialect is given, by the option or by the file's name."""
     return dialect is not None or str(path).endswith(tuple(_EXTENSIONS))
 
 
@@ -112,7 +112,7 @@ def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
 
 
 def _reader(text: str, dialect: str) -> notation.Reader:
-    """The reader of a dialect other than Lark."""
+    """Return the reader of a dialect other than Lark."""
     if dialect != "xgrammar":
         return notation.Reader(text, dialect)
     from . import xgrammar
@@ -135,12 +135,12 @@ def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeEr
 
 
 def choose_dialect() -> str:
-    """The names of all dialects, for a message."""
+    """Return the names of all dialects, for a message."""
     return f"Choose {', '.join(map(repr, DIALECTS[:-1]))} or {DIALECTS[-1]!r}. {foreign.NO_ISO}"
 
 
 def dialect_of(text: str, path: str | None = None) -> str:
-    """The dialect of a grammar: by the file's name, else by how its rules are written."""
+    """Return the dialect of a grammar: by the file's name, else by how its rules are written."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     lark = "llguidance" if re.search(r"^[^\S\n]*%llguidance\b", text, re.MULTILINE) else "lark"
     for extension, dialect in _EXTENSIONS.items():

@@ -82,7 +82,7 @@ class Reader(notation.Reader):
         self.at = found.end()
 
     def body(self, begin: int) -> Expression:
-        """The body of the rule whose name is at ``begin``."""
+        """Return the body of the rule whose name is at ``begin``."""
         options = self._options
         if self.text[self.text.rfind("\n", 0, begin) + 1 : begin].strip():
             self.wrong("The name of a rule must be the first on its line.", begin)
@@ -102,11 +102,11 @@ class Reader(notation.Reader):
         return found
 
     def is_end(self) -> bool:
-        """Whether a sequence ends here."""
+        """Return whether a sequence ends here."""
         return self.peek("(=") or super().is_end()
 
     def repeated(self) -> Expression:
-        """What may be repeated, once, also after blanks."""
+        """Return what may be repeated, once, also after blanks."""
         found = self.primary()
         back = self.at
         self.skip()
@@ -117,7 +117,7 @@ class Reader(notation.Reader):
         return Repeated(found, *times)
 
     def times(self) -> tuple[int, int | None] | None:
-        """The counts of the preceding item; XGrammar writes ``{2,-1}`` for ``{2,}``."""
+        """Return the counts of the preceding item; XGrammar writes ``{2,-1}`` for ``{2,}``."""
         found = _UNBOUNDED.match(self.text, self.at)
         if found is None:
             return super().times()
@@ -160,7 +160,7 @@ class Reader(notation.Reader):
         return given, named
 
     def _value(self) -> Any:
-        """A text, number, boolean, rule or tuple."""
+        """Return a text, number, boolean, rule or tuple."""
         if self.peek('"'):
             return self.quoted('"')
         if number := re.compile(r"\d{1,9}").match(self.text, self.at):
@@ -192,7 +192,7 @@ class Reader(notation.Reader):
     def _macro(
         self, kind: str, given: list[Any], named: dict[str, Any], at: int
     ) -> Expression | None:
-        """What a macro derives; None where its arguments are wrong."""
+        """Return what a macro derives; None where its arguments are wrong."""
         if kind.endswith("Dispatch"):
             return self._dispatch(kind == "TagDispatch", given, named, at)
         if kind == "Regex":
@@ -284,13 +284,13 @@ def _one_of(texts: Sequence[str]) -> ir.Regex:
 
 
 def _meets(tag: str, marks: Sequence[str]) -> bool:
-    """Whether some text without marks and the tag behind it have another mark, or the tag twice."""
+    """Return whether a text without marks, plus the tag, contains a mark or a second tag."""
     return any(mark in tag and mark != tag for mark in marks) or any(
         mark.endswith(tag[:n]) for n in range(1, len(tag)) for mark in marks
     )
 
 
 def _bounded(most: int, found: ir.Regex) -> ir.Regex:
-    """Texts of which no beginning is one and has so many characters."""
+    """Return texts of which no beginning is one and has so many characters."""
     enough = tree.intersect([found, ir.Repeat(ir.ANY_CHAR, most, None)])
     return tree.intersect([found, tree.complement(tree.concat([enough, _ANY]))])

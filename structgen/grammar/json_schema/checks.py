@@ -29,7 +29,7 @@ from .graph import TYPE_BITS, HasPath, to_decimal
 
 
 def pattern(keyword: str, value: str, place: HasPath, *inside: str) -> ir.Regex:
-    """The strings in which the ECMA-262 pattern ``value`` is found."""
+    """Return the strings in which the ECMA-262 pattern ``value`` is found."""
     spend(2 + (len(value) >> 4))
     try:
         return parse_ecma(value)
@@ -69,21 +69,21 @@ def spend(steps: int) -> None:
 
 
 def text(keyword: str, value: Any, place: HasPath) -> str:
-    """A string."""
+    """Return a string."""
     if not isinstance(value, str):
         raise wrong(keyword, "a string", value, place)
     return value
 
 
 def array(keyword: str, value: Any, place: HasPath, *inside: str) -> list[Any]:
-    """An array."""
+    """Return an array."""
     if not isinstance(value, list):
         raise wrong(keyword, "an array", value, place, *inside)
     return value
 
 
 def mapping(keyword: str, value: Any, place: HasPath) -> Mapping[str, Any]:
-    """An object."""
+    """Return an object."""
     if type(value) is not dict and not isinstance(value, Mapping):
         raise wrong(keyword, "an object", value, place)
     return value
@@ -98,7 +98,7 @@ def members(keyword: str, value: Any, place: HasPath) -> None:
 
 
 def count(keyword: str, value: Any, place: HasPath) -> int:
-    """A whole number of at least 0; 2.0 will do."""
+    """Return a whole number of at least 0; 2.0 will do."""
     whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
     if not whole or value < 0:
         raise wrong(keyword, "a whole number of at least 0", value, place)
@@ -106,14 +106,14 @@ def count(keyword: str, value: Any, place: HasPath) -> int:
 
 
 def boolean(keyword: str, value: Any, place: HasPath) -> bool:
-    """A boolean."""
+    """Return a boolean."""
     if not isinstance(value, bool):
         raise wrong(keyword, "a boolean", value, place)
     return value
 
 
 def types(keyword: str, value: Any, place: HasPath) -> int:
-    """The type bits of a type's name or of a list of them; ``integer`` as later drafts have it."""
+    """Return the bits of a type's name or of a list; ``integer`` as in later drafts."""
     bits = 0
     for i, name in enumerate(value if isinstance(value, list) else [value]):
         bit = TYPE_BITS.get(name) if isinstance(name, str) else None
@@ -138,7 +138,7 @@ def types(keyword: str, value: Any, place: HasPath) -> int:
 
 
 def type_hint(name: Any) -> str:
-    """What somebody meant by a ``type`` that there is not, after a blank; or nothing."""
+    """Return what somebody meant by a ``type`` that there is not, after a blank; or nothing."""
     if name == "any":
         return " Leave 'type' out to allow every type."
     meant = _TYPE_NAMES.get(name.lower()) if isinstance(name, str) else None
@@ -160,7 +160,7 @@ _TYPE_NAMES = {
 
 
 def names(keyword: str, value: Any, place: HasPath, *inside: str) -> tuple[str, ...]:
-    """An array of strings; repeated ones count once."""
+    """Return an array of strings; repeated ones count once."""
     try:
         if type(value) is list and "".join(value).isascii():  # as nearly always
             spend(len(value) >> 5)
@@ -188,7 +188,7 @@ def names(keyword: str, value: Any, place: HasPath, *inside: str) -> tuple[str, 
 
 
 def number(keyword: str, value: Any, place: HasPath) -> Decimal:
-    """A number, as its decimal spelling has it."""
+    """Return a number, as its decimal spelling has it."""
     if type(value) is int:
         return Decimal(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
@@ -217,7 +217,7 @@ def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
 
 
 def wrong(keyword: str, wanted: str, value: Any, place: HasPath, *inside: str) -> SchemaError:
-    """The error about a wrong value of ``keyword``."""
+    """Return the error about a wrong value of ``keyword``."""
     path = place.at(keyword, *inside)
     return SchemaError(
         f"{keyword!r} must be {wanted}, at {path}; got {show(value)}.", path=path, keyword=keyword
@@ -227,7 +227,7 @@ def wrong(keyword: str, wanted: str, value: Any, place: HasPath, *inside: str) -
 def of_another_draft(
     keyword: str, value: Any, place: HasPath, dialect: Dialect, draft: str
 ) -> SchemaError:
-    """The error that ``keyword`` is written as the draft called ``draft`` has it."""
+    """Return the error that ``keyword`` is written as the draft called ``draft`` has it."""
     path = place.at(keyword)
     if keyword == "items":
         wanted, instead = "a schema", "Use prefixItems"
@@ -244,7 +244,7 @@ def of_another_draft(
 
 
 def no_names(keyword: str, value: Any, place: HasPath, name: str) -> SchemaError:
-    """The error that ``keyword`` has no array of names for ``name``."""
+    """Return the error that ``keyword`` has no array of names for ``name``."""
     path = place.at(keyword, name)
     hint = ""
     if isinstance(value, str):
@@ -260,7 +260,7 @@ def no_names(keyword: str, value: Any, place: HasPath, name: str) -> SchemaError
 
 
 def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaError:
-    """The error that a value is no schema, inside ``keyword`` if that is given."""
+    """Return the error that a value is no schema, inside ``keyword`` if that is given."""
     hint = ""
     if isinstance(value, str) and value in TYPE_BITS:
         hint = f' Did you mean {{"type": "{value}"}}?'

@@ -89,7 +89,7 @@ _LATEST = re.compile(r"https?://json-schema\.org/schema#?")
 
 
 def by_name(name: str) -> Dialect:
-    """The dialect called ``name``.
+    """Return the dialect called ``name``.
 
     Raises:
         OptionError: there is no such draft.
@@ -104,7 +104,7 @@ def by_name(name: str) -> Dialect:
 
 
 def by_uri(uri: object) -> Dialect | None:
-    """The dialect whose metaschema ``uri`` is, or None."""
+    """Return the dialect whose metaschema ``uri`` is, or None."""
     match = _URI.fullmatch(uri) if isinstance(uri, str) else None
     if match is None:
         return None
@@ -121,17 +121,17 @@ _KEYWORDS = frozenset(f"{_CORE2019} {_CORE2020} {_NO_ASSERTIONS}".split())
 
 
 def is_keyword(name: str) -> bool:
-    """Whether some draft has a keyword of that name, or it is marked as an extension (``x-…``)."""
+    """Return whether some draft has this keyword, or it is an extension (``x-…``)."""
     return name in _KEYWORDS or name.startswith("x-")
 
 
 def is_latest(uri: str) -> bool:
-    """Whether ``uri`` means the latest draft."""
+    """Return whether ``uri`` means the latest draft."""
     return _LATEST.fullmatch(uri) is not None
 
 
 def how_to_choose(name: str) -> str:
-    """What to do for a schema to be read as the draft called ``name``."""
+    """Return what to do for a schema to be read as the draft called ``name``."""
     return (
         f'have the schema read as {name}: it may say "$schema": "{DIALECTS[name].uri}", or, where '
         f'it has no $schema, pass JsonSchema(schema, dialect="{name}").'
@@ -184,14 +184,14 @@ _MAPS = frozenset(
 
 
 def subschemas(raw: Mapping[str, Any], path: str) -> list[tuple[Any, str]]:
-    """The subschemas under all keywords, of any draft, that hold schemas, each with its path."""
+    """List the subschemas under all keywords of all drafts, each with its path."""
     found: list[tuple[Any, str]] = []
     rewritten(raw, lambda part, *steps: found.append((part, child_path(path, *steps))))
     return found
 
 
 def rewritten(raw: Mapping[str, Any], rewrite: Callable[..., Any]) -> dict[str, Any]:
-    """A copy of a schema with ``rewrite`` applied to each of its `subschemas`.
+    """Return a copy of a schema with ``rewrite`` applied to each of its `subschemas`.
 
     Args:
         raw: the schema.
@@ -213,7 +213,7 @@ _COMPOSED = ("allOf", "not", "if", "dependentSchemas", "unevaluatedProperties")
 
 
 def closed(schema: Any) -> Any:
-    """A copy of a JSON Schema whose objects have no members but those that it names.
+    """Return a copy of a JSON Schema whose objects have no members but those that it names.
 
     An object without ``additionalProperties`` may have any. Authors of such schemas expect none,
     and a model would write them until its limit. A schema stays as it is if others may apply to the
@@ -236,7 +236,7 @@ def closed(schema: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of JSON, however deep."""
+    """Return a copy of JSON, however deep."""
     root = [value]
     waiting: list[tuple[Any, Any]] = [(root, 0)]
     while waiting:

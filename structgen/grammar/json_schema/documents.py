@@ -39,19 +39,19 @@ _INDEX = re.compile("[0-9]{1,9}")  # digits of other kinds, or thousands of them
 
 
 def hinted_steps(raw: Any) -> list[str]:
-    """The names with which a pointer may continue from ``raw``."""
+    """Return the names with which a pointer may continue from ``raw``."""
     found = raw.items() if isinstance(raw, Mapping) else ()
     return [name for name, value in found if isinstance(value, (Mapping, list, bool))]
 
 
 def meant(wanted: str, known: list[str]) -> str:
-    """The nearest of the ``known`` names, or all if they are few."""
+    """Return the nearest of the ``known`` names, or all if they are few."""
     listed = f"There is {', '.join(map(repr, known))}." if 0 < len(known) <= _MOST_NAMED else ""
     return did_you_mean(wanted, known).lstrip() or listed
 
 
 def moved(root: Any, pointer: str) -> str:
-    """A hint where the definition that ``pointer`` names is kept under another keyword."""
+    """Return a hint where the definition that ``pointer`` names is kept under another keyword."""
     before, _, last = pointer.rpartition("/")
     name = last.replace("~1", "/").replace("~0", "~")
     for keyword in ("$defs", "definitions"):
@@ -62,7 +62,7 @@ def moved(root: Any, pointer: str) -> str:
 
 
 def old_anchor(root: Any, dialect: Dialect, name: str) -> str:
-    """A hint where the anchor is written as drafts up to 7 have it."""
+    """Return a hint where the anchor is written as drafts up to 7 have it."""
     stack = [root] if dialect.year >= 2019 else []
     while stack:
         raw = stack.pop()
@@ -111,7 +111,7 @@ class Place:
     steps: tuple[str | int, ...] = ()
 
     def below(self, *steps: str | int) -> Place:
-        """The place ``steps`` below, without knowledge of its schema."""
+        """Return the place ``steps`` below, without knowledge of its schema."""
         return Place(self, self.resource, self.scope, steps)
 
     @property
@@ -128,7 +128,7 @@ class Place:
         return self.above
 
     def at(self, *steps: str | int) -> str:
-        """The path of a keyword, or of something inside one."""
+        """Return the path of a keyword, or of something inside one."""
         return child_path(self.path, *steps)
 
     @property
@@ -194,7 +194,7 @@ class Documents:
         return {}
 
     def enter(self, raw: Any, resource: Resource, path: str) -> Resource:
-        """The resource that ``raw``, met inside ``resource`` at ``path``, belongs to."""
+        """Return the resource that ``raw``, met inside ``resource`` at ``path``, belongs to."""
         if not isinstance(raw, Mapping) or raw is resource.root:
             return resource
         if resource.dialect.id_keyword not in raw and "$schema" not in raw:
@@ -220,7 +220,7 @@ class Documents:
 
     @staticmethod
     def _identifier(raw: Any, base: str, dialect: Dialect) -> str | None:
-        """The absolute URI that ``raw`` gives itself, or None."""
+        """Return the absolute URI that ``raw`` gives itself, or None."""
         is_object = type(raw) is dict or isinstance(raw, Mapping)
         identifier = raw.get(dialect.id_keyword) if is_object else None
         if not isinstance(identifier, str) or identifier.startswith("#"):
@@ -264,7 +264,7 @@ class Documents:
             )
 
     def _dialect(self, raw: Any, default: Dialect, is_stated: bool) -> tuple[Dialect, bool]:
-        """The draft of ``raw``, if not ``default``; and whether it was asked for."""
+        """Return the draft of ``raw``, if not ``default``; and whether it was asked for."""
         uri = raw.get("$schema") if type(raw) is dict or isinstance(raw, Mapping) else None
         if uri is None:
             return default, is_stated
@@ -275,8 +275,8 @@ class Documents:
         return own, is_stated or known is not None
 
     def _custom(self, uri: object, default: Dialect) -> Dialect:
-        """The dialect of a schema with its own metaschema: that metaschema's, narrowed to the
-        vocabularies that it declares."""
+        """Return the dialect of a schema with its own metaschema: that metaschema's, narrowed to
+        the vocabularies that it declares."""
         metaschema = self._given.get(urldefrag(uri)[0]) if isinstance(uri, str) else None
         if not isinstance(metaschema, Mapping):
             return default
@@ -293,7 +293,7 @@ class Documents:
     def resolve(
         self, reference: str, resource: Resource, place: HasPath, keyword: str = "$ref"
     ) -> Target:
-        """What ``reference``, found in ``resource`` at ``place``, leads to.
+        """Return what ``reference``, found in ``resource`` at ``place``, leads to.
 
         Raises:
             SchemaError: it leads nowhere, or to a document that was not given.
@@ -335,7 +335,7 @@ class Documents:
             )
 
     def dynamic_anchor(self, resource: Resource, name: str) -> Target | None:
-        """The place in ``resource`` that has ``$dynamicAnchor`` ``name``, or None."""
+        """Return the place in ``resource`` that has ``$dynamicAnchor`` ``name``, or None."""
         self.scan(resource)
         return self._dynamic.get((resource.uri, name))
 
@@ -446,7 +446,7 @@ class Documents:
 
 
 def has_dynamic_anchors(resource: Resource) -> bool:
-    """Whether dynamic references can lead into ``resource``: a cheap test that may say yes."""
+    """Return whether dynamic references may lead into ``resource``; errs towards True."""
     root = resource.root
     if not isinstance(root, Mapping) or resource.dialect.year < 2019:
         return False

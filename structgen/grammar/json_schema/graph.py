@@ -74,7 +74,7 @@ class HasPath(Protocol):
         """JSON path, for messages."""
 
     def at(self, *steps: str | int) -> str:
-        """The path of a part."""
+        """Return the path of a part."""
 
 
 _NO_NAMES: dict[str, Any] = {}  # never changed
@@ -202,7 +202,7 @@ class Node:
         return place if isinstance(place, str) else place.path
 
     def fields(self) -> dict[str, Any]:
-        """The fields that are set."""
+        """Return the fields that are set."""
         return {name: value for name, value in vars(self).items() if name in FIELDS}
 
     @property
@@ -263,7 +263,7 @@ class Node:
         return self.types != ALL_TYPES or not _ASSERTIONS.isdisjoint(vars(self))
 
     def parts_in_place(self) -> list[int]:
-        """The requirements of other nodes that may apply to the same value, in reading order."""
+        """Return other nodes' requirements that may apply to the same value, in order."""
         return [
             *self.refs,
             *self.all_of,
@@ -318,8 +318,8 @@ class SchemaGraph:
 
 
 def bounds(nodes: Iterable[Node], kind: str) -> tuple[int, int | None]:
-    """The least and the most that ``nodes`` allow together: of ``length`` of strings, ``items`` of
-    arrays, ``properties`` of objects."""
+    """Return the least and the most that ``nodes`` allow together: of ``length`` of strings,
+    ``items`` of arrays, ``properties`` of objects."""
     least, most = 0, None
     for node in nodes:
         least = max(least, getattr(node, f"min_{kind}"))
@@ -343,7 +343,7 @@ def child_path(path: str, *steps: str | int) -> str:
 
 
 def json_key(value: Any) -> Any:
-    """A hashable value equal exactly for values that JSON Schema calls equal (1 = 1.0 ≠ true)."""
+    """Return a key equal exactly for values equal in JSON Schema (1 = 1.0 ≠ true)."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -365,5 +365,5 @@ def by_key(values: Iterable[Any]) -> dict[Any, Any]:
 
 
 def to_decimal(value: int | float | Decimal) -> Decimal:
-    """The number as its shortest decimal spelling has it (0.1 is a tenth)."""
+    """Return the number as its shortest decimal spelling has it (0.1 is a tenth)."""
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)

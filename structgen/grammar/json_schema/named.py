@@ -98,8 +98,8 @@ class _Closing:
 
 
 def _are_apart(nodes: Sequence[Node], options: Sequence[int]) -> bool:
-    """Whether no object or array can meet two of ``options``, plainly: they differ by type, or by
-    what one required member of each must be."""
+    """Return whether no object or array can meet two of ``options``, plainly: they differ by type,
+    or by what one required member of each must be."""
     found: list[tuple[int, dict[str, frozenset[Any]]]] = []
     for option in options:
         node = nodes[option >> 1]

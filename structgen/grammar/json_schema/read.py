@@ -136,7 +136,7 @@ class Reader:
         self.lists_containers = False
 
     def read(self) -> SchemaGraph:
-        """The graph of everything reachable; to be called once.
+        """Return the graph of everything reachable; to be called once.
 
         Raises:
             SchemaError: the schema is malformed.
@@ -177,7 +177,7 @@ class Reader:
         return place
 
     def leads_to_all(self, raw: Mapping[str, Any]) -> bool:
-        """Whether all definitions of one of ``holders`` have been led to."""
+        """Return whether all definitions of one of ``holders`` have been led to."""
         numbers = self._plain
         for keyword in ("$defs", "definitions"):
             held = raw.get(keyword, _NOTHING)
@@ -189,11 +189,11 @@ class Reader:
         return True
 
     def reached(self) -> Iterator[Mapping[str, Any]]:
-        """All schema objects that were read; some come more than once."""
+        """Return all schema objects that were read; some come more than once."""
         return chain.from_iterable(self._numbers.values())
 
     def child(self, raw: Any, place: Place) -> int:
-        """The requirement that ``raw`` holds; its node is put on the work list when it is new."""
+        """Return the requirement of ``raw``; queue its node if it is new."""
         if raw is True:
             return TRUE
         if raw is False:
@@ -225,7 +225,7 @@ class Reader:
         )
 
     def below(self, raw: Any, place: Place, *steps: str | int) -> int:
-        """The requirement of a subschema of the schema at ``place``; the first step is its keyword.
+        """Return a subschema's requirement; the first step from ``place`` is its keyword.
 
         Raises:
             SchemaError: ``raw`` is no schema.
@@ -238,7 +238,7 @@ class Reader:
         return self.child(raw, place.below(*steps))
 
     def members(self, keyword: str, held: Mapping[str, Any], place: Place) -> dict[str, int]:
-        """The requirements of the schemas that ``keyword`` of the schema at ``place`` has by name.
+        """Map names to the requirements of the schemas under ``keyword`` at ``place``.
 
         Raises:
             SchemaError: one of them is no schema.
@@ -261,7 +261,7 @@ class Reader:
         return known or self.below(raw, place, *steps)
 
     def _referred(self, raw: Mapping[str, Any], place: Place, *steps: str | int) -> int:
-        """The requirement that a schema below ``place`` leads to if it is a reference and no more.
+        """Return the requirement that a schema below ``place`` only refers to.
 
         0 if it is not, or if that says nothing.
         """
@@ -282,7 +282,7 @@ class Reader:
         return known
 
     def _alike_node(self, kind: str, place: Place) -> int:
-        """The requirement to be of the type called ``kind``, in the draft at ``place``.
+        """Return the requirement to be of the type called ``kind``, in the draft at ``place``.
 
         0 if there is no such type. It stands in no place of its own: what it is part of does.
         """
@@ -301,8 +301,8 @@ class Reader:
         return 2 * number
 
     def _alike_list(self, raw: Mapping[str, Any], place: Place) -> int:
-        """The requirement to be an array whose items are of one type, if that is all that ``raw``,
-        below the schema at ``place``, says; else 0. As `_alike_node`."""
+        """Return the requirement to be an array whose items are of one type, if that is all that
+        ``raw``, below the schema at ``place``, says; else 0. As `_alike_node`."""
         items = raw["items"]
         kind = items.get("type") if type(items) is dict else None
         if type(kind) is not str or not (
@@ -354,7 +354,7 @@ class Reader:
                 read(self, node, raw, place)
 
     def is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
-        """Whether a keyword, or what it has under a name, is passed over."""
+        """Return whether a keyword, or what it has under a name, is passed over."""
         if not self._skipped:
             return False
         path = place.at(keyword, *inside)
@@ -363,12 +363,12 @@ class Reader:
     # -- references -------------------------------------------------------------------------
 
     def both(self, first: int, second: int, place: Place) -> int:
-        """The requirement to meet two requirements, of a schema at ``place``."""
+        """Return the requirement to meet two requirements, of a schema at ``place``."""
         self._nodes.append(Node(place, all_of=(first, second)))
         return 2 * (len(self._nodes) - 1)
 
     def reference(self, keyword: str, value: Any, place: Place) -> int:
-        """The requirement that ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to."""
+        """Return the requirement that ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to."""
         if keyword == "$ref":
             reference = text(keyword, value, place)
             return self._follow(self._documents.resolve(reference, place.resource, place), place)
@@ -401,7 +401,7 @@ class Reader:
         return self._follow((resource.root, Place(resource.path, resource)), place)
 
     def _follow(self, target: Target, place: Place) -> int:
-        """The requirement that a reference at ``place`` leads to."""
+        """Return the requirement that a reference at ``place`` leads to."""
         self._refers = True
         raw, there = target
         scope = place.scope
@@ -420,7 +420,7 @@ class Reader:
 
 
 def _only_type(raw: Mapping[str, Any], place: Place) -> int:
-    """The type bits of a schema that says no more than a type, as about half of all do; else 0."""
+    """Return the type bits of a schema that has only a type, as half of all do, or 0."""
     name = raw.get("type")
     types = TYPE_BITS.get(name, 0) if type(name) is str else 0
     if not types or not _BEYOND_TYPE.isdisjoint(raw):
@@ -697,7 +697,7 @@ def _identifier(keyword: str) -> Handler:
 
 @lru_cache(maxsize=64)
 def _handlers(assertions: frozenset[str]) -> dict[str, Handler]:
-    """The keywords that are read in a dialect with these ``assertions``."""
+    """Return the keywords that are read in a dialect with these ``assertions``."""
     return {k: h for k, h in _HANDLERS.items() if k in assertions or k in _IDENTIFIERS}
 
 

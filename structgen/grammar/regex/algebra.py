@@ -33,7 +33,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def lower(expression: Any) -> ir.Regex:
-    """The regular expression over code points that ``expression`` describes.
+    """Return the regular expression over code points that ``expression`` describes.
 
     Raises:
         SchemaError: it is no expression.
@@ -72,7 +72,7 @@ def lower(expression: Any) -> ir.Regex:
 
 
 def _is_step(numbers: Any) -> bool:
-    """Whether it has a number, of 0 or more, for each of some characters."""
+    """Return whether it has a number, of 0 or more, for each of some characters."""
     return isinstance(numbers, Mapping) and all(
         len(character) == 1 and isinstance(number, int) and number >= 0
         for character, number in numbers.items()
@@ -85,8 +85,8 @@ def _of_its_own(part: ir.Regex) -> ir.Regex:
 
 
 def _texts(texts: list[str], at: int) -> ir.Regex:
-    """One of ``texts``, sorted and without duplicates, from character ``at`` on: what they begin
-    with alike is written once."""
+    """Return one of ``texts``, sorted and without duplicates, from character ``at`` on: what they
+    begin with alike is written once."""
     ways: list[ir.Regex] = []
     first = 0
     while first < len(texts):

@@ -92,7 +92,7 @@ class _Group:
 
 
 def parse(pattern: str) -> ir.Regex:
-    """The tree of ``pattern``, meaning a match at one place; the caller adds the search.
+    """Return the tree of ``pattern``, meaning a match at one place; the caller adds the search.
 
     Raises:
         PatternError: malformed, or a backreference.
@@ -156,7 +156,7 @@ class _Parser:
         self.flags: frozenset[str] = frozenset()
 
     def parse(self) -> ir.Regex:
-        """The tree of the whole pattern."""
+        """Return the tree of the whole pattern."""
         stack = [_Group("", 0, self.flags)]
         pattern = self.pattern
         while self.i < len(pattern):
@@ -205,7 +205,7 @@ class _Parser:
         return stack[0].close()
 
     def error(self, what: str, position: int, is_valid: bool = False) -> PatternError:
-        """An error about ``position``."""
+        """Return an error about ``position``."""
         return PatternError(
             f"ECMA-262 regular expression: {what}",
             pattern=self.pattern,
@@ -290,7 +290,7 @@ class _Parser:
         return ir.Repeat(term, low, high)
 
     def braces(self, at: int) -> tuple[int, int | None, int] | None:
-        """The counts of ``{m}``, ``{m,}`` or ``{m,n}`` at ``at`` and the offset after, or None."""
+        """Return the counts of ``{m}``, ``{m,}`` or ``{m,n}`` and the offset after, or None."""
         end = self.pattern.find("}", at)
         low, comma, high = self.pattern[at + 1 : end].partition(",")
         if end < 0 or not low or not _DIGITS.issuperset(low + high):
@@ -303,7 +303,7 @@ class _Parser:
         return least, int(high) if high else None, end + 1
 
     def character(self, char: str, at: int) -> ir.Regex:
-        """What matches here: ``char`` has been read."""
+        """Return what matches here: ``char`` has been read."""
         if char == ".":
             return ir.ANY_CHAR if "s" in self.flags else unicode_sets.ECMA_DOT
         if char == "[":
@@ -316,7 +316,7 @@ class _Parser:
         return self.fold(single(ord(char)))
 
     def char_class(self, at: int) -> ir.Regex:
-        """The class whose bracket, at ``at``, has been read; moves past it."""
+        """Return the class whose bracket, at ``at``, has been read; moves past it."""
         pattern = self.pattern
         negate = pattern.startswith("^", self.i)
         self.i += negate
@@ -357,7 +357,7 @@ class _Parser:
         return ir.negate(chars) if negate else chars
 
     def class_atom(self) -> int | ir.CharSet:
-        """A code point or set inside a class; moves past it."""
+        """Return a code point or set inside a class; moves past it."""
         at = self.i
         self.i += 1
         if self.pattern[at] == "\\":
@@ -365,7 +365,7 @@ class _Parser:
         return ord(self.pattern[at])
 
     def escape(self, at: int, in_class: bool) -> int | ir.CharSet:
-        """The code point or set of the escape whose backslash is at ``at``; moves past it."""
+        """Return the code point or set of the escape at ``at``, and move past it."""
         if self.i >= len(self.pattern):
             raise self.error(r"a lone backslash at the end; write \\ for the character", at)
         char = self.pattern[self.i]
@@ -415,7 +415,7 @@ class _Parser:
         return ord(char)
 
     def hex_digits(self, at: int, count: int) -> int | None:
-        """The value of so many hexadecimal digits at ``at``, None where they are not there."""
+        """Return the value of ``count`` hexadecimal digits at ``at``, or None."""
         digits = self.pattern[at : at + count]
         return int(digits, 16) if len(digits) == count and _HEX.issuperset(digits) else None
 
@@ -443,7 +443,7 @@ class _Parser:
         return unit
 
     def property(self, at: int, negate: bool) -> ir.CharSet:
-        r"""The set of the ``\p{...}`` whose backslash is at ``at``; moves past it."""
+        r"""Return the set of the ``\p{...}`` whose backslash is at ``at``; moves past it."""
         end = self.pattern.find("}", at)
         name, equals, value = self.pattern[at + 3 : end].partition("=")
         found = None
@@ -457,12 +457,12 @@ class _Parser:
 
 @lru_cache(maxsize=512)
 def single(code_point: int) -> ir.CharSet:
-    """The set of one code point."""
+    """Return the set of one code point."""
     return ir.char_set([(code_point, code_point)])
 
 
 def _point(atom: str) -> int:
-    """The code point of a character, or of a four-digit escape."""
+    """Return the code point of a character, or of a four-digit escape."""
     return ord(atom) if len(atom) == 1 else int(atom[2:], 16)
 
 

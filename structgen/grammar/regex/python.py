@@ -72,7 +72,7 @@ _NOT_NEWLINE = ir.negate(_NEWLINE)
 
 
 def parse(pattern: str, flags: int = 0, lazy: bool = False) -> ir.Regex:
-    """The tree of ``pattern`` as ``re.fullmatch(pattern, text, flags)`` reads it.
+    """Return the tree of ``pattern`` as ``re.fullmatch(pattern, text, flags)`` reads it.
 
     Args:
         pattern: the regular expression.
@@ -98,8 +98,8 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> ir.Regex:
 
 
 def plain_text(pattern: str, flags: int = 0) -> str | None:
-    """The one text that ``pattern`` matches, where that is plain to see: it is what `re.escape`
-    makes of a text, which `re` takes long to read."""
+    """Return the one text that ``pattern`` matches, where that is plain to see: it is what
+    `re.escape` makes of a text, which `re` takes long to read."""
     if int(flags) & ~int(re.DEBUG) or not _PLAIN.fullmatch(pattern):
         return None
     return _ESCAPED.sub(r"\1", pattern) if "\\" in pattern else pattern
@@ -155,7 +155,7 @@ class _Lowering:
         return found
 
     def position(self, kind: str) -> int | None:
-        """Where the next construct of ``kind`` is: the walk meets them in the source's order."""
+        """Return where the next construct of ``kind`` is, walking in the source's order."""
         left = self._places.get(kind)
         return left.popleft() if left else None
 
@@ -269,7 +269,7 @@ class _Lowering:
 
 @lru_cache(maxsize=512)
 def _chars(items: tuple[tuple[str, Any], ...], negate: bool, flags: int) -> ir.CharSet:
-    """The set of a character class, exactly as ``re`` matches it under ``flags``."""
+    """Return the set of a character class, exactly as ``re`` matches it under ``flags``."""
     ascii_flag = flags & _ASCII
     ranges: list[tuple[int, int]] = []
     for kind, value in items:
@@ -291,7 +291,7 @@ def _chars(items: tuple[tuple[str, Any], ...], negate: bool, flags: int) -> ir.C
 
 
 def _source(items: tuple[tuple[str, Any], ...], negate: bool) -> str:
-    """A character class as it is written."""
+    """Return a character class as it is written."""
     source = ["[^" if negate else "["]
     for kind, value in items:
         if kind == "CATEGORY":
@@ -305,7 +305,7 @@ def _source(items: tuple[tuple[str, Any], ...], negate: bool) -> str:
 
 
 def _at(pattern: str, position: int | None) -> str:
-    """The place an error is about, with the pattern and a caret."""
+    """Return the place an error is about, with the pattern and a caret."""
     if position is None:
         return f"\n  {pattern}"
     return f", at position {position}\n  {pattern}\n  {' ' * position}^"

@@ -21,7 +21,7 @@ MAX_PATTERN_LENGTH = 100_000
 
 
 def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
-    """The language ``{s : re.fullmatch(pattern, s, flags)}``.
+    """Return the language ``{s : re.fullmatch(pattern, s, flags)}``.
 
     Syntax and meaning (also of flags and case) are those of the running interpreter's ``re``.
 
@@ -47,7 +47,7 @@ def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
 
 
 def parse_ecma(pattern: str) -> ir.Regex:
-    """The language ``{s : new RegExp(pattern, "u").test(s)}``, the search included.
+    """Return the language ``{s : new RegExp(pattern, "u").test(s)}``, the search included.
 
     Args:
         pattern: the regular expression, without slashes; see `ecma` for what is accepted beyond the
@@ -84,7 +84,7 @@ def _check_length(pattern: str) -> None:
 
 
 def may_be_empty(pattern: str) -> bool:
-    """Whether a terminal of a grammar, a Python expression, matches the empty text.
+    """Return whether a terminal of a grammar, a Python expression, matches the empty text.
 
     Raises:
         PatternError: malformed, or not regular (backreferences, conditionals).
@@ -99,7 +99,7 @@ def may_be_empty(pattern: str) -> bool:
 
 
 def _depth(parsed: ir.Regex) -> int:
-    """How deep ``parsed`` is (without recursion)."""
+    """Return how deep ``parsed`` is (without recursion)."""
     depth = 0
     level = [parsed]
     while level:

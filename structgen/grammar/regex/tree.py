@@ -36,12 +36,12 @@ TEXT_END_OR_NEWLINE = ir.Lookahead(ir.Concat((ir.Repeat(_NEWLINE, 0, 1), ir.EndA
 
 
 def has_look(regex: ir.Regex) -> bool:
-    """Whether a lookaround is anywhere in ``regex``."""
+    """Return whether a lookaround is anywhere in ``regex``."""
     return any(isinstance(node, (ir.Lookahead, ir.Lookbehind)) for node in ir.nodes(regex))
 
 
 def lacks(regex: ir.Regex, char: str) -> bool:
-    """Whether no text of ``regex`` has a character. Also false where its sets do not tell."""
+    """Return whether no text of ``regex`` contains ``char``; False if its sets do not tell."""
     if isinstance(regex, ir.CharSet):
         return not any(low <= ord(char) <= high for low, high in regex.ranges)
     if isinstance(regex, (ir.Concat, ir.Alternate, ir.Repeat)):
@@ -50,7 +50,7 @@ def lacks(regex: ir.Regex, char: str) -> bool:
 
 
 def too_deep(pattern: str, depth: int = 0) -> CompileLimitExceeded:
-    """What to raise where brackets are inside each other more deeply than can be read."""
+    """Return what to raise where brackets are inside each other more deeply than can be read."""
     return CompileLimitExceeded(
         f"Regular expression nested too deeply, in {pattern[:60]!r}...; flatten its groups",
         limit=MAX_DEPTH,
@@ -59,19 +59,19 @@ def too_deep(pattern: str, depth: int = 0) -> CompileLimitExceeded:
 
 
 def may_be_empty(parsed: ir.Regex) -> bool:
-    """Whether the empty text may match; of assertions only those that never hold are known."""
+    """Return whether the empty text may match, trusting assertions that never hold."""
     if isinstance(parsed, (ir.Lookahead, ir.Lookbehind)):
         return not (parsed.negate and is_nullable(parsed.body))
     return is_empty(parsed, may_be_empty) or isinstance(parsed, ir.StartAnchor | ir.EndAnchor)
 
 
 def is_nullable(regex: ir.Regex) -> bool:
-    """Whether ``regex`` matches the empty string at every place (False where anchors decide)."""
+    """Return whether ``regex`` matches "" at every place; False where anchors decide."""
     return is_empty(regex, is_nullable)
 
 
 def is_empty(regex: ir.Regex, of_part: Callable[[ir.Regex], bool]) -> bool:
-    """Whether ``regex`` matches the empty string, given ``of_part`` for its parts."""
+    """Return whether ``regex`` matches the empty string, given ``of_part`` for its parts."""
     if isinstance(regex, (ir.Concat, ir.Intersect)):
         return all(map(of_part, regex.parts))
     if isinstance(regex, ir.Alternate):
@@ -89,7 +89,7 @@ def word_boundary(word: ir.CharSet, negate: bool) -> ir.Regex:
 
 
 def simplified(parsed: ir.Regex) -> ir.Regex:
-    """The language of what a parser has built."""
+    """Return the language of what a parser has built."""
     if isinstance(parsed, ir.CharSet):
         return parsed if parsed.ranges else ir.NOTHING
     if isinstance(parsed, ir.Concat):
@@ -139,7 +139,7 @@ def _surround(tree: ir.Regex, left: bool, right: bool) -> ir.Regex:
 
 
 def has_anchor(tree: ir.Regex) -> bool:
-    """Whether the start or end of the text is asked for in ``tree``, outside lookarounds."""
+    """Return whether the start or end of the text is asked for in ``tree``, outside lookarounds."""
     if isinstance(tree, (ir.Concat, ir.Alternate)):
         return any(map(has_anchor, tree.parts))
     if isinstance(tree, ir.Repeat):
@@ -209,7 +209,7 @@ def _common(a: ir.Ranges, b: ir.Ranges) -> bool:
 
 
 def concat(parts: Iterable[ir.Regex]) -> ir.Regex:
-    """The parts one after the other, flattened."""
+    """Return the parts one after the other, flattened."""
     out: list[ir.Regex] = []
     for part in parts:
         for item in part.parts if isinstance(part, ir.Concat) else (part,):
@@ -287,7 +287,7 @@ def repeat(body: ir.Regex, low: int, high: int | None) -> ir.Regex:
 
 
 def intersect(parts: Iterable[ir.Regex]) -> ir.Regex:
-    """Texts that every part matches."""
+    """Return texts that every part matches."""
     out: dict[ir.Regex, None] = {}
     for part in parts:
         for item in part.parts if isinstance(part, ir.Intersect) else (part,):
@@ -302,7 +302,7 @@ def intersect(parts: Iterable[ir.Regex]) -> ir.Regex:
 
 
 def looks_around(regex: ir.Regex) -> bool:
-    """Whether what ``regex`` matches may depend on what is around: an anchor or a lookaround."""
+    """Return whether an anchor or lookaround may make matches depend on the context."""
     if isinstance(regex, (ir.Concat, ir.Alternate)):
         return any(map(looks_around, regex.parts))
     if isinstance(regex, ir.Repeat):
@@ -311,7 +311,7 @@ def looks_around(regex: ir.Regex) -> bool:
 
 
 def complement(body: ir.Regex) -> ir.Regex:
-    """Texts that ``body`` does not match."""
+    """Return texts that ``body`` does not match."""
     if body == ir.NOTHING:
         return ir.ANY_TEXT
     if body == ir.ANY_TEXT:

@@ -36,7 +36,7 @@ _PLANE = 1 << 16
 
 
 def planes() -> Iterator[tuple[int, str]]:
-    """Every code point in order, surrogates included: the first of each plane, and all of it.
+    """Yield every code point in order, surrogates included: the first of each plane, and all of it.
 
     A million at once would leave its memory behind: 70 MB where their categories are looked up.
     """
@@ -47,7 +47,7 @@ def planes() -> Iterator[tuple[int, str]]:
 
 @lru_cache(maxsize=256)
 def python_class(source: str, flags: int = 0) -> ir.CharSet:
-    """The code points that ``re`` matches with the one-character pattern ``source``.
+    """Return the code points that ``re`` matches with the one-character pattern ``source``.
 
     One scan of all code points by ``re`` itself (10–30 ms), so exact by construction.
     """
@@ -76,7 +76,7 @@ def _cased() -> str:
 
 @lru_cache(maxsize=1024)
 def python_ignoring_case(source: str, plain: ir.CharSet, flags: int) -> ir.CharSet:
-    """What ``re`` matches with the one-character pattern ``source`` under IGNORECASE.
+    """Return what ``re`` matches with the one-character pattern ``source`` under IGNORECASE.
 
     Args:
         source: the pattern, of one character.
@@ -194,7 +194,7 @@ _TABLE = Path(__file__).with_name("unicode_properties.txt")
 
 @cache
 def _table() -> dict[tuple[str, str], str]:
-    """The ranges of the properties that the standard library has no data for, by kind and name."""
+    """Return the ranges, by kind and name, of properties missing in the standard library."""
     found: dict[tuple[str, str], str] = {}
     for line in _TABLE.read_text(encoding="ascii").splitlines():
         if not line.startswith("#"):
@@ -220,7 +220,7 @@ def _from_table(kind: str, name: str) -> ir.CharSet | None:
 
 
 def unicode_property(name: str, value: str | None) -> ir.CharSet | None:
-    r"""The set of ``\p{name}`` or ``\p{name=value}``, names spelt as ECMA-262 spells them.
+    r"""Return the set of ``\p{name}`` or ``\p{name=value}``, names spelt as ECMA-262 spells them.
 
     Returns:
         The set, or None when ECMA-262 has no such property.
@@ -247,7 +247,7 @@ def unicode_property(name: str, value: str | None) -> ir.CharSet | None:
 
 @cache
 def _categories() -> dict[str, ir.CharSet]:
-    """Every two-letter general category (one scan of all code points, about 0.2 s)."""
+    """Return every two-letter general category (one scan of all code points, about 0.2 s)."""
     found: dict[str, list[tuple[int, int]]] = {}
     for first, text in planes():
         names = "".join(map(unicodedata.category, text))

@@ -112,7 +112,7 @@ def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, R
 def gathered_arrays(
     ids: list[int], parts: list[bytes], rows: list[Bits], n_words: int
 ) -> tuple[Ids, Rows]:
-    """As `gathered`, with token ids as bytes as well, int32 each."""
+    """Like `gathered`, with token ids as bytes as well, int32 each."""
     more = np.frombuffer(b"".join(parts), np.int32)
     if len(ids) + len(more) <= _FEW_OF_TERMINAL:
         ids = ids + more.tolist()
@@ -153,7 +153,7 @@ def overlay(ids: list[int], rows: Sequence[Bits], nothing: bytes) -> tuple[Packe
 
 
 def packed(row: Bits) -> memoryview:
-    """A row of bits as bytes."""
+    """Return a row of bits as bytes."""
     return memoryview(row).cast("B")  # type: ignore[arg-type]
 
 
@@ -162,7 +162,7 @@ def _different(rows: Sequence[Bits]) -> Rows:
 
 
 def _union(rows: Sequence[Bits]) -> Bits:
-    """All tokens of some rows, of two or more."""
+    """Return all tokens of some rows, of two or more."""
     out: Bits = rows[0] | rows[1]
     for row in rows[2:]:
         np.bitwise_or(out, row, out)
@@ -185,7 +185,7 @@ _BEYOND_ASCII = bytes(range(0xC2, 0xF5))
 
 
 def members(inside: bytes) -> bytes:
-    """A class as one flag for each byte, from the bytes that are in it."""
+    """Return a class as one flag for each byte, from the bytes that are in it."""
     flags = bytearray(256)
     for byte in inside:
         flags[byte] = 1
@@ -251,7 +251,7 @@ class ByteRuns:
         self.row = bits_of(order.token_ids[token_last == 0], order.n_words)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that all others are computed from, as they are kept on disk."""
+        """Return the arrays that all others are computed from, as they are kept on disk."""
         return {
             "last": self.last,
             "token_last": self.token_last,
@@ -324,7 +324,7 @@ class Order:
         self._tails: list[bytes] | None = None
 
     def runs(self, inside: bytes) -> ByteRuns:
-        """The runs of a class, as `members` describes it.
+        """Return the runs of a class, as `members` describes it.
 
         Cost: 2 ms for a new class at 128k tokens; 0.5 ms for one of `COMMON`, from disk.
         """
@@ -365,7 +365,7 @@ class Order:
     # -- from some nodes --------------------------------------------------------------------------
 
     def tokens_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
-        """The tokens that end below ``nodes`` (some may end at them, too) and inside the class."""
+        """Return the tokens that end at or below ``nodes`` and inside the class."""
         depth = self._trie.depth[nodes]
         if len(nodes) > 1 and int(depth.min()) == int(depth.max()):
             # Neighbours are one range, in which they themselves do no harm.
@@ -388,7 +388,7 @@ class Order:
         return chosen
 
     def edges_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
-        """Where runs from ``nodes`` are left: see `ByteRuns.edges`."""
+        """Return where runs from ``nodes`` are left: see `ByteRuns.edges`."""
         depth = self._trie.depth[nodes]
         rank, beyond = self.rank[nodes] + 1, self.beyond[nodes]
         found: Int32
@@ -414,7 +414,7 @@ class Order:
         return found
 
     def nodes_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
-        """The nodes below ``nodes``, and inside the class, between two characters."""
+        """Return the nodes below ``nodes``, and inside the class, between two characters."""
         rank, beyond = self.rank[nodes] + 1, self.beyond[nodes]
         below = self.node[ranges(rank, beyond)]
         there = runs.last[below] <= self._trie.depth[nodes].repeat(beyond - rank)
@@ -423,7 +423,7 @@ class Order:
         return found
 
     def size(self, nodes: list[Node]) -> int:
-        """How many nodes there are at and below ``nodes``, each a node or a set."""
+        """Return how many nodes there are at and below ``nodes``, each a node or a set."""
         found = 0
         for node in nodes:
             if not isinstance(node, NodeSet):
@@ -436,7 +436,7 @@ class Order:
         return found
 
     def tails(self) -> list[bytes]:
-        """How characters begin that some token's end cuts."""
+        """Return how characters begin that some token's end cuts."""
         if self._tails is None:
             trie = self._trie
             found: set[bytes] = set()
@@ -452,7 +452,7 @@ class Order:
 
 
 def _order(trie: Trie) -> array_cache.Arrays:
-    """The arrays of `Order`, but those that quickly follow from others."""
+    """Return the arrays of `Order`, but those that quickly follow from others."""
     rank, below = pre_order(trie)
     count = np.zeros(256, np.int8)
     low, high = np.full(256, 0x80, np.uint8), np.full(256, 0xBF, np.uint8)
@@ -484,7 +484,7 @@ _orders_lock = fork_safe(threading.Lock())
 
 
 def order_of(vocabulary: Vocabulary) -> Order:
-    """The order of ``vocabulary``, made once. Cost: 10 ms for 128k tokens, from disk."""
+    """Return the order of ``vocabulary``, made once. Cost: 10 ms for 128k tokens, from disk."""
     with _orders_lock:
         found = _orders.get(vocabulary)
         if found is None:
@@ -516,7 +516,7 @@ class Search(TrieWalk):
         return True
 
     def walk(self) -> LexerWalk:
-        """All of it."""
+        """Return all of it."""
         walks = self._walks
         WORK.spend(2)
         while self.todo or self._runs:
@@ -535,7 +535,7 @@ class Search(TrieWalk):
         return LexerWalk(ids, rows, exits, ends, new_number())
 
     def _short_run(self, state: int, where: list[int]) -> None:
-        """As `_run`, node by node."""
+        """Like `_run`, node by node."""
         walks, sets, lexer, order = self._walks, self.nodes, self.leaf, self._walks.order
         loop = lexer.loop(state)
         assert loop is not None
@@ -645,7 +645,7 @@ class Known(NamedTuple):
 
 
 def _known(lexer: Lexer, store: WalkStore) -> Known:
-    """What is known of ``lexer`` over a vocabulary: of one that grammars share, to all of them."""
+    """Return what is known of ``lexer`` over a vocabulary, shared by its grammars."""
     by_store: weakref.WeakKeyDictionary[WalkStore, Known]
     by_store = lexer.attached.setdefault(Walks, weakref.WeakKeyDictionary())
     found = by_store.get(store)
@@ -692,7 +692,7 @@ class Walks:
         self.charge, self.cache = store.charge, store.cache
 
     def walk(self, q: int, node: int) -> LexerWalk:
-        """The walk from lexer state ``q`` at ``node``."""
+        """Return the walk from lexer state ``q`` at ``node``."""
         key = q << NODE_BITS | node
         found = self._walks[key]
         if found is None:
@@ -704,7 +704,7 @@ class Walks:
         return found
 
     def _apart(self, q: int, node: int) -> list[tuple[int, int]]:
-        """The walks that one from ``q`` at ``node`` is put together from, if it is."""
+        """Return the walks that one from ``q`` at ``node`` is put together from, if it is."""
         if not isinstance(node, NodeSet) or not 1 < len(node.members) <= _FEW_MEMBERS:
             return []
         if self.lexer.n_bytes(q) <= _MANY_BYTES:
@@ -729,7 +729,7 @@ class Walks:
         return LexerWalk(ids, rows, joined, tuple(ends), new_number())
 
     def inside_characters(self, q: int) -> tuple[int, ...]:
-        """The states in which a token can end inside a character that begins in ``q``."""
+        """Return the states in which a token can end inside a character that begins in ``q``."""
         found = self._inside.get(q)
         if found is None:
             states: dict[int, None] = {}
@@ -745,28 +745,28 @@ class Walks:
     # -- what may follow ---------------------------------------------------------------------------
 
     def bytes_after(self, node: int, condition: int) -> int:
-        """The bytes with which tokens continue from ``node`` under a condition, as a mask."""
+        """Return a mask of the bytes that continue tokens from ``node`` under a condition."""
         found = self.nodes.bytes_after(node)
         if condition == self._anything:
             return found
         return found & self.lexer.mask_under(condition)
 
     def allowed_after(self, outcome: int) -> npt.NDArray[np.bool_]:
-        """Which bytes may follow an outcome: bool [256]."""
+        """Return which bytes may follow an outcome: bool [256]."""
         found = self._allowed.get(outcome)
         if found is None:
             found = self._allowed[outcome] = as_flags(self.allowed_mask(outcome))
         return found
 
     def allowed_mask(self, outcome: int) -> int:
-        """Which bytes may follow an outcome, as a mask."""
+        """Return which bytes may follow an outcome, as a mask."""
         found = self._allowed_masks.get(outcome)
         if found is None:
             found = self._allowed_masks[outcome] = self.lexer.following(outcome)
         return found
 
     def goes_on(self, node: int, outcome: int) -> int:
-        """The part of ``node`` from which some token continues as an outcome allows; -1 for
+        """Return the part of ``node`` from which some token continues as an outcome allows; -1 for
         nothing."""
         nodes = self.nodes
         if node < nodes.n_nodes:
@@ -788,7 +788,7 @@ class Walks:
 
 
 def as_leaf_walk(walks: Walks, q: int, node: Node) -> LeafWalk:
-    """A walk in the terms of `leaf_walks`."""
+    """Return a walk in the terms of `leaf_walks`."""
     found = walks.walk(q, node)
     ids = np.array(found.ids, np.int32)
     row = None

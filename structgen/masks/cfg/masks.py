@@ -123,7 +123,7 @@ class NonterminalWalks:
     def places(
         self, configurations: Iterable[tuple[int, int]], is_alone: bool
     ) -> tuple[dict[int, LexerWalk | NonterminalWalk], list[Node]]:
-        """What lexer states do at places from the root, goals walked once for all stacks.
+        """Return what lexer states do at places from the root, goals walked once for all stacks.
 
         Returns:
             The walks whose tokens may come, by their numbers; and, unless ``is_alone`` says that
@@ -203,7 +203,7 @@ class NonterminalWalks:
         return out, ended
 
     def steps(self, configurations: Iterable[tuple[int, int]]) -> list[tuple[LexerWalk, int]]:
-        """The walks of lexer states at places from the root, place by place; not remembered.
+        """Return the walks of lexer states at places from the root, place by place; not remembered.
 
         Where a demand can lead to a dead end, and for what budgets ask, which is where tokens end.
         """
@@ -236,7 +236,7 @@ class NonterminalWalks:
         return out
 
     def ends(self, configurations: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-        """Where tokens end from lexer states at places: lexer states and places."""
+        """Return where tokens end from lexer states at places: lexer states and places."""
         inside = self._walks.inside_characters
         return {
             (q, place)
@@ -246,11 +246,11 @@ class NonterminalWalks:
         }
 
     def _may_end(self, condition: int) -> bool:
-        """Whether the text may end under a condition."""
+        """Return whether the text may end under a condition."""
         return self._lexer.terminals.lookahead.label(condition) >= 0
 
     def top(self, state: int, condition: int, node: int) -> NonterminalWalk:
-        """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
+        """Return the walk of goal state ``state`` at ``node`` under the bound ``condition``."""
         key, known = state << NODE_BITS | node, self._free
         if condition != self._anything:
             if self._meets(state, condition):
@@ -269,7 +269,7 @@ class NonterminalWalks:
         return found
 
     def goal(self, goal: int, condition: int, node: int, available: int) -> NonterminalWalk:
-        """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
+        """Return the walk of a whole goal from ``node``; tokens leave it by one of some bytes."""
         key = (condition << _STATE_BITS | goal) << NODE_BITS | node
         found = self._goals_found[key]
         if found is None:
@@ -332,7 +332,7 @@ class NonterminalWalks:
         return found
 
     def _start_of(self, goal: int) -> tuple[_Targets, int]:
-        """The terminals that a goal begins with, and the bytes."""
+        """Return the terminals that a goal begins with, and the bytes."""
         found = self._starts.get(goal)
         if found is None:
             found = self._starts[goal] = self._targets(sorted(self._goals.first(goal)))
@@ -356,7 +356,7 @@ class NonterminalWalks:
         return targets, begins
 
     def _first(self, terminal: int) -> int:
-        """The bytes that a terminal begins with."""
+        """Return the bytes that a terminal begins with."""
         text = self._texts.get(terminal)
         if text:
             return 1 << text[0]
@@ -366,7 +366,7 @@ class NonterminalWalks:
         return self._lexer.first_bytes(self._entry(terminal, self._anything))
 
     def _entry(self, terminal: int, condition: int) -> int:
-        """The lexer state before one terminal."""
+        """Return the lexer state before one terminal."""
         key = (terminal, condition)
         found = self._entries.get(key)
         if found is None:
@@ -395,7 +395,7 @@ class NonterminalWalks:
         return self._anything
 
     def _meets(self, state: int, condition: int) -> bool:
-        """Whether each terminal that can come first in a goal state meets a condition at once."""
+        """Return whether each possible first terminal of a goal state meets a condition at once."""
         key = condition << _STATE_BITS | state
         found = self._meeting.get(key)
         if found is None:
@@ -411,7 +411,7 @@ class NonterminalWalks:
         return found
 
     def _is_no_matter(self, condition: int) -> bool:
-        """Whether whatever may follow what is ignored meets a condition at once."""
+        """Return whether whatever may follow what is ignored meets a condition at once."""
         found = self._is_neutral.get(condition)
         if found is None:
             lexer, ignore = self._lexer, self._frame.ignore
@@ -585,7 +585,7 @@ class CfgFrameWalks(FrameWalks):
         return found
 
     def of_rules(self, configurations: Sequence[Configuration]) -> RuleWalks:
-        """The walks of configurations with whole tokens, where all stacks share them."""
+        """Return the walks of configurations with whole tokens, where all stacks share them."""
         leaves, stacks = self._machine.leaves, self._stacks
         found = RuleWalks({}, [], [])
         places: dict[tuple[CfgFrame, int], list[tuple[int, int]]] = {}
@@ -619,7 +619,7 @@ class CfgFrameWalks(FrameWalks):
         return found
 
     def _named_walk(self, leaf: NamedTokenLeaf) -> LeafWalk:
-        """What the leaf of named tokens does at the start of a token."""
+        """Return what the leaf of named tokens does at the start of a token."""
         found = self._named_walks.get(leaf)
         if found is None:
             end = leaf.start
@@ -681,7 +681,7 @@ class CfgMaskEngine(MaskEngine):
         is_accepting: bool,
         tokens: Tokens,
     ) -> Mask:
-        """The mask of walks, of other configurations, and of some tokens."""
+        """Return the mask of walks, of other configurations, and of some tokens."""
         walks.pop(NOTHING[-1], None)
         # Often places differ only in what no token reaches. Walks are remembered, and
         # forgotten together with this.
@@ -751,7 +751,7 @@ class CfgReach(Reach):
         return found <= spare or self.most(state) <= spare
 
     def _length(self, q: int, place: int) -> int:
-        """Bytes of the completion from one configuration."""
+        """Return bytes of the completion from one configuration."""
         found = self._lengths[q, place]
         if found is None:
             rest = self._rules.complete(q, 2 * place)
@@ -760,7 +760,7 @@ class CfgReach(Reach):
         return found
 
     def most(self, state: int) -> int:
-        """Tokens of the longest completion after any one token from ``state``."""
+        """Return tokens of the longest completion after any one token from ``state``."""
         return max((needed for needed, _, _ in self.classes(state)), default=0)
 
     def restrict(self, state: int, most: int, out: Bits) -> bool:
@@ -774,7 +774,7 @@ class CfgReach(Reach):
         return True
 
     def classes(self, state: int) -> tuple[Class, ...]:
-        """The allowed tokens by the number of tokens needed after them, EOS ids left out.
+        """Return the allowed tokens by the number of tokens needed after them, EOS ids left out.
 
         Cost: a look-up once computed; before, that of `Reach._levels`, and the completions of
         states that have not been met.
@@ -801,7 +801,7 @@ class CfgReach(Reach):
         return tuple(out)
 
     def _needed(self, state: int) -> npt.NDArray[np.int32]:
-        """Tokens needed after each of ``trie.token_ids``, -1 where it leads nowhere."""
+        """Return tokens needed after each of ``trie.token_ids``, -1 where it leads nowhere."""
         trie = self._store.trie
         of_node = np.full(trie.n_nodes, -1, np.int32)
         for nodes, at, states in self._levels(state):
@@ -812,7 +812,7 @@ class CfgReach(Reach):
         return np.repeat(of_node, np.diff(trie.token_start))
 
     def _size(self, state: int) -> int:
-        """Tokens of the completion from ``state``."""
+        """Return tokens of the completion from ``state``."""
         found = self._sizes[state]
         if found is None:
             found = self._vocabulary.count_tokens(self._machine.shortest_completion(state))

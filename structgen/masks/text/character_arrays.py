@@ -50,7 +50,7 @@ _PAYLOAD = np.array([0x7F] * 0x80 + [0x3F] * 0x40 + [0x1F] * 0x20 + [0x0F] * 0x1
 
 
 def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Arrays:
-    """The arrays of `characters.Characters`; see there for the arguments.
+    """Return the arrays of `characters.Characters`; see there for the arguments.
 
     Cost: 0.1 s for 128k tokens.
     """
@@ -224,7 +224,7 @@ class _Points(Alphabet):
 
 
 def _spans(tail: bytes, encoding: Utf8) -> Ranges:
-    """The code points whose spelling begins with ``tail``; ``encoding`` is one of `_Points`."""
+    """Return the code points whose ``encoding`` (of `_Points`) begins with ``tail``."""
     at = GROUND
     for byte in tail:
         at = encoding.row(at)[byte]
@@ -253,7 +253,7 @@ _NO_QUOTES: Mapping[str, Sequence[int]] = {}
 
 
 def _frozen(lists: dict[int, list[_T]]) -> dict[int, tuple[_T, ...]]:
-    """With tuples of numbers, which the garbage collector soon leaves alone, unlike lists."""
+    """Copy into tuples of numbers: unlike lists, the garbage collector soon skips them."""
     return {key: (*items,) for key, items in lists.items()}
 
 
@@ -413,7 +413,7 @@ class CharacterArrays:
         self.rank_of_id[self.token_ids] = np.arange(len(self.token_ids))
 
     def children_of(self, places: Int32) -> tuple[Int32, Int32]:
-        """The nodes right below ``places``, place by place, and how many each of them has."""
+        """Return the nodes right below ``places``, in order, and how many each has."""
         first, beyond = self._child_start[places], self._child_start[places + 1]
         found: Int32 = self._children[ranges(first, beyond)]
         return found, beyond - first
@@ -433,15 +433,15 @@ class CharacterArrays:
         return found
 
     def encoding(self, alphabet: Alphabet) -> Utf8:
-        """How these characters are spelt."""
+        """Return how these characters are spelt."""
         return _encoding(alphabet, self.spelling, self._barred)
 
     def quote_below(self, place: int) -> int:
-        """Which of `quotes` is directly below ``place``, or -1."""
+        """Return which of `quotes` is directly below ``place``, or -1."""
         return self._quote_below.get(place, -1)
 
     def spelt_below(self, place: int, point: int, spelt: bytes) -> list[int]:
-        """The nodes right below ``place`` whose character is ``point``, however it is spelt.
+        """Return the nodes right below ``place`` whose character is ``point``, however it is spelt.
 
         ``spelt``: its plain spelling, empty for none.
         """
@@ -458,7 +458,7 @@ class CharacterArrays:
         return found if escaped is None else [*found, *escaped]
 
     def plain(self, point: int) -> bytes:
-        """How ``point`` is spelt without a backslash, if that is one way to spell it."""
+        """Return how ``point`` is spelt without a backslash, if that is one way to spell it."""
         if self.spelling != "utf8" and (point < 0x20 or point in (_QUOTE, _BACKSLASH)):
             return b""
         spelt = chr(point).encode()
@@ -466,7 +466,7 @@ class CharacterArrays:
         return spelt if is_raw and spelt[0] not in self._barred else b""
 
     def quote_texts(self, place: int) -> Mapping[str, Sequence[int]]:
-        """The texts between ``place`` and the closing quotes below it, with which of `quotes`."""
+        """Map the texts from ``place`` to closing quotes to the `quotes` they end with."""
         found = self._quote_texts[place]
         if found is None:
             first = bisect_right(self.sorted_quotes, place)
@@ -488,7 +488,7 @@ class CharacterArrays:
         return found
 
     def around(self, nodes: list[int], places: Int32) -> tuple[int, int]:
-        """Which of some nodes are not before or after all subtrees of ``places``."""
+        """Return which of some nodes are not before or after all subtrees of ``places``."""
         first = bisect_left(nodes, int(places[0]))
         return first, bisect_left(nodes, self.views.end[int(places[-1])], first)
 
@@ -553,7 +553,7 @@ class CharacterRun:
         return len(self.places) == 1 and not self.places[0]
 
     def _from_root(self, outside: Bools) -> tuple[list[tuple[int, int]], Int32]:
-        """The ranges that a run from the root may enter, and `left`."""
+        """Return the ranges that a run from the root may enter, and `left`."""
         characters = self._characters
         tops = characters.top
         first = tops[~outside[characters.code[tops]]]
@@ -597,8 +597,8 @@ class CharacterRun:
         return found
 
     def by_count(self) -> tuple[Int32, list[int]]:
-        """The tokens that end within the run, and between two, by their characters; and where in
-        that each number of characters begins, and the last one ends."""
+        """Return the tokens that end within the run, and between two, by their characters; and
+        where in that each number of characters begins, and the last one ends."""
         if self._by_count is None:
             characters = self._characters
             ids = self.tokens(characters.longest)
@@ -629,7 +629,7 @@ class CharacterRun:
         return by_rank.take(characters.rank_of_id)
 
     def nodes_after(self, count: int) -> npt.NDArray[np.int64]:
-        """The nodes after exactly ``count`` characters of the run, ascending."""
+        """Return the nodes after exactly ``count`` characters of the run, ascending."""
         characters = self._characters
         depth = characters.depth
         nodes = ranges(self.places, characters.end[self.places])
@@ -639,7 +639,7 @@ class CharacterRun:
         return found
 
     def _is_left(self, nodes: npt.NDArray[Any]) -> Bools:
-        """Which of ``nodes`` are outside the set, or below one that is."""
+        """Return which of ``nodes`` are outside the set, or below one that is."""
         if not len(self.left):
             return np.zeros(len(nodes), bool)
         above = np.searchsorted(self.left, nodes, "right") - 1
@@ -647,7 +647,7 @@ class CharacterRun:
         return found
 
     def steps_to(self, nodes: npt.NDArray[Any]) -> Depths:
-        """How many characters lie between the places and ``nodes``, which are below them."""
+        """Return how many characters lie between the places and ``nodes``, which are below them."""
         depth = self._characters.depth
         if self._base is not None:
             steps: Depths = depth[nodes] - np.asarray(self._base, depth.dtype)
@@ -657,7 +657,7 @@ class CharacterRun:
         return steps
 
     def quotes(self) -> Chosen:
-        """Which of `Characters.quotes` may close the run, and after how many characters."""
+        """Return which of `Characters.quotes` may close the run, and after how many characters."""
         if self._quotes is None:
             characters = self._characters
             first, beyond = characters.around(characters.sorted_quotes, self.places)
@@ -665,7 +665,7 @@ class CharacterRun:
         return self._quotes
 
     def partials(self) -> Chosen:
-        """Which of `CharacterArrays.partial` begin in the run, and after how many characters."""
+        """Return which `CharacterArrays.partial` begin in the run, and at which characters."""
         if self._partials is None:
             characters = self._characters
             first, beyond = characters.around(characters.sorted_partials, self.places)
@@ -684,7 +684,7 @@ class CharacterRun:
 
 
 def _topmost(nodes: npt.NDArray[np.int64], end: Int32) -> Int32:
-    """Those of ``nodes``, ascending, that are below no other of them."""
+    """Return those of ``nodes``, ascending, that are below no other of them."""
     if not len(nodes):
         return _NONE
     reached = np.maximum.accumulate(end[nodes])
@@ -709,7 +709,7 @@ def _outside(first: int, beyond: int, starts: Int32, ends: Int32, depth: Depths)
 
 
 def _most_of(depth: Depths) -> int:
-    """The largest value of a dtype, which no depth is."""
+    """Return the largest value of a dtype, which no depth is."""
     return int(np.iinfo(depth.dtype).max)
 
 
@@ -734,7 +734,7 @@ class CountedTokens:
         self.others = others
 
     def flags(self, most: int, size: int) -> Bools:
-        """Those of at most so many characters, and the others: bool ``[size]``."""
+        """Return those of at most so many characters, and the others: bool ``[size]``."""
         found = np.zeros(size, bool)
         np.less_equal(self.counts, most, out=found[: len(self.counts)])
         if self.others is not None:

@@ -93,7 +93,7 @@ class AlphabetPoints:
         return view(self.minterms)
 
     def listed(self, minterm: int) -> tuple[tuple[int, bytes], ...]:
-        """The vocabulary's characters in ``minterm``, with their plain spellings."""
+        """Return the vocabulary's characters in ``minterm``, with their plain spellings."""
         found = self._listed[minterm]
         if found is None:
             arrays = self._characters.arrays
@@ -160,7 +160,7 @@ class AlphabetPoints:
         return found
 
     def tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
-        """Which of `CharacterArrays.tails` begin a character in ``live``; None: none of them."""
+        """Return which `CharacterArrays.tails` begin a character in ``live``, or None."""
         if not live & self.cut:
             return None
         found = self._alive_tails.get(live)
@@ -225,7 +225,7 @@ class Characters:
         return sum(array.nbytes for array in arrays)
 
     def points_of(self, alphabet: Alphabet) -> AlphabetPoints:
-        """The characters by the minterms of ``alphabet``."""
+        """Return the characters by the minterms of ``alphabet``."""
         found = self._by_alphabet[alphabet.key]
         if found is None:
             found = self._by_alphabet[alphabet.key] = AlphabetPoints(self, alphabet)
@@ -235,7 +235,7 @@ class Characters:
     # -- nodes ----------------------------------------------------------------------------------
 
     def endless(self, cut: Slice, alive: Bools) -> CountedTokens:
-        """The tokens of an endless run from the root, and as others those that end inside a
+        """Return the tokens of an endless run from the root, and as others those that end inside a
         character after it.
 
         Args:
@@ -253,7 +253,7 @@ class Characters:
         return found
 
     def spelt(self, text: str) -> tuple[bytes, int]:
-        """The tokens that are the beginning of ``text``, and the one of `quotes` after it, or -1.
+        """Return the tokens that begin ``text``, and the one of `quotes` after them, or -1.
 
         The tokens as the bytes of an int32 array: there are thousands of these, and unlike an
         array or a list, the garbage collector soon leaves bytes and the tuple around them alone.
@@ -280,7 +280,7 @@ class Characters:
     # -- sets of characters ---------------------------------------------------------------------
 
     def slice(self, inside: Bools) -> Slice:
-        """The slice of a set of characters; ``inside``: bool ``[len(points) + 2]``.
+        """Return the slice of a set of characters; ``inside``: bool ``[len(points) + 2]``.
 
         Cost: about 0.4 ms for a new set at 128k tokens; remembered by content.
         """
@@ -293,7 +293,7 @@ class Characters:
         return found
 
     def run(self, inside: Bools, places: Int32) -> CharacterRun:
-        """The run of a set from ``places``, ascending nodes none of which is below another.
+        """Return the run of a set from ``places``, ascending nodes none of which is below another.
 
         Remembered by content: what repeats words leaves them at the same places in every state.
         """
@@ -305,7 +305,7 @@ class Characters:
         return found
 
     def whole(self, places: Int32) -> Whole:
-        """All tokens that are text from one of ``places``, none of which is below another."""
+        """Return all tokens that are text from one of ``places``, which do not nest."""
         arrays = self.arrays
         key = places.tobytes()
         found = self._wholes[key]
@@ -344,7 +344,7 @@ class Characters:
         return rank[arrays.parent[arrays.by_depth]], list(pairwise(starts))[1:]
 
     def most_in_order(self, sets: Sequence[Bools], is_searched: bool = True) -> int | None:
-        """How often at most a token holds characters of all these sets, one after another.
+        """Return how often at most a token holds characters of all these sets, one after another.
 
         What stands between them does not matter: ``(?:\\S+\\s+){n}`` needs n times one character
         that is no blank, and a blank later; no token of Llama 3.1 has two such pairs.

@@ -95,7 +95,7 @@ class QuoteTexts(TextSteps):
         return out
 
     def _cut(self, cut: dict[int, int]) -> list[int]:
-        """The tokens that end inside a character of some minterms, by the node before it."""
+        """Return the tokens that end inside a character of some minterms, by the node before it."""
         found: list[int] = []
         for node, live in cut.items():
             tails = self.points.tails_of(live)
@@ -104,7 +104,7 @@ class QuoteTexts(TextSteps):
         return found
 
     def _levels(self, quoting: Quoting, places: list[int]) -> Iterator[_Level]:
-        """All that is read at once, by how many characters of a token that takes."""
+        """Yield all that is read at once, by how many characters of a token that takes."""
         edges = self._edges_below(quoting)
         passages, arrays = quoting.passages, self.arrays
         _, at, first, last = passages.standing(quoting.read)
@@ -185,8 +185,8 @@ class QuoteTexts(TextSteps):
         return found
 
     def quote_ends(self, quoting: Quoting, place: int) -> list[tuple[int, Int32]]:
-        """The tokens below ``place`` that are part of a quote, by a state from which the way to an
-        end is that from where they end.
+        """Return the tokens below ``place`` that are part of a quote, by a state from which the way
+        to an end is that from where they end.
 
         Where some token ends inside the next character, that is the state itself.
         """

@@ -87,7 +87,7 @@ class LeafTexts:
         return sum(characters.n_bytes for characters in list(self._characters.values()))
 
     def characters(self, encoding: Utf8) -> Characters:
-        """The vocabulary's characters as ``encoding`` spells them."""
+        """Return the vocabulary's characters as ``encoding`` spells them."""
         spelling, barred = encoding.spelling, encoding.barred
         found = self._characters.get((spelling, barred))
         if found is None:
@@ -116,7 +116,7 @@ class LeafTexts:
         return vocabulary.cached_arrays(name, character_arrays.VERSION, build)
 
     def of(self, leaf: Leaf) -> TextWalks:
-        """The walks of the text of ``leaf``."""
+        """Return the walks of the text of ``leaf``."""
         # Symbols of leaves that are not shared may lead back to the leaf: a table of ours would
         # hold both for ever.
         found: TextWalks | None
@@ -143,9 +143,9 @@ class LeafTexts:
     def run_ends(
         self, leaf: Leaf, state: int, most: int, is_exact: bool = True
     ) -> list[tuple[int, int]]:
-        """The leaf states in which tokens may end on a run, with their nodes of the encoding: all
-        that matter for completions. Or, if not ``is_exact``, instead of those inside of characters
-        the ones behind these.
+        """Return the leaf states in which tokens may end on a run, with their nodes of the
+        encoding: all that matter for completions. Or, if not ``is_exact``, instead of those inside
+        of characters the ones behind these.
 
         One state represents all that may end at once and after any one more character.
         """
@@ -189,7 +189,7 @@ class LeafTexts:
         return out
 
     def cuts(self, encoding: Utf8) -> dict[int, Cut]:
-        """The tokens that end inside a character, by the node of ``encoding`` that is there."""
+        """Map nodes of ``encoding`` to the tokens that end there, inside a character."""
         return self._cuts_of(encoding)[0]
 
     def _cuts_of(self, encoding: Utf8) -> tuple[dict[int, Cut], Ids]:
@@ -216,7 +216,7 @@ class LeafTexts:
         return found
 
     def closing(self, encoding: Utf8) -> Ids:
-        """The tokens that close a string, wherever they lead."""
+        """Return the tokens that close a string, wherever they lead."""
         arrays = self.characters(encoding).arrays
         quotes = arrays.quotes
         found: Ids = arrays.token_ids[ranges(arrays.token_start[quotes], arrays.token_end[quotes])]
@@ -238,7 +238,7 @@ class AfterQuotes:
     def behind(
         self, characters: Characters, which: bytes | tuple[int, ...]
     ) -> tuple[Tokens, Node | None]:
-        """Tokens that end directly after some quotes, and the node where others continue.
+        """Return tokens that end directly after some quotes, and the node where others continue.
 
         ``which`` of `Characters.quotes`: their numbers, or a packed mask.
         """
@@ -260,7 +260,7 @@ class AfterQuotes:
         return found
 
     def walk(self, characters: Characters, which: bytes | tuple[int, ...], leaf: Leaf) -> LeafWalk:
-        """The walk of ``leaf`` behind some quotes, with the tokens that end right there."""
+        """Return the walk of ``leaf`` behind some quotes, with the tokens that end right there."""
         key = (characters, which, leaf)
         found = self._after[key]
         if found is None:
@@ -277,7 +277,7 @@ class AfterQuotes:
     def free(
         self, characters: Characters, whole: Whole, special: tuple[int, ...], after: Leaf
     ) -> LeafWalk:
-        """The walk of any text whatever and of ``after`` behind it, ``special`` quotes left out."""
+        """Return the walk of any text and then ``after``, without ``special`` quotes."""
         key = (characters, whole.places, special, after)
         found = self._free[key]
         if found is None:
@@ -333,7 +333,7 @@ class StringWalks:
         self._before = store.cache()
 
     def in_text(self, leaf: Leaf, state: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        """The walk of a text at ``state`` of its symbols; None where it may end anywhere."""
+        """Return the walk of a text at ``state`` of its symbols; None where it may end anywhere."""
         if type(leaf) is TextLeaf:
             return None
         if node == ROOT:
@@ -354,8 +354,8 @@ class StringWalks:
         return self._store.finished(found)
 
     def _places_at(self, characters: Characters, node: Node) -> list[list[int]] | None:
-        """The character nodes at ``node``, as `apart` groups them, those that tokens end in left
-        out; None where some of them are inside a character. The lists must not be changed."""
+        """Return the character nodes at ``node``, as `apart` groups them, those that tokens end in
+        left out; None where some of them are inside a character. The lists must not be changed."""
         if not isinstance(node, NodeSet):
             place = characters.arrays.views.place[node]
             return None if place < 0 else [[place]]
@@ -373,8 +373,8 @@ class StringWalks:
         return None if found[0] else found[1]
 
     def _string_walk(self, leaf: Leaf, walks: TextWalks, state: int, memo: WalkMemo) -> LeafWalk:
-        """The walk from the root of a string whose text is at ``state``: the same for all strings
-        of which the same is left to be read."""
+        """Return the walk from the root of a string whose text is at ``state``: the same for all
+        strings of which the same is left to be read."""
         closed = leaf.after_quote(0)
         content = walks.content(state)
         kept = None if content is None else walks.characters.strings[content]
@@ -396,7 +396,7 @@ class StringWalks:
     def _walk_names(
         self, leaf: Leaf, state: int, rests: list[tuple[int, str]], characters: Characters
     ) -> LeafWalk:
-        """The walk from the root of a text that is one of a few names, by what is left of them."""
+        """Return the walk from the root of one of a few names, by what is left of them."""
         ids = bytearray()
         exits: list[tuple[int, Node]] = []
         ends: list[End] = [(state, -1 - ROOT_PLACE)]
@@ -429,7 +429,7 @@ class StringWalks:
         return None, bytes(ids), tuple(exits), tuple(ends)
 
     def _rest(self, characters: Characters, after: Leaf | None, text: str) -> _Rest:
-        """What `_walk_names` needs to know of a name of which ``text`` is left."""
+        """Return what `_walk_names` needs to know of a name of which ``text`` is left."""
         ids, quote = characters.spelt(text)
         if quote < 0:
             return ids, None, None
@@ -444,7 +444,7 @@ class StringWalks:
         return ids + more, node, ends
 
     def before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        """The walk of a text and of what precedes it, if a shared leaf reads that."""
+        """Return the walk of a text and of what precedes it, if a shared leaf reads that."""
         shared = leaf.before_text(q)
         if shared is None:
             return None
@@ -477,7 +477,7 @@ class StringWalks:
         return self._store.finished(found)
 
     def behind_text(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
-        """The walk of what follows a text, if a shared leaf reads that."""
+        """Return the walk of what follows a text, if a shared leaf reads that."""
         shared = leaf.behind_text(q)
         if shared is None:
             return None
@@ -491,8 +491,8 @@ class StringWalks:
         return row, ids, exits, ends
 
     def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None, bytes]:
-        """A walk of what stands before a text without its exit to there, and that, if there is
-        one, and the bytes with which tokens go on."""
+        """Return a walk of what stands before a text without its exit to there, and that, if there
+        is one, and the bytes with which tokens go on."""
         row, ids, exits, ends = walk
         text: Node | None = None
         others: list[tuple[int, Node]] = []
@@ -623,7 +623,7 @@ class StringWalks:
                 found.include(rest)
 
     def _row(self, tokens: CountedTokens, most: int) -> Bits:
-        """Those of ``tokens`` of at most so many characters, as bits."""
+        """Return those of ``tokens`` of at most so many characters, as bits."""
         found = self._rows[tokens, most]
         if found is None:
             flags = tokens.flags(most, 32 * self._store.n_words)

@@ -48,7 +48,7 @@ class TransitionTable(RowTable):
         self.goes_on = np.zeros(len(self.rows), bool)
 
     def number(self, state: int) -> int:
-        """The number of one of the automaton's states."""
+        """Return the number of one of the automaton's states."""
         found = self._numbers.get(state)
         if found is None:
             found = self._numbers[state] = len(self.states)
@@ -150,7 +150,7 @@ class TextTables:
         return TransitionTable(self.symbols, self.characters.charge)
 
     def quoted(self, out: TextWalk, label: int) -> npt.NDArray[np.bool_]:
-        """The closing quotes of ``out`` with a label, to be added to."""
+        """Return the closing quotes of ``out`` with a label, to be added to."""
         found = out.quotes.get(label)
         if found is None:
             found = out.quotes[label] = np.zeros(len(self.characters.arrays.quotes), bool)
@@ -167,7 +167,7 @@ class TextTables:
         return table
 
     def narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
-        """Each character that ``state`` may read, its plain spelling, and where it leads.
+        """Return each character that ``state`` may read, its plain spelling, and where it leads.
 
         None where there are many.
         """
@@ -196,14 +196,14 @@ class TextTables:
         return narrow
 
     def live(self, state: int) -> int:
-        """All minterms that ``state`` may read."""
+        """Return all minterms that ``state`` may read."""
         live = 0
         for mask, _ in self.symbols.moves(state):
             live |= mask
         return live
 
     def is_few(self, state: int) -> bool:
-        """Whether so few characters may be read that the way they lead is gone one by one."""
+        """Return whether so few characters may follow that walking one by one is cheaper."""
         narrow = self.narrow(state)
         return narrow is not None and len(narrow) <= FEW
 
@@ -386,7 +386,7 @@ class TextSteps(TextTables):
             out.ids.append(np.array(found, np.int32))
 
     def one_step(self, state: int, places: Int32, out: TextWalk) -> list[tuple[int, Int32]]:
-        """What ends at ``places``, and where one more character leads, by state."""
+        """Return what ends at ``places``, and where one more character leads, by state."""
         number = self.rows.number(state)
         self._visited(places, np.full(len(places), number, np.int32), out)
         children, _ = self.arrays.children_of(places)

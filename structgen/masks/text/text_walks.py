@@ -41,7 +41,7 @@ class OpenTexts(QuoteTexts):
     _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
 
     def whole(self, state: int, places: Int32, out: TextWalk) -> Counted | None:
-        """Every text may be read: all that matters is where it is closed."""
+        """Return every text may be read: all that matters is where it is closed."""
         characters = self.characters
         whole = characters.whole(places)
         if whole.counted is None:
@@ -52,8 +52,8 @@ class OpenTexts(QuoteTexts):
         return None if whole.counted is None else (whole.counted, characters.arrays.longest)
 
     def but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
-        """Every text may be read, and ``unnamed`` says what it is called once it is closed, unless
-        it is one of the special texts of ``state``."""
+        """Return every text may be read, and ``unnamed`` says what it is called once it is closed,
+        unless it is one of the special texts of ``state``."""
         characters, symbols = self.characters, self.symbols
         if self._unnamed is None:
             self._unnamed = characters.cache()
@@ -84,7 +84,7 @@ class OpenTexts(QuoteTexts):
         return TextWalk(walk.counted, [*walk.ids], quotes, single, runs)
 
     def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
-        """As `walk`, where every text may be read and all but a few have the same label."""
+        """Like `walk`, where all text is allowed and nearly all of it has one label."""
         symbols, characters = self.symbols, self.characters
         free = symbols.free(state)
         if free is None:
@@ -137,8 +137,8 @@ class OpenTexts(QuoteTexts):
             out.ids.append(np.array(found, np.int32))
 
     def special_states(self, state: int, place: int) -> list[int]:
-        """The states on the way to the special texts of ``state`` that the tokens below ``place``
-        reach."""
+        """Return the states on the way to the special texts of ``state`` that the tokens below
+        ``place`` reach."""
         arrays = self.arrays
         found: dict[int, None] = {}
         stack = [(state, place)]
@@ -151,7 +151,7 @@ class OpenTexts(QuoteTexts):
         return list(found)
 
     def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
-        """The closing quotes below ``place``, on all paths of text that lead to one."""
+        """Find the closing quotes below ``place``, on all paths of text that lead to one."""
         arrays, symbols = self.arrays, self.symbols
         code, minterm_of = arrays.views.code, self.points.minterm_of
         room = arrays.text_before_quotes
@@ -194,7 +194,7 @@ class TextRuns(OpenTexts):
         self._after: tuple[int | None, list[int]] = None, []
 
     def after_run(self, state: int, most: int) -> list[int]:
-        """The states after 0 to ``most`` characters of the run of ``state``, or up to more.
+        """Return the states after 0 to ``most`` characters of the run of ``state``, or up to more.
 
         The last answer is kept, and where each state leads by one character: the next mask begins
         in a state of this run.
@@ -220,7 +220,7 @@ class TextRuns(OpenTexts):
         return after
 
     def is_one_run(self, state: int) -> bool:
-        """Whether plainly only one run may be read."""
+        """Return whether plainly only one run may be read."""
         chars, most = self.symbols.run(state)
         phases = self._phases(state)
         if phases is None:
@@ -228,8 +228,8 @@ class TextRuns(OpenTexts):
         return bool(chars) and not any(live & ~chars for _, _, _, live in phases)
 
     def _phases(self, state: int) -> tuple[_Phase, ...] | None:
-        """The states in which the run of ``state`` can be left, each from some count on; None where
-        there may be many."""
+        """Return the states in which the run of ``state`` can be left, each from some count on;
+        None where there may be many."""
         found = self._known_phases.get(state, False)
         if found is not False:
             return found  # type: ignore[return-value]
@@ -247,7 +247,7 @@ class TextRuns(OpenTexts):
         return phases
 
     def is_run(self, state: int, size: int) -> bool:
-        """Whether to take the run of ``state`` at once, in subtrees of so many nodes."""
+        """Return whether to take the run of ``state`` at once, in subtrees of so many nodes."""
         return (
             size > _RUN
             and self.symbols.run(state)[1] not in (0, 1)
@@ -257,7 +257,7 @@ class TextRuns(OpenTexts):
     def run(
         self, state: int, places: Int32, out: TextWalk
     ) -> tuple[Counted | None, list[tuple[int, Int32]]]:
-        """The run of ``state``, and where it is left, by state."""
+        """Return the run of ``state``, and where it is left, by state."""
         characters, symbols = self.characters, self.symbols
         arrays = characters.arrays
         chars, most = symbols.run(state)
@@ -306,7 +306,7 @@ class TextRuns(OpenTexts):
             out.ids.append(arrays.partial[chosen[keep]])
 
     def _left(self, chars: int, run: CharacterRun) -> tuple[Int32, Int32, Depths]:
-        """Where characters lie outside a run, their minterms, and the characters before them."""
+        """Return where characters leave a run, their minterms, and the characters before."""
         found = self._root_edges.get(chars) if run.is_root else None
         if found is None:
             characters = self.characters
@@ -324,7 +324,7 @@ class TextRuns(OpenTexts):
     def _edges(
         self, state: int, chars: int, run: CharacterRun, most: int
     ) -> list[tuple[int, Int32]]:
-        """Where characters outside the run lead, and those after the whole of it, by state."""
+        """Group where characters outside or after the whole run lead, by state."""
         arrays, symbols = self.arrays, self.symbols
         phases = self._phases(state)
         if phases is not None:
@@ -379,8 +379,8 @@ class TextRuns(OpenTexts):
         return grouped(targets, edges)
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """States after numbers of characters of a run, with the positions of these in ``steps``, as
-        far as the numbers matter."""
+        """Return states after numbers of characters of a run, with the positions of these in
+        ``steps``, as far as the numbers matter."""
         if not len(steps):
             return []
         phases = self._phases(state)
@@ -410,7 +410,7 @@ class TextRuns(OpenTexts):
 def _up_to(
     reached: tuple[npt.NDArray[np.int64], Depths], most: int
 ) -> tuple[npt.NDArray[np.int64], Depths]:
-    """What is reached within ``most`` characters."""
+    """Return what is reached within ``most`` characters."""
     chosen, steps = reached
     short = steps <= most
     return chosen[short], steps[short]
@@ -444,8 +444,8 @@ class TextWalks(TextRuns):
         self._anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def alike(self, state: int) -> int:
-        """A state from which every token is taken that is from ``state``, and no other; after any
-        of them, what is still to come can be as short. Many states share one."""
+        """Return a state from which every token is taken that is from ``state``, and no other;
+        after any of them, what is still to come can be as short. Many states share one."""
         found = self.symbols.expression(state)
         if found is None:
             return state
@@ -458,7 +458,7 @@ class TextWalks(TextRuns):
         return state if to == at else self.symbols.in_expression(to)
 
     def content(self, state: int) -> bytes | None:
-        """A key that is equal for equal expressions, whose walks differ only in the names of
+        """Return a key that is equal for equal expressions, whose walks differ only in the names of
         states; None if unknown."""
         found = self.symbols.expression(state)
         if found is None or found[0] is not self.symbols:
@@ -514,8 +514,8 @@ class TextWalks(TextRuns):
         return self._walk(state, places)
 
     def ends(self, state: int, cuts: Int32) -> Iterator[tuple[int, int, Int32]]:
-        """The tokens that are text from ``state`` on, by the state in which they end and by where
-        in a character: `GROUND` between two, else what ``cuts`` says of the tail.
+        """Yield the tokens that are text from ``state`` on, by the state in which they end and by
+        where in a character: `GROUND` between two, else what ``cuts`` says of the tail.
 
         In quotes without those that end inside a character. Those of a run are told by their
         characters; what leaves it is walked level by level, where it is small.
@@ -597,8 +597,8 @@ class TextWalks(TextRuns):
             yield from self._cut_after(table.states[number], begun, cuts)
 
     def _partials_at(self, nodes: Int32, at: Int32) -> tuple[Int32, Int32]:
-        """Which of `CharacterArrays.partial` go on from some nodes, each with what ``at`` says of
-        its node."""
+        """Return which of `CharacterArrays.partial` go on from some nodes, each with what ``at``
+        says of its node."""
         held = self.arrays.holds_partials[nodes]
         nodes, at, begun = nodes[held], at[held], self.arrays.partial_node
         first, last = begun.searchsorted(nodes), begun.searchsorted(nodes, "right")
@@ -616,8 +616,8 @@ class TextWalks(TextRuns):
                 yield state, node, alike
 
     def _beside_names(self, state: int, others: int, places: list[int]) -> TextWalk:
-        """The walk of ``others``, which is kept, but for what lies on the way to a name: there each
-        token and each quote is looked at by itself."""
+        """Return the walk of ``others``, which is kept, but for what lies on the way to a name:
+        there each token and each quote is looked at by itself."""
         arrays = self.arrays
         if places == _ROOT_ALONE:
             walk = self._copy(self._kept(others))
