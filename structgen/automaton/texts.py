@@ -89,7 +89,7 @@ def put(first: Text, second: Text) -> Text:
 
 
 def repeated(text: Text, times: int) -> Text:
-    """``text`` so many times."""
+    """``text`` that many times."""
     if times <= 1 or not text:
         return text if times > 0 else b""
     if isinstance(text, bytes) and len(text) * times <= _SHORT:

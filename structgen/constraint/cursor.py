@@ -75,7 +75,7 @@ def first_open(
 
 
 def _reaches(trie: Trie, text: bytes, following: Collection[int]) -> bool:
-    """Return whether some token begins with ``text`` and goes on with one of ``following``."""
+    """Return whether some token begins with ``text`` and continues with one of ``following``."""
     node = trie.node_of(text)
     return (
         node is not None
@@ -222,7 +222,7 @@ def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
     """Return the bytes of a mask, where it is made as masks are; else None.
 
     Raises:
-        ValueError: it is no array of words of 32 bits, or not for so many tokens.
+        ValueError: it is not an array of words of 32 bits, or not for that many tokens.
     """
     n_words = (size + 31) // 32
     if type(out) is np.ndarray and out.dtype is _WORD:

@@ -27,7 +27,7 @@ from structgen.vocabulary import Plan, Vocabulary
 _T = TypeVar("_T")
 
 _MAX_MEMO = 200_000
-"""Most entries of each token memo; a full one starts anew."""
+"""Most entries of each token memo; a full one starts again."""
 
 Call: TypeAlias = "tuple[str, int, int]"
 """What was asked of an engine: of which state, and about what."""
@@ -137,7 +137,7 @@ class Engine:
         Without parts that constraints share or that the vocabulary's byte budget covers.
 
         Args:
-            anew: look at it now.
+            again: look at it now.
         """
         grown = self.machine.n_states + len(self.after_token)
         is_due = grown > self._weighed_at + _WEIGHED_EVERY or self.held > self._held_at + _HELD
@@ -253,7 +253,7 @@ class Engines:
 
     Args:
         first: the first engine.
-        anew: makes a new one like the first.
+        again: makes a new one like the first.
     """
 
     def __init__(self, first: Engine, anew: Callable[[], Engine]) -> None:

@@ -31,7 +31,7 @@ _LONG = 400
 
 _MOST_COUNTED, _DEEPEST = 1000, 100
 _GOES_ON = 6.0
-"""How likely what may go on is, beside an end of it."""
+"""How likely what may continue is, beside an end of it."""
 
 _RARE = 0.05
 _CLOSING = frozenset(b'"]}')

@@ -111,7 +111,7 @@ class Row:
 
     Attributes:
         path: JSON path of the schema that has the keyword, ``$`` for the whole.
-        keyword: its name; ``pattern`` or ``choice`` for an output type that is no JSON.
+        keyword: its name; ``pattern`` or ``choice`` for an output type that is not JSON.
         how: ``"masked"``: no token is allowed that would violate it; ``"masked, by recording"``:
             the same, with masks that depend on the text so far, and are computed for each text;
             ``"checked by parse"``: code of the output type (``validator``), or the clock, checks it

@@ -274,7 +274,7 @@ def read(path: str | os.PathLike[str], form: str, kind: type[T], what: str, made
     """Read what `write` has written, which a stranger may have changed.
 
     Raises:
-        OptionError: the file is no ``what``, which ``Decider.made_by`` makes.
+        OptionError: the file is not a ``what``, which ``Decider.made_by`` makes.
         OSError: it cannot be read.
     """
     from pydantic import TypeAdapter  # late: those who load none need not wait for it

@@ -230,8 +230,8 @@ def states_of(states: Any) -> list[str]:
     """Return the texts of several states.
 
     Raises:
-        OptionError: it is no list of them.
-        PromptError: one is no text and no JSON.
+        OptionError: it is not a list of them.
+        PromptError: one is neither text nor JSON.
     """
     if isinstance(states, (str, bytes, Mapping)) or not isinstance(states, Iterable):
         raise OptionError(
@@ -247,8 +247,8 @@ def examples_of(
     """Return the texts of the states of labelled examples, and which label is right for each.
 
     Raises:
-        OptionError: they are no pairs, too few, or a right answer is no label.
-        PromptError: a state is no text and no JSON.
+        OptionError: they are not pairs, too few, or a right answer is not a label.
+        PromptError: a state is neither text nor JSON.
     """
     Request.of({"question": question}, None)
     texts: list[str] = []

@@ -174,7 +174,7 @@ def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Ques
         kind: see above.
         instructions: text; anything else becomes JSON.
         criteria: descriptions of ``true`` and ``false``, or None; of each option, each may be None;
-            the levels. What is no text becomes JSON.
+            the levels. What is not text becomes JSON.
 
     Raises:
         OptionError: there are too many labels, two are alike, or one is empty.

@@ -1,7 +1,7 @@
 """Prompts: how a state and a question are put to a model, and where its answer begins.
 
 Has `PromptTemplate`, the two defaults (`CHAT` for models with a chat template, `BASE` for others),
-and writes states that are no text. Knows no tokens.
+and writes states that are not text. Knows no tokens.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class PromptTemplate:
         return messages
 
     def pieces(self, state: str, question: Question) -> list[tuple[str, bool]]:
-        """Return the prompt of one that is no chat, as `prompt`, in pieces: each with whether it is
-        the template's own, in which special tokens are read."""
+        """Return the prompt of one that is not a chat, as `prompt`, in pieces: each with whether it
+        is the template's own, in which special tokens are read."""
         return [*self._pieces(state, question), (self.answer, True)]
 
     def _pieces(self, state: str, question: Question) -> list[tuple[str, bool]]:

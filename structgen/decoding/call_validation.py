@@ -103,7 +103,7 @@ def tokens_of(
             `start_ids` unless it begins with them; or chat messages.
         special_tokens: where they are read in a chat: see `SearchOptions`.
         tools: those that the template tells the model of.
-        times: so many times the tokens that the model holds it may have; infinity: any number.
+        times: that many times the tokens that the model holds it may have; infinity: any number.
         seen: its pictures and sounds.
 
     Raises:

@@ -31,7 +31,7 @@ class Calls(ABC, Generic[T_co]):
     """What makes outputs whose values are of type ``T_co``.
 
     Every call takes one prompt, and gives one output; or a list of prompts, and gives a list; with
-    ``n=`` each gets a list of so many instead. With ``return_errors=True`` errors may
+    ``n=`` each gets a list of that many instead. With ``return_errors=True`` errors may
     be among them. With either of these a type checker knows no more than ``list[Any]``.
     """
 
@@ -62,12 +62,13 @@ class Calls(ABC, Generic[T_co]):
         Args:
             prompt: text, given to the model as it is; or a list of chat messages with ``role`` and
                 ``content``, which go through the model's chat template. Or a list of such prompts:
-                of strings, or of lists of messages; an empty list is no prompts, and gives ``[]``.
+                of strings, or of lists of messages; an empty list has no prompts, and gives
+                ``[]``.
             options: search options, see `structgen.decoding.options.SearchOptions`. With an output
                 type the output completes within ``max_new_tokens``. Without it, the context is the
                 only limit: small models often do not stop by themselves, and 8,000 tokens take
                 minutes, so pass it, or bound lists and strings in the type. With ``n=`` a list of
-                so many outputs takes the place of each.
+                that many outputs takes the place of each.
 
         Raises:
             PromptError: empty, malformed, or longer than the context.
@@ -210,7 +211,7 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
         Args:
             prompt: one, or a list of them, as for a `Generator`.
             options: as for a `Generator`. ``cancel`` may be an `asyncio.Event`, too. With ``n=`` a
-                list of so many outputs takes the place of each. What a model elsewhere cannot
+                list of that many outputs takes the place of each. What a model elsewhere cannot
                 do is refused by name.
 
         Raises:

@@ -53,7 +53,7 @@ and pictures or sounds, which together are a user's message; or one of these.
 A message is a mapping with ``role`` and ``content``, or an object with those two attributes. The
 content is a str, or a list of parts: ``{"type": "text", "text": ...}``, an `Image` or `Audio`, or
 these as OpenAI's API has them. None beside an assistant's ``tool_calls`` is the empty text.
-Where the last message is the assistant's, the answer goes on from its content.
+Where the last message is the assistant's, the answer continues from its content.
 """
 
 
@@ -91,7 +91,7 @@ def is_batch(prompt: Any) -> bool:
 
 
 def are_several(prompt: Any) -> bool:
-    """Return whether a call with ``prompt`` is for several: an empty list is no prompts."""
+    """Return whether a call with ``prompt`` is for several: an empty list has no prompts."""
     return is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
 
 
@@ -232,7 +232,7 @@ def _check_deep(value: Any, where: str) -> None:
 
 
 def _joined(parts: Sequence[Any], where: str) -> str | tuple[Any, ...]:
-    """Content that comes in parts: its text, or the parts where some are no text."""
+    """Content that comes in parts: its text, or the parts where some are not text."""
     found: list[str | media.Media] = []
     n_media = 0
     for index, one in enumerate(parts):

@@ -65,7 +65,7 @@ class Speller:
         """Return token ids whose bytes concatenate to exactly ``data``.
 
         Args:
-            before: int32 ``[n]``, the tokens that stand before it.
+            before: int32 ``[n]``, the tokens that come before it.
             data: UTF-8, perhaps cut inside its first or last character.
 
         Cost: some 5 µs for a name and its punctuation.
@@ -131,7 +131,7 @@ def encode_chat(
     Args:
         model: the model, with its template and tokenizer.
         messages: of `structgen.decoding.chat.parse`. A last one of the assistant's is where its
-            answer goes on: nothing comes between.
+            answer continues: nothing comes between.
         tools: what the template tells the model of.
         anywhere: read special tokens in contents, too.
         check: given what the template writes, before that is made tokens.
@@ -235,7 +235,7 @@ def encode_text(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
 
 
 def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str:
-    """Return the text of a chat up to where the answer begins, or goes on."""
+    """Return the text of a chat up to where the answer begins, or continues."""
     last = messages[-1]
     if last["role"] != "assistant":
         return _applied(model, messages, tools)
@@ -458,7 +458,7 @@ def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
 
 
 def too_long(model: Model, tokens: str) -> PromptError:
-    """Return what to raise where a prompt has so many tokens, in words."""
+    """Return what to raise where a prompt has that many tokens, in words."""
     return PromptError(
         f"The prompt has {tokens}, but {model.name} holds "
         f"{model.context_length:,}, prompt and output together. Shorten it.",

@@ -91,7 +91,7 @@ class _Node:
 
 
 class Barred:
-    """What is barred of one output, and where that stands."""
+    """What is barred of one output, and where that is."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Barred:
 
         Args:
             vocabulary: the model's.
-            texts: by token id, the bytes that stand in the output's text.
+            texts: by token id, the bytes that are in the output's text.
             is_json: whether outputs are JSON, in which blanks between tokens are of no account.
             temperature: what scores are divided by before they are weighed.
         """
@@ -228,8 +228,8 @@ class Barred:
         """Make the way to what has been barred less likely.
 
         Args:
-            first: how many tokens stand before that way.
-            last: how many stand at its end.
+            first: how many tokens come before that way.
+            last: how many are at its end.
         """
         last = min(last, len(self._path) - 1)
         more = 1 - self._path[last].barred
@@ -335,7 +335,7 @@ class Barred:
         self._path.append(node.after[token])
 
     def go_back(self, n_tokens: int) -> None:
-        """Return to the output as it was after so many tokens."""
+        """Return to the output as it was after that many tokens."""
         del self._path[n_tokens + 1 :]
 
 
@@ -363,7 +363,7 @@ class Trial:
             checks: of its type.
             constraint: its type.
             settings: what its tokens are chosen by.
-            retries: most refusals after which it goes on.
+            retries: most refusals after which it continues.
         """
         texts, samples = constraint.named.texts, settings.get("do_sample")
         temperature = float(settings.get("temperature", 1.0)) if samples else 1.0
@@ -391,7 +391,7 @@ class Trial:
 
     @property
     def n_settled(self) -> int:
-        """How many of the first tokens stand for good."""
+        """How many of the first tokens are final."""
         return self._n_before(self._reading.settled)
 
     def _n_before(self, settled: int) -> int:
@@ -427,7 +427,7 @@ class Trial:
             data: its bytes.
 
         Returns:
-            To how many tokens the output goes back, None if it goes on, or `is_waiting`.
+            To how many tokens the output goes back, None if it continues, or `is_waiting`.
 
         Raises:
             ValidationFailed: what closes is refused, once too often.

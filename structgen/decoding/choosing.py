@@ -58,7 +58,7 @@ class Chooser:
             progress: the output.
             speller: writes forced text in tokens.
             index: which output of a call for several this is.
-            n_before: how many tokens stand before those that random numbers are counted by.
+            n_before: how many tokens come before those that random numbers are counted by.
 
         Raises:
             OptionError: a processor does not fit the model.

@@ -8,7 +8,7 @@ the scores. So the same code makes one output alone and each row of a batch.
     the mask; forced tokens    tokens the model                             processors, mask,
                                has not seen                                 sampler, cursor, text
 
-`Progress` has the parts of an output go on and back together; `Chooser` says which token comes.
+`Progress` has the parts of an output continue and back together; `Chooser` says which token comes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WHOLE = ("stop", "budget")
 """Why an output ends that is whole."""
 
 _LONG = 1_000
-"""After so many tokens, a call without a limit says that it has none: minutes may follow."""
+"""After that many tokens, a call without a limit says that it has none: minutes may follow."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Generation:
             prompt_ids: of `encode`.
             search: of `structgen.decoding.options.parse`.
             index: which output of a call for several this is.
-            position: how many tokens of the output stand in the prompt already: those of sections
+            position: how many tokens of the output are in the prompt already: those of sections
                 before this one. A seed gives each place of an output random numbers of its own.
             checks: of the output type, made while it is written if ``retries`` says so.
             media: the pictures and sounds of the prompt.
@@ -157,12 +157,12 @@ class Generation:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why it ended, None while it goes on."""
+        """Why it ended, None while it continues."""
         return self.progress.finish_reason
 
     @property
     def result(self) -> GenerationResult[Any]:
-        """What has been generated so far; ``finish_reason`` is None while it goes on."""
+        """What has been generated so far; ``finish_reason`` is None while it continues."""
         tokens, trial = self.tokens, self.progress.trial
         finish_reason = self.finish_reason
         if finish_reason is None and (self._clock.has_ended or self._clock.is_cancelled):

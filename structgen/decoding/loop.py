@@ -17,11 +17,11 @@ batch run in one pass that cannot be interrupted, so by default they are short.
 Finished rows still cost their share of each step. When they have cost as much as starting the
 others again, the batch is restarted without them. So no batch costs more than twice the minimum.
 That, too, is one pass: where it would be a long one, and where a batch has no room any more, its
-rows go on alone, which run again in passes that others have theirs between.
+rows continue alone, which run again in passes that others have theirs between.
 
 In a step, the runtime takes a token that ends outputs for a row's end, and pads from there on. But
 such tokens end the turns of a chat, too. So prompts are in the first pass as a whole, and a row
-into which another turn is written, as after a draft, goes on alone.
+into which another turn is written, as after a draft, continues alone.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def make_all(
             all of them: those not begun when it is over are not begun.
 
     Raises:
-        KeyboardInterrupt, and whatever is no `Exception`: at once.
+        KeyboardInterrupt, and whatever is not an `Exception`: at once.
     """
     errors: dict[int, Exception] = {}
     for run in runs:
@@ -446,7 +446,7 @@ class Rows:
             batch.close()
 
     def _uninterrupted(self, rows: list[int]) -> list[int]:
-        """Return those of ``rows`` that go on; the others end here, before another pass."""
+        """Return those of ``rows`` that continue; the others end here, before another pass."""
         gone = [index for index in rows if self._runs[index].is_interrupted]
         for index in gone:
             run_passes(self._attempt(index, self._advance, index))

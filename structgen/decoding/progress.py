@@ -66,7 +66,7 @@ class Shortened:
     """The places at which the budget of one output kept the model from its own choice.
 
     Attributes:
-        noted: JSON paths, each once, in the order in which it happened; ``$`` for what is no JSON;
+        noted: JSON paths, each once, in the order in which it happened; ``$`` for what is not JSON;
             each with how many tokens stood before.
     """
 
@@ -114,7 +114,7 @@ class Shortened:
         self.note_path(path, len(output_ids))
 
     def note_path(self, path: str, n_tokens: int) -> None:
-        """Take down a place that began after so many tokens."""
+        """Take down a place that began after that many tokens."""
         if path not in self.paths:
             self.noted += ((n_tokens, path),)
 
@@ -125,11 +125,11 @@ class Shortened:
         self.note_path(path, len(output_ids))
 
     def forget(self, n_tokens: int) -> None:
-        """Forget what was noted after so many tokens: what follows is not the budget's doing."""
+        """Forget what was noted after that many tokens: what follows is not the budget's doing."""
         self.noted = tuple(one for one in self.noted if one[0] < n_tokens)
 
     def go_back(self, n_tokens: int) -> None:
-        """Return to where the output had so many tokens.
+        """Return to where the output had that many tokens.
 
         What was noted after them stays: the budget may have had no part in it.
         """
@@ -507,13 +507,13 @@ class Progress:
         vocabulary: the model's.
         constraint: the compiled output type, or None.
         tokens: the prompt, and what comes after it.
-        reporter: is told of text that stands.
+        reporter: receives final text.
         clock: is told of the end.
         mask: that of the cursor, to be released at the end.
         cursor: its place in the output type; None: free text.
         trial: the checks of its values, made while it is written; or None.
         best: what weighs its values, if they are to be the likeliest.
-        finish_reason: why it ended, None while it goes on.
+        finish_reason: why it ended, None while it continues.
         timed_out: whether it ended because its time was over.
         shortened: where its budget changed it.
         is_plain: whether nothing that is written is ever taken back, or waits for anything.

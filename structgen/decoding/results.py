@@ -122,7 +122,7 @@ class Usage:
             forced ones do not count.
         accepted_tokens: how many of these came.
         retries: how often the output went back because a check had refused a value.
-        retried_tokens: tokens that were written and taken back then. They are no part of
+        retried_tokens: tokens that were written and taken back then. They are not part of
             ``output_tokens``, and have cost as much.
     """
 

@@ -60,7 +60,7 @@ class Sections:
 
     Attributes:
         prompt_ids: int32 ``[n]``, the prompt with the thought opened.
-        max_tokens: most tokens after it, of all sections and what stands between.
+        max_tokens: most tokens after it, of all sections and what is between.
         adapter: name of the adapter that the model runs with, or None.
         media: the pictures and sounds of the prompt, or None.
         part: the section that is being made.
@@ -192,7 +192,7 @@ class Sections:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the output ended, None while it goes on: that of the answer, if it came to one."""
+        """Why the output ended, None while it continues: that of the answer, if it came to one."""
         reason = self.part.finish_reason
         return None if self._waiting and reason in _ENDED else reason
 

@@ -36,10 +36,11 @@ _LENGTHS = (32, 16, 8, 5, 4, 3, 2)
 
 _CLOSING, _GAP, FORCED, _GOING_ON, _DRAFTED = range(len(_LENGTHS), len(_LENGTHS) + 5)
 """What else is guessed: that a value ends, the space after a comma or colon, forced text, that a
-copy goes on after its first token, and what a draft model writes."""
+copy continues after its first token, and what a draft model writes."""
 
 _SURE = (0.5, 0.8, 0.95)
-"""Probabilities by which a draft model's tokens are told apart: the surer it is, the more come."""
+"""Probabilities by which a draft model's tokens are distinguished: the surer it is, the more come.
+"""
 
 _TYPED, _FREE = (
     (*copies, 0.6, 0.9, 0.98, 0.9, 0.35, 0.55, 0.75, 0.9)
@@ -60,7 +61,7 @@ _CLOSES = tuple((mark, _CLOSING) for mark in (b'"', b",", b"}", b"]"))
 
 _GRANT, _SHARE = 1.5, 0.05
 """What guesses of an output may lose in all, however wrong they are: so much of what its passes
-cost, of those over its prompt at most so many passes over one token."""
+cost, of those over its prompt at most that many passes over one token."""
 
 _REPAID = 32
 """Tokens within which what a draft model reads, as the whole prompt, has to be worth it."""
@@ -68,7 +69,7 @@ _REPAID = 32
 _AHEAD_BYTES = 96
 
 _FOLDED = bytes.maketrans(b'"\n\r\t' + bytes(range(65, 91)), b"    " + bytes(range(97, 123)))
-"""A text and a JSON string have words alike but for what stands before them, and capitals."""
+"""A text and a JSON string have words alike but for what comes before them, and capitals."""
 
 _BREAKS = re.compile(rb"[.,;:!?)]?[\s]*[\n(\[{\"]|[.,;:!?)\]}](?:\s|$)")
 """Where what is copied as a value often ends."""
@@ -102,7 +103,7 @@ class Speculation:
         Args:
             texts: the bytes of each token.
             cursor: the output's place in its type; None: free text.
-            spell: writes bytes in tokens, after the tokens that stand before them.
+            spell: writes bytes in tokens, after the tokens that come before them.
             pace: what passes of the model cost.
             n_prompt: tokens before the output.
             draft_cost: of a draft model's passes, as `DraftModel` says; 1 where there is none.
@@ -234,7 +235,7 @@ class Speculation:
         return last and (bool(text) or not self._is_quoted())
 
     def _is_quoted(self) -> bool:
-        """Return whether the output stands in a string of JSON."""
+        """Return whether the output is in a string of JSON."""
         quotes = self._history.count(b'"', self._start) - self._history.count(b'\\"', self._start)
         return quotes % 2 == 1
 
@@ -276,7 +277,7 @@ class Speculation:
         return self._saved + _SHARE * (self._n_read - self._n_prompt)
 
     def _cost(self, n: int) -> float:
-        """Return what a pass over so many tokens costs."""
+        """Return what a pass over that many tokens costs."""
         return 1 + self._pace.token * (n - 1)
 
     def _gain(self, kind: int) -> float:

@@ -282,7 +282,7 @@ def after_draft(
         special_tokens: where they are read, see `structgen.decoding.options.SearchOptions`.
 
     Raises:
-        PromptError: the template does not show what stands between, or refuses a further turn.
+        PromptError: the template does not show what is between, or refuses a further turn.
     """
     if isinstance(prompt, str):
         return [int(token) for token in model.encode(draft.text_request)]

@@ -1,7 +1,7 @@
 r"""How a model calls tools, according to its chat template: in outputs, prompts and earlier turns.
 
 **Syntax.** The template renders an answer that calls a probe, and the same answer with a text. The
-difference is the call: what precedes its name, what stands between name and arguments, and what
+difference is the call: what precedes its name, what is between name and arguments, and what
 follows. An answer with two calls shows the separator. So structgen can read every syntax whose
 arguments are a JSON object without knowing it: Hermes and Qwen (``<tool_call>\n{"name": …``), Llama
 3 (``{"name": …, "parameters": …}``), Mistral (``[TOOL_CALLS][{…}]``,
@@ -131,7 +131,7 @@ def _renderings(model: Model) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _calling(n: int, form: _Form) -> dict[str, Any]:
-    """Return an answer that calls so many tools."""
+    """Return an answer that calls that many tools."""
     calls: list[dict[str, Any]] = []
     for index in range(n):
         arguments: Any = {f"probe_key_{index}": "probe_value"}
@@ -209,7 +209,7 @@ def read_syntax(
 
 
 def _one_by_one(body: str) -> ToolSyntax | None:
-    """Return the known syntax, whose arguments are no JSON object, in which a probe is called."""
+    """Return the known syntax of a probe's call whose arguments are not a JSON object."""
     call = _NAMES[0], json.dumps({"probe_key_0": "probe_value"})
     ways = [(way, way.written([call])) for way in DIALECTS.values() if way.parameters]
     for blank in ("", r"\s+"):  # the runtime leaves lines of a template that others take away
@@ -221,7 +221,7 @@ def _one_by_one(body: str) -> ToolSyntax | None:
 
 
 def _parts(body: str, index: int) -> tuple[str, str, str] | None:
-    """Return what stands before a probe's name, between that and its arguments, and after these."""
+    """Return what comes before a probe's name, between that and its arguments, and after these."""
     body = re.sub(r'(?<!\s)\s*"id"\s*:\s*"probeid0."\s*,|,\s*"id"\s*:\s*"probeid0."', "", body)
     before, _, rest = body.partition(_NAMES[index])
     found = re.search(rf'\{{\s*"probe_key_{index}"\s*:\s*"probe_value"\s*\}}', rest)
@@ -283,7 +283,7 @@ _FORMS = sorted(_ALL, key=lambda form: form.is_named)
 
 @per_model
 def _histories(model: Model) -> dict[int, _Form | None]:
-    """Return the form in which a template shows so many calls at once, as far as that is known."""
+    """Return the form in which a template shows each number of calls at once, if known."""
     return {}
 
 
@@ -291,7 +291,7 @@ def with_calls(model: Model, messages: _Messages) -> _Messages:
     """Return messages in a form whose calls and results the template shows.
 
     Raises:
-        PromptError: the last message calls tools: it is none that an answer could go on from.
+        PromptError: the last message calls tools: it is none that an answer could continue from.
 
     Cost: nothing where there are none; some renderings of the template, once a model.
     """

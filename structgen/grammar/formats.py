@@ -203,7 +203,7 @@ def hostname() -> ir.Regex:
     """RFC 1123 names whose labels do not have ``--`` in third and fourth place.
 
     Such labels are reserved (RFC 5891, 4.2.3.1). Of them only A-labels (``xn--...``) are valid, and
-    which ones is no regular language: they hold Punycode. So none is.
+    which ones is not a regular language: they hold Punycode. So none is.
     """
     one = ascii_label()
     return limited(parse_python(rf"{one}(?:\.{one})*"), MAX_HOSTNAME)

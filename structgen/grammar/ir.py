@@ -214,7 +214,7 @@ def literal(text: str) -> Regex:
 
 @lru_cache(maxsize=1024)
 def character(code_point: int) -> CharSet:
-    """Return the set of one character, which is no surrogate."""
+    """Return the set of one character, which is not a surrogate."""
     return _interned(((code_point, code_point),))
 
 

@@ -21,7 +21,7 @@ Int8: TypeAlias = npt.NDArray[np.int8]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 FAR = np.iinfo(np.int32).max
-"""Where nothing is, and what cannot be had."""
+"""The place of something that does not exist."""
 
 _FEW = 20_000
 """Characters that are quicker sorted than looked up."""
@@ -30,7 +30,7 @@ _FEW = 20_000
 _OTHER, _BLANK, _WORD, _MARK, _WHOLE, _JOINS = range(6)
 
 _JOINING = frozenset("'’.,:/@_&+-\u2010\u2011\u00ad")
-"""These belong to a word where they stand between two characters of one."""
+"""These belong to a word where they are between two characters of one."""
 
 _WITHOUT_BLANKS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
@@ -171,7 +171,7 @@ def _kind(char: str) -> int:
 def _words(kind: Int8) -> tuple[Bools, Bools, Int32, Int32]:
     """Return where quotes of whole words may begin and end; where words begin and end.
 
-    With a word may come what stands at it without a blank between.
+    A word may include what touches it without a blank.
     """
     n = len(kind)
     letter = (kind == _WORD) | (kind == _MARK)
@@ -198,7 +198,7 @@ def _words(kind: Int8) -> tuple[Bools, Bools, Int32, Int32]:
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:
-    """First and one more than last character of each sentence: what ends like one, or stands before
+    """First and one more than last character of each sentence: what ends like one, or comes before
     an empty line."""
     found: list[tuple[int, int]] = []
     begin, end = -1, 0

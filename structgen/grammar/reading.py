@@ -48,7 +48,7 @@ def reading(limit: int | None = None) -> AbstractContextManager[None]:
 
 
 def spend_text(text: str, steps: int) -> None:
-    """Count the work of reading a grammar's text once, by so many steps for each character."""
+    """Count the work of reading a grammar's text once, by that many steps for each character."""
     spend(
         len(text) * steps,
         f"the grammar has {len(text):,} characters, too many to read; write fewer rules",

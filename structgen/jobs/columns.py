@@ -124,7 +124,7 @@ def _utf8(value: Any) -> Any:
 
 
 def _schema_of(output_type: Any) -> Any:
-    """Return the JSON Schema of outputs; of those that are no JSON that of a text."""
+    """Return the JSON Schema of outputs; of those that are not JSON that of a text."""
     if output_type is None or not isinstance(lower(output_type).grammar, ir.Json):
         return {"type": "string"}
     if isinstance(output_type, JsonSchema):

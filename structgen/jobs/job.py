@@ -486,7 +486,7 @@ class Cluster(Protocol):
             model: as in `structgen.load`.
 
         Raises:
-            StructgenError: the machines cannot be had.
+            StructgenError: no machine is available.
         """
 
 
@@ -755,7 +755,7 @@ def _processes(
     Processes of one core each make 1.5 to 1.8 times as many outputs on two cores as one process of
     both, where the model is small (docs/runner.md). Where there are rows enough, both are tried.
 
-    ``trial`` gives the seconds that rows take with so many processes.
+    ``trial`` gives the seconds that rows take with that many processes.
     """
     most, size = min(models.health.cores(), 8), sum(size for _, size in _files(models.path(model)))
     if (memory := models.health.free_memory()) is not None:

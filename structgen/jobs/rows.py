@@ -410,7 +410,7 @@ def _thrift(
     data: bytes | mmap, at: int, *, has_lists: bool = False
 ) -> tuple[dict[tuple[int, int], Any], int]:
     """Return a struct of Thrift's compact protocol, by id and kind, as fields of other kinds are
-    skipped; None: what is no number, struct or list of these. And where it ends."""
+    skipped; None: what is not a number, struct or list of these. And where it ends."""
     found: dict[tuple[int, int], Any] = {}
     number = 0
 

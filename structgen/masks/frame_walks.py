@@ -389,7 +389,7 @@ class FrameWalks:
         return found
 
     def _walk_ways(self, ways: tuple[Alternative, ...], node: Node, room: int) -> FrameWalk:
-        """Return what a frame does from ``node`` that goes on in one of ``ways``."""
+        """Return what a frame does from ``node`` that continues in one of ``ways``."""
         closed: list[Node] = []
         ends: list[Ends] = []
         tokens = b""

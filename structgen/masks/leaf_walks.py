@@ -69,7 +69,7 @@ class _Level(NamedTuple):
         nodes: int32; their nodes, -1 for none.
         tokens: int32; the token that each of them is, or -1; None where one is several.
         is_full: whether every one has a node and is a token.
-        going_on: bool; whether tokens go on behind it; None where none does.
+        going_on: bool; whether tokens continue behind it; None where none does.
         others: bool; whether with something else than a digit; None where none does.
     """
 
@@ -209,10 +209,10 @@ _MOST_VISITS = 400
 """Trie nodes that are looked at one by one before NumPy takes over,"""
 
 _FEW_NODES = 40
-"""and so many of a level with which it stops."""
+"""and that many of a level with which it stops."""
 
 _FEW_BYTES = 4
-"""A set's children by so many bytes are found one by one."""
+"""A set's children by that many bytes are found one by one."""
 
 
 class TrieWalk(WalkBuilder):

@@ -27,7 +27,7 @@ NODE_BITS = 40
 """Nodes and sets have numbers of no more bits."""
 
 _FEW = 40
-"""Sets of so many members are handled one by one."""
+"""Sets of that many members are handled one by one."""
 
 _MANY = 2_000
 
@@ -154,7 +154,7 @@ class NodeSets:
         """Read a text from ``node``.
 
         Returns:
-            The tokens that end on the way; and the node after it, if some token goes on there, or
+            The tokens that end on the way; and the node after it, if some token continues there, or
             else -1.
         """
         key = number + node

@@ -36,13 +36,13 @@ _FEW = 24
 """So many tokens are gathered into words one by one,"""
 
 _SOME = 600
-"""and so many by sorting them."""
+"""and that many by sorting them."""
 
 Mask: TypeAlias = "tuple[bytes | bytearray | memoryview, npt.NDArray[np.int64] | None, Bits]"
 """A mask: a row that many share, and what is different.
 
 That is the row, uint32 [ceil(size / 32)], as bytes (those of an array cost twice as much to copy);
-positions in it, or None where nothing is different; and what stands there instead. A plain tuple:
+positions in it, or None where nothing is different; and what is there instead. A plain tuple:
 see `walk_store.WalkMemo`.
 """
 

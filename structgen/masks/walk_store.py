@@ -50,8 +50,8 @@ Exits: TypeAlias = "tuple[tuple[int, Node], ...]"
 End: TypeAlias = "int | tuple[int, int] | tuple[str, tuple[End, ...], int | None]"
 """A state; a run of text, by its first state and its length (see `Walker.run_ends`); or the ends of
 a walk of the shared leaf before a text that begins in a state (`Leaf.before_text`), or of that
-after one with a label (`Leaf.after_text`), or of the leaf that goes on (`Leaf.handed`). Tuples and
-not named ones: see `WalkMemo`."""
+after one with a label (`Leaf.after_text`), or of the leaf that continues (`Leaf.handed`). Tuples
+and not named ones: see `WalkMemo`."""
 
 BEFORE, AFTER, HANDED = "before", "after", "handed"
 
@@ -100,7 +100,7 @@ LeafWalk: TypeAlias = "tuple[Bits | None, Tokens, Exits, tuple[End, ...]]"
   the walk starts at the root.
 - Tokens that end inside the leaf or exactly where it may end.
 - ``(outcome, node)`` pairs: where the leaf may end, and with which outcome; only where some token
-  goes on, as most do not.
+  continues, as most do not.
 - Where those tokens end; only budgets ask, through `ends_of`.
 """
 

@@ -77,7 +77,7 @@ def get_or_build(folder: str, name: str, key: str, build: Callable[[], Arrays]) 
         folder: where they belong; a plain file name.
         name: what they are; a plain file name.
         key: everything the arrays depend on, contents and versions. A file that was made for
-            another key is built anew.
+            another key is built again.
         build: computes the arrays; numbers of fixed width only.
 
     Returns:

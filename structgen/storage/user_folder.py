@@ -142,12 +142,12 @@ def n_values(data: str | bytes) -> int:
 
 
 def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
-    """Return the JSON in such a file, of at most so many values, of 32 bytes each, read as
+    """Return the JSON in such a file, of at most that many values, of 32 bytes each, read as
     ``json.loads`` is told.
 
     Raises:
         OSError: as `contents`, or it has too many values.
-        ValueError, RecursionError: it is no JSON.
+        ValueError, RecursionError: it is not JSON.
     """
     data = contents(file, min(32 * most, LARGEST))
     if n_values(data) > most:

@@ -229,7 +229,7 @@ def decimal_numbers(limits: Limits) -> list[Schema]:
 
 
 def decimal_text(limits: Limits) -> Schema | None:
-    """Plain decimal numbers in a string; None if that is no pattern of bearable size."""
+    """Plain decimal numbers in a string; None if that is not a pattern of bearable size."""
     shape = _shape(limits)
     rules: list[Any] = []
     if limits.max_digits is not None:
@@ -256,7 +256,7 @@ def _exponent(value: Decimal) -> int:
 
 
 def _shape(limits: Limits) -> str:
-    """The text of a number, with so many digits before and after its point."""
+    """The text of a number, with that many digits before and after its point."""
     places = limits.decimal_places
     if limits.max_digits is not None:
         places = limits.max_digits if places is None else min(places, limits.max_digits)
@@ -866,7 +866,7 @@ class ExactSchema(GenerateJsonSchema):
 
     @contextmanager
     def _under(self, config: Mapping[str, Any] | None) -> Iterator[None]:
-        """Has a config hold for a block; with None the outer one goes on."""
+        """Has a config hold for a block; with None the outer one continues."""
         self._core_configs.append(self._core_configs[-1] if config is None else config)
         try:
             yield

@@ -58,7 +58,7 @@ class _Told(NamedTuple):
 
     Attributes:
         decimals: by what is read of them as Decimals.
-        floats: those for which another float stands in the text, by that one, as they are read.
+        floats: those for which another float is in the text, by that one, as they are read.
     """
 
     decimals: Mapping[Decimal, Decimal]

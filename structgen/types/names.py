@@ -61,7 +61,7 @@ def refers_to_itself(output_type: Any) -> bool:
 
 
 def annotated(base: Any, metadata: Sequence[Any]) -> Any:
-    """``Annotated[base, *metadata]``, which is no syntax before Python 3.11."""
+    """``Annotated[base, *metadata]``, which is not a syntax before Python 3.11."""
     special_form: Any = Annotated
     arguments = (base, *metadata)
     return special_form[arguments]

@@ -199,7 +199,7 @@ def email() -> Schema:
 def name_email() -> Schema:
     """An e-mail address, or a name and an address in angle brackets: ``Ada King <ada@math.org>``.
 
-    Left out: quoted names, and names with characters that are no Latin letters, digits or one of
+    Left out: quoted names, and names with characters that are not Latin letters, digits or one of
     those of an unquoted local part.
     """
     word = rf"[{ATEXT}.À-ÖØ-öø-ɏ]{{1,60}}"

@@ -1,4 +1,4 @@
-"""The body of an operation in an OpenAPI document, as a JSON Schema that stands by itself.
+"""The body of an operation in an OpenAPI document, as a JSON Schema that is by itself.
 
 Knows where a document (Swagger 2.0, OpenAPI 3.0 and 3.1) keeps its operations and their bodies, and
 how its schemas differ from JSON Schema: ``nullable``, references beside which other keywords are

@@ -91,7 +91,7 @@ class QuotedText(str):
     def __new__(
         cls, text: str, places: tuple[tuple[int, int], ...], place: tuple[int, int] | None = None
     ) -> Self:
-        """``text``, which stands at ``places``."""
+        """``text``, which is at ``places``."""
         self = super().__new__(cls, text)
         self.places = places
         self.start, self.end = place or places[0]

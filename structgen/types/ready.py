@@ -487,7 +487,7 @@ _KINDS = (
 _ATOM = re.compile(r"\\d|\[[^\]]*\]|\{[^}]*\}|[0-9]|.")
 _CODES = "Give a code of two letters (ISO 3166-1), such as 'US'."
 _SIGNS = r"[ ()\-/.]"
-"""What stands between the digits of a number that is written to be read."""
+"""What is between the digits of a number that is written to be read."""
 
 
 @functools.lru_cache(maxsize=256)

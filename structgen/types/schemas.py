@@ -274,7 +274,7 @@ _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
 
 
 def _instead(value: Any) -> str:
-    """What to pass instead of what is no schema, where that is plain."""
+    """What to pass instead of what is not a schema, where that is plain."""
     if isinstance(value, os.PathLike):
         return " For the schema in a file, pass the text: path.read_text()."
     if isinstance(value, type) or hasattr(value, "__args__"):

@@ -39,7 +39,7 @@ _WITHIN: Mapping[str, str] = {
     "function-wrap": "schema",
     "custom-error": "schema",
 }
-"""Core schemas around another that stands in the same place of the text."""
+"""Core schemas around another that is in the same place of the text."""
 
 
 def is_function(value: Any) -> bool:
@@ -196,7 +196,7 @@ def _is_call(schema: Any) -> bool:
 
 
 def _calls(schema: Any) -> Iterator[Any]:
-    """The calls that may stand at one place of the text."""
+    """The calls that may be at one place of the text."""
     kind = schema.get("type")
     if _is_call(schema):
         yield schema

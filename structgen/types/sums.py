@@ -6,7 +6,7 @@ neither patterns, whose sums are patterns, nor grammars.
 
 A type checker infers ``T`` from a Python type by `typing_extensions.TypeForm` (PEP 747), which mypy
 2 and pyright understand, for classes, ``Literal``, unions, ``list[int]``, ``Annotated`` and all
-else that may stand in an annotation. It needs an overload of its own, because mypy finds no type
+else that may be in an annotation. It needs an overload of its own, because mypy finds no type
 form in a union with others. The other kinds share an overload; the default of a type variable says
 what those parse to that name no type:
 
@@ -90,7 +90,8 @@ _Function: TypeAlias = "_Coded | partial[Any]"
 """A function. A class can be called, too, but has no code."""
 
 Others: TypeAlias = "Own[AnyT] | Choices[Any] | _Function | Sequence[_Function] | None"
-"""All that is no Python type. In an overload it comes before ``TypeForm[T]``, which takes None."""
+"""All that is not a Python type. In an overload it comes before ``TypeForm[T]``, which takes None.
+"""
 
 
 class Combining:
@@ -199,7 +200,7 @@ class Repeated(Combining, Typed[str]):
 
 
 def check_counts(least: int, most: int | None) -> None:
-    """Refuse what are no counts."""
+    """Refuse what are not counts."""
     for count in (least, most):
         if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
             raise OutputTypeError(f"A count is an int, got {count!r}.")

@@ -80,8 +80,8 @@ def read_tags(
     """The pieces of ``text``: a str where it is free, what `ReadTag.make` gives for each tag.
 
     Raises:
-        ParseError: a begin opens nothing, its content is no value of its type, or there are fewer
-            or more tags than ``bounds`` and their own allow.
+        ParseError: a begin opens nothing, its content is not a value of its type, or there are
+            fewer or more tags than ``bounds`` and their own allow.
     """
     pieces: list[Any] = []
     at = 0
@@ -173,7 +173,7 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut
 
 
 def _places(end: str, text: str) -> list[int]:
-    """Where ``end`` stands in ``text``, in order; it may overlap itself."""
+    """Where ``end`` is in ``text``, in order; it may overlap itself."""
     places: list[int] = []
     at = text.find(end)
     while at >= 0:
@@ -227,7 +227,7 @@ class _Pieces:
         plain: the type of what begins at no mark; None: free text.
 
     Attributes:
-        at: where what is not told yet begins.
+        at: where what is not known yet begins.
     """
 
     names: frozenset[str | int] | None = None
@@ -240,7 +240,7 @@ class _Pieces:
         self._plain = plain or _TEXT
 
     def _free(self, end: int, *, is_closed: bool) -> _Found:
-        """Text goes on to a place, and may end there; there is no piece of empty text."""
+        """Text continues to a place, and may end there; there is no piece of empty text."""
         more = self._text[self.at : end]
         self.at = max(self.at, end)
         self._is_open = self._is_open or bool(more)
@@ -442,7 +442,7 @@ class CallPieces(_Pieces):
 
 @functools.lru_cache(maxsize=64)
 def _opening(syntax: ToolSyntax, before: str, names: tuple[str, ...]) -> re.Pattern[str]:
-    """What stands before a call's arguments; blanks before it may belong to the JSON before."""
+    """What comes before a call's arguments; blanks before it may belong to the JSON before."""
     starts, ends = (
         re.escape(text).replace(re.escape(INDEX), "[0-9]+") for text in (before, syntax.between)
     )

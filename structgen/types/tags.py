@@ -165,7 +165,7 @@ def mark_of(written: str | SpecialToken, tokens: Collection[str]) -> Mark:
 
     Args:
         written: the user's value.
-        tokens: names of the tokens that are no text.
+        tokens: names of the tokens that are not text.
     """
     if isinstance(written, SpecialToken):
         return (written,)
@@ -200,7 +200,7 @@ def _counts(value: Tagged | TaggedText) -> str:
 
 
 _MOST_COUNTS = 1000
-"""Most tuples of counts that are told apart."""
+"""Most tuples of counts that are distinguished."""
 
 
 Bounds: TypeAlias = "tuple[int, int | None]"
@@ -234,7 +234,7 @@ FREE = Flow()
 
 
 def tag_grammar(parts: Sequence[TagPart], bounds: Bounds, flow: Flow = FREE) -> ir.ContextFree:
-    """The texts in which each begin opens its tag, with so many tags in all.
+    """The texts in which each begin opens its tag, with that many tags in all.
 
     Raises:
         OutputTypeError: an ambiguous begin, or too many counts.
@@ -370,7 +370,7 @@ def _counted(
     made: Terminals,
     flow: Flow,
 ) -> ir.ContextFree:
-    """The rules: after so many tags of each kind, and in all, another may come, or the end."""
+    """The rules: after that many tags of each kind, and in all, another may come, or the end."""
 
     def after(counts: tuple[int, ...], kind: int) -> tuple[int, ...] | None:
         new = [*counts[:-1], 1]  # the last of them: whether there is a tag before

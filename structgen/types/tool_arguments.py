@@ -1,8 +1,8 @@
-"""Arguments of tools that are no JSON object: parameters one after another, each by its name.
+"""Arguments of tools that are not a JSON object: parameters one after another, each by its name.
 
 Says which parameters a tool has and which values each may have in such a form, and turns them into
 the JSON object that they stand for. So a tool's own type checks them in any form. In XML a string
-stands as it is, up to the closing tag, and everything else as JSON. Where a string or something
+is as it is, up to the closing tag, and everything else as JSON. Where a string or something
 else may stand, text that looks like the other is the other: the text ``null`` of ``str | None`` is
 None. Python's literals are JSON with other words.
 """
@@ -54,7 +54,7 @@ class Parameter:
         is_required: whether it is required.
         text: the strings that are written as they are, or None.
         value: other values, in JSON or Python's literals, or None.
-        looks: texts that are no string, although there may be strings; None: the syntax shows it.
+        looks: texts that are not strings, although there may be strings; None: the syntax shows it.
     """
 
     name: str

@@ -249,8 +249,8 @@ class ToolsOffered:
 def _row(
     marker: str, *texts: str, joint: str = "", parameters: ParameterSyntax | None = None
 ) -> ToolSyntax:
-    """A syntax of texts: what stands before all calls; before a name, after it and after a call;
-    after all calls. ``joint`` stands between two."""
+    """A syntax of texts: what comes before all calls; before a name, after it and after a call;
+    after all calls. ``joint`` is between two."""
     first, before, between, after, last = texts
     again = after + joint + before
     return ToolSyntax(marker, first + before, between, again, after + last, True, parameters)
@@ -453,7 +453,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
 
 
 def _begins_in(marker: str, syntax: ToolSyntax) -> bool:
-    """Whether a marker stands in what comes before arguments, or at its end begins."""
+    """Whether a marker is in what comes before arguments, or at its end begins."""
     fixed = (syntax.before, syntax.between)
     starts = [marker[:n] for n in range(1, len(marker))]
     return any(marker in text for text in fixed) or syntax.between.endswith(tuple(starts))

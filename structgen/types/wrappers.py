@@ -69,7 +69,7 @@ def schema_hint(output_type: Any, lowered: OutputType[Any]) -> str:
         lowered: the same, lowered: its schema is taken where Pydantic cannot describe the type.
 
     Raises:
-        OptionError: outputs of this type are no JSON.
+        OptionError: outputs of this type are not JSON.
     """
     if not isinstance(lowered.grammar, ir.Json):
         raise OptionError(

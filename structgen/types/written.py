@@ -89,7 +89,7 @@ def read(data: bytes) -> Written:
     """What `write` has written.
 
     Raises:
-        TypeError: ``data`` is no bytes.
+        TypeError: ``data`` is not bytes.
         OutputTypeError: it is something else, of another version, cut short or changed.
         CompileLimitExceeded: it is more than `MAX_BYTES` or `MAX_VALUES`, or nested too deeply.
     """

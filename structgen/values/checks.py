@@ -125,7 +125,7 @@ class Refusal:
         path: where it is, as a JSON path.
         text: its text.
         judged_key: which value was judged: the refused one, or one that it is part of.
-        judged: offset at which that began; what stands before has no say.
+        judged: offset at which that began; what comes before has no say.
         start: offset of its first byte.
         end: offset behind the last byte that the refusal is about.
         ended_by: the bytes one of which after ``end``, or the end of the output, tells that the
@@ -193,7 +193,7 @@ class Judging(Protocol):
         """What messages call the type."""
 
     def reading(self, data: bytes = b"") -> Reading:
-        """Begin an output, or go on with one of which ``data`` has been accepted."""
+        """Begin an output, or continue with one of which ``data`` has been accepted."""
 
 
 class Checks:
@@ -219,7 +219,7 @@ class Checks:
         return self.output.name
 
     def reading(self, data: bytes = b"") -> HereReading:
-        """Begin an output, or go on with one of which ``data`` has been accepted."""
+        """Begin an output, or continue with one of which ``data`` has been accepted."""
         if self.shapes is None:
             return WholeReading(self.output, data)
         return JsonReading(self, self.shapes, data)

@@ -62,7 +62,7 @@ class GrowingParts:
         self.seen: dict[str | int, Seen] = {}
 
     def feed(self, text: str) -> bool:
-        """Return the text goes on; returns whether something new is there."""
+        """Read more text; return whether something is new."""
         before = self.seen
         for part, more, is_closed in self._reader.feed(text):
             self._pieces.append(more)
@@ -112,7 +112,7 @@ class Partial(Generic[T_co]):
         """Look at a value.
 
         Args:
-            document: what it is a part of; None for an output that is no JSON.
+            document: what it is a part of; None for an output that is not JSON.
             node: the value; None where it has not begun.
             at: the offset at which to look.
             text: of an output that is text: what gives it.
@@ -132,7 +132,7 @@ class Partial(Generic[T_co]):
     def complete(self) -> bool:
         """Whether the whole output has been written: so is the last `Partial`, and no other.
 
-        What is inside of it and whole is no `Partial`, but the value itself.
+        What is inside of it and whole is not a `Partial`, but the value itself.
         """
         return bool(self._final)
 

@@ -130,15 +130,15 @@ class Shapes:
         return self._numbers.setdefault(place, len(self._numbers))
 
     def objects(self, place: Place) -> tuple[ObjectShape, ...]:
-        """Return the objects that may stand there."""
+        """Return the objects that may be there."""
         return self._keep("objects", place, self._objects)
 
     def arrays(self, place: Place) -> tuple[ArrayShape, ...]:
-        """Return the arrays that may stand there."""
+        """Return the arrays that may be there."""
         return self._keep("arrays", place, self._arrays)
 
     def inside(self, place: Place) -> list[Place]:
-        """Return the types of the fields and items of what may stand there."""
+        """Return the types of the fields and items of what may be there."""
         objects, arrays = self.objects(place), self.arrays(place)
         found = [field for one in objects for _, field in one.fields.values()]
         found += [item for one in arrays for item in one.first]
@@ -321,7 +321,7 @@ class Shapes:
         return found
 
     def _literals(self, place: Place) -> frozenset[Any] | None:
-        """Return the values one of which stands there; None: it may be something else."""
+        """Return the values one of which is there; None: it may be something else."""
         found: set[Any] = set()
         for part in self._parts(place):
             if part.core["type"] == "literal":
@@ -338,7 +338,7 @@ class Shapes:
             return None
 
     def _parts(self, place: Place) -> Iterator[_Part]:
-        """Yield what may stand there, each without what is wrapped around it."""
+        """Yield what may be there, each without what is wrapped around it."""
         waiting: list[_Part] = [_Part(place.core, place.config, False, {}, None)]
         seen = set[str]()
         while waiting:

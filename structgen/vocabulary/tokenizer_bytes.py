@@ -5,7 +5,7 @@ sequence according to the files beside it. Never tokenises: only *decoding* matt
 tries, masks, grammars or models.
 
 The ``decoder`` section says how token strings become text. Its steps become functions of one token,
-which are exact wherever a token stands in the middle of the text:
+which are exact wherever a token is in the middle of the text:
 
 ===============  ==================================================================================
 ByteLevel        each character stands for one byte (GPT-2's alphabet); a token with any other

@@ -17,7 +17,7 @@ next.
 
 Ropes in the fewest tokens: the same for texts that need not fit into memory. How many tokens a part
 takes depends on nothing before it, and on what follows only as far as one token can reach. So each
-part is computed once for each such *window* after it, however often it stands in the text: a
+part is computed once for each such *window* after it, however often it is in the text: a
 thousand items of a thousand items take a few steps. The tokens themselves are listed from the left
 on demand.
 
@@ -206,7 +206,7 @@ class RopeTokens:
 _Spelt: TypeAlias = "tuple[bytes, list[int], list[tuple[int, int]]]"
 
 _FEW_SPELT, _MANY_SPELT, _SPELT_BYTES = 4, 16, 1 << 15
-"""How many texts are kept: within these bounds so many that they have about that many bytes."""
+"""How many texts are kept: within these bounds, as many as have about so many bytes."""
 _END = 16
 """So many bytes at their ends tell the texts apart that are kept."""
 _NOTHING_SPELT: _Spelt = b"", [0], [(0, 0)]

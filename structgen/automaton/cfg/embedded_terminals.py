@@ -1,4 +1,4 @@
-"""Terminals of a grammar that are no patterns: texts of another grammar, and named tokens.
+"""Terminals of a grammar that are not patterns: texts of another grammar, and named tokens.
 
 An `EmbeddedTerminal` tells the rules how its texts start, with which characters, and the shortest
 text of each kind. While such a text is written, its own leaves and frames are on the stack
@@ -55,7 +55,7 @@ class NamedTokenLeaf(LiteralLeaf):
 
 
 class LimitedLeaf(Leaf):
-    """A leaf of whose text each may take so many tokens, counted from the one in which it begins.
+    """A leaf of whose text each may take that many tokens, counted from the one in which it begins.
 
     A state is one of the leaf's, how many further tokens there may be, and whether a token is under
     way. Where a token ends (`token_end`), the shortest way to the end of the text has to have no
@@ -165,7 +165,7 @@ def within_limits(ways: tuple[Alternative, ...], given: ir.Embedded) -> tuple[Al
 
 
 class EmbeddedTerminal:
-    """A terminal that is no pattern.
+    """A terminal that is not a pattern.
 
     Args:
         name: its name in messages.

@@ -45,7 +45,7 @@ from .places import PlaceGraph, Rest, Rests, better
 from .terminals import Terminals
 
 MAX_DEMANDS = 16
-"""Most demands of a terminal that are told apart."""
+"""Most demands of a terminal that are distinguished."""
 
 _MAX_STATES = 5_000
 

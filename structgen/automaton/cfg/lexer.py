@@ -490,7 +490,7 @@ def shared_lexer(terminals: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> Lexe
     """Return the lexer of all grammars with these terminals, none expected with a number.
 
     It is cached like the leaves of schemas, as it has grown, for the next grammar with these
-    terminals. None if a terminal is no pattern.
+    terminals. None if a terminal is not a pattern.
     """
     if not all(isinstance(t, ir.Terminal) for t in terminals):
         return None

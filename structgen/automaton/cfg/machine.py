@@ -182,7 +182,7 @@ class CfgMachine(Machine):
             self._enter(frame.begin(place, condition), below, found)
 
     def _advance(self, configurations: Iterable[int], byte: int, following: int = -1) -> set[int]:
-        """Return where ``byte`` leads; only what may be gone on with by the byte ``following``,
+        """Return where ``byte`` leads; only what may be continued by the byte ``following``,
         where that is given."""
         # What an error left behind in the middle of a state belongs to no other.
         self._reached.clear()

@@ -2,7 +2,7 @@
 
 A goal automaton reads what the nonterminal consists of, from left to right and never empty. It
 follows the left-corner relation: it begins with a terminal. When a symbol X has been found at the
-left edge of the goal, any rule ``C → X γ`` whose C can stand at that edge may continue with γ. When
+left edge of the goal, any rule ``C → X γ`` whose C can be at that edge may continue with γ. When
 the goal itself has been found, the automaton may end. So left recursion, even hidden behind symbols
 that can be empty, is a loop and costs no stack. Unit rules and cycles cost nothing, and rules with
 a common beginning share states (Rosenkrantz & Lewis 1970; Nederhof 1993, generalised left-corner
@@ -92,7 +92,7 @@ class Loops:
     def _parts_of(
         self, lhs: int, found: list[_Sequence]
     ) -> tuple[list[_Sequence], list[_Sequence]] | None:
-        """How ``lhs`` begins and how it goes on, if it is a list of elements or a short rule."""
+        """How ``lhs`` begins and how it continues, if it is a list of elements or a short rule."""
         this = ~lhs
         if len(found) == 1:
             (only,) = found
@@ -191,7 +191,7 @@ class Loops:
         return out
 
     def _loop(self, lhs: int, after: _Sequence) -> int:
-        """Return the symbol for going on with another round, or with what follows the last."""
+        """Return the symbol for continuing with another round, or with what follows the last."""
         key = (lhs, after)
         found = self._loops.get(key)
         if found is None:
@@ -213,8 +213,8 @@ _CELL = (1 << _CELL_BITS) - 1
 
 Item = int
 """A nonterminal of which a rule is being read, and what is still to come of the rule: the number of
-a cell. So rules that go on alike are one. Packed: there are thousands, which as tuples the garbage
-collector would look at."""
+a cell. So rules that continue alike are one. Packed: there are thousands, which as tuples the
+garbage collector would look at."""
 
 _DONE = 0
 """The cell of nothing."""
@@ -445,7 +445,7 @@ class NonterminalAutomata:
         return state == loop
 
     def _corners_of(self, goal: int) -> frozenset[int]:
-        """Return the nonterminals that can stand at the left edge of ``goal``."""
+        """Return the nonterminals that can be at the left edge of ``goal``."""
         found = self._corners.get(goal)
         if found is None:
             found = self._corners[goal] = _reachable(goal, self._below)

@@ -472,7 +472,7 @@ def _width(regex: ir.Regex) -> int:
 
 
 def _ahead(look: ir.Lookahead, terminal: ir.Terminal) -> ir.Regex:
-    """Return the texts that may follow where ``look`` stands."""
+    """Return the texts that may follow where ``look`` is."""
     if any(isinstance(node, (ir.Lookbehind, ir.StartAnchor)) for node in ir.nodes(look.body)):
         raise UnsupportedFeature(
             f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",

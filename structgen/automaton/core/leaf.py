@@ -52,7 +52,7 @@ class Leaf:
         attached: data of other modules about this leaf, each under its own key, while it lives.
         number: unique in the process.
         labels: `label` of each state. Only to be read.
-        tell_from: below so many states `grown` reports nothing.
+        tell_from: below that many states `grown` reports nothing.
         of_grammar: whether it belongs to a context-free grammar, which has walks of its own.
     """
 

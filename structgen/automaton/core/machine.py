@@ -326,7 +326,7 @@ class Machine:
         return state, i
 
     def _read_apart(self, state: int, data: bytes, i: int) -> tuple[int, int]:
-        """`read` from several configurations: more than a byte where one alone goes on with it."""
+        """Like `read`, from several configurations; several bytes if one alone goes so far."""
         byte, takers = data[i], 0
         for configuration in self.states[state]:
             if self._takes(configuration, byte):
@@ -337,7 +337,7 @@ class Machine:
         return self._grow(state, byte), i + 1
 
     def _takes(self, configuration: int, byte: int) -> bool:
-        """Return whether the leaf of a configuration goes on with ``byte``."""
+        """Return whether the leaf of a configuration continues with ``byte``."""
         leaf = configuration & LEAF_MASK
         if leaf == PENDING:
             return False
@@ -413,7 +413,7 @@ class Machine:
     def _arrived(self, leaf: int, q: int, continuation: int, goes_on: bool | None = None) -> int:
         """Return the state of one configuration, with what follows if its leaf may end right there.
 
-        ``goes_on`` says whether the leaf can go on, where that is known.
+        ``goes_on`` says whether the leaf can continue, where that is known.
         """
         alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
         known = self._interned.alone

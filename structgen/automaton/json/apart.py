@@ -148,15 +148,15 @@ class Apart(Frame):
         return _loads(data if is_first else self._bracket + data.lstrip().removeprefix(b","))
 
     def _has_rest(self, number: int, place: Place, rest: Any) -> bool:
-        """Return whether a value goes on with ``rest``, and then ends."""
+        """Return whether a value continues with ``rest``, and then ends."""
         raise NotImplementedError
 
     def _begin(self, label: int) -> bytes:
-        """Return what stands before the value with this label, in the fewest bytes."""
+        """Return what comes before the value with this label, in the fewest bytes."""
         raise NotImplementedError
 
     def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
-        """Return the leaf of what stands before and between values, and its state."""
+        """Return the leaf of what comes before and between values, and its state."""
         raise NotImplementedError
 
     def _fresh(self, at: int, alive: Alive, others: Others) -> Text | None:
@@ -254,7 +254,7 @@ class Apart(Frame):
         return barred, tuple(sorted(left))
 
     def _has_plenty(self, at: int, size: int) -> bool:
-        """Return a sufficient test that there are more than ``size`` ways to go on."""
+        """Return a sufficient test that there are more than ``size`` ways to continue."""
         labels, is_endless, _ = self.plan.choices(at)
         values = self._language.values
         return is_endless or any(
@@ -388,7 +388,7 @@ class Apart(Frame):
 
     def ending(self, place: Place, is_first: bool = False, label: int = _TO_THE_END) -> Text | None:
         """Return the fewest bytes found that close the object or array as none of the values; with
-        a ``label``, after what stands before the value that has it."""
+        a ``label``, after what comes before the value that has it."""
         return evaluate.answered((place, label, is_first), self._find_ending, {})
 
     def _find_ending(

@@ -43,10 +43,11 @@ MAX_WAYS = 256
 
 Why the pairs bound a mask within a budget: in the place before an item it follows each way of that
 item, and of the place after it the first item of a plan is asked for, which is one of the ways
-again. What those plans go on with is remembered by place (`_closings`). So for w ways a mask looks
-at w places and w ways of each, and each look is a few steps: the square is bounded, at compile, by
-what one call may do. How many places there are in all is bounded by `_search`, and every look is
-counted, so that what this leaves out ends in the limit on work, not in a call without an end.
+again. What those plans continue with is remembered by place (`_closings`). So for w ways a mask
+looks at w places and w ways of each, and each look is a few steps: the square is bounded, at
+compile, by what one call may do. How many places there are in all is bounded by `_search`, and
+every look is counted, so that what this leaves out ends in the limit on work, not in a call without
+an end.
 """
 
 _WORK_OF_WAYS = 16
@@ -152,7 +153,7 @@ class ArrayClosing(ArraySpec):
 
     def _close_those_after(self, state: State) -> None:
         """Find what closes the array after each way of the next item first, where these are few
-        states in all: searches from each of them anew would visit every set's subsets again."""
+        states in all: searches from each of them again would visit every set's subsets again."""
         count, met, _ = state
         n_states = self.count_to - count + 1
         for some, k in zip(self.contains, met, strict=True):
@@ -440,7 +441,7 @@ class ArrayPlan(Frame):
         return self.spec.item(index)
 
     def ended(self, count: int) -> int:
-        """Return the frame's state when the last of so many items of a plain array has ended."""
+        """Return the frame's state when the last of that many items of a plain array has ended."""
         return 2 * self._state((min(count, self.spec.count_to), (), ())) + 1
 
     def holds(self, value: Any) -> bool:

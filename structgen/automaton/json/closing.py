@@ -123,7 +123,7 @@ class SpareKeys:
         return next((name for name, matched in self.many(used, 1) if matched == wanted), None)
 
     def many(self, used: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
-        """Unnamed keys not in ``used``, with the patterns they match: so many of each set of
+        """Unnamed keys not in ``used``, with the patterns they match: that many of each set of
         patterns, or all there are."""
         most = len(used) + number
         if most > self._most:
@@ -197,7 +197,7 @@ _WORK_PER_MEMBER = 100
 
 
 def check_owed(number: int, path: str) -> None:
-    """See that so many members, which settle nothing, may be written down for one object.
+    """Check that so many members, which settle nothing, may be written down for one object.
 
     Raises:
         CompileLimitExceeded: they may not.
@@ -264,7 +264,8 @@ class Closing:
 
     def plain_end(self, state: State) -> Text | bool | None:
         """The members that complete an object, a comma before each, where only required ones are
-        owed, and nothing else depends on these; None where they cannot be had, False elsewhere."""
+        owed, and nothing else depends on these; None if there are none, False elsewhere.
+        """
         left, count, rule, _ = state
         table = self._table
         owed = left & table.required

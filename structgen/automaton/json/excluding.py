@@ -23,7 +23,7 @@ from structgen.automaton.work import WORK
 from .numbers import NumberLeaf
 
 Key: TypeAlias = "tuple[int, int]"
-"""The state of the shared leaf, and the number of the barred automata that can still go on."""
+"""The state of the shared leaf, and the number of the barred automata that can still continue."""
 
 Single: TypeAlias = "tuple[Leaf, int] | None"
 """All ways to spell one value, and where that automaton starts; None: there are none."""
@@ -233,7 +233,7 @@ class ExcludingLeaf(Leaf):
 def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
     """Return a number of bytes within which ``leaf`` has more than ``count`` values from ``q``.
 
-    None where that is not plain to see. Only spellings that no other value has are counted: of
+    None where that is not obvious. Only spellings that no other value has are counted: of
     strings those without escapes, of numbers digits other than 0.
     """
     of_text = _OF_STRINGS if isinstance(leaf, StringLeaf) else frozenset[int]()

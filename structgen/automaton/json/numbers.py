@@ -238,7 +238,7 @@ class NumberSpec:
 
 
 def holds_a_whole(spec: NumberSpec) -> bool:
-    """Return whether bounds are all that is asked of whole numbers, and one is plain to see."""
+    """Return whether bounds are all that is asked of whole numbers, and one is obvious."""
     if spec.excluded or spec.non_multiples or any(Step.of(m).modulus > 1 for m in spec.multiples):
         return False
     lower, upper = spec.lower, spec.upper
@@ -679,7 +679,7 @@ class NumberLeaf(Leaf):
     # -- what is to come --------------------------------------------------------------------
 
     def _is_alive(self, s: State) -> bool:
-        """Return whether ``s`` can go on to a number that satisfies the spec."""
+        """Return whether ``s`` can continue to a number that satisfies the spec."""
         found = self._alive.get(s)
         if found is None:
             found = self._alive[s] = self._can_end(s)

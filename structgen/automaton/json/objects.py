@@ -264,7 +264,7 @@ class ObjectPlan(Frame):
         return label - self._n_names if possible else -1
 
     def _may_be_unnamed(self) -> bool:
-        """Return whether some value may stand after an unnamed key that matches no pattern."""
+        """Return whether some value may be after an unnamed key that matches no pattern."""
         found = self._unnamed
         if found is None:
             conjunction = self._table.conjunctions[self._table.label_of(0)]

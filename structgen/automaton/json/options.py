@@ -31,7 +31,7 @@ class JsonOptions:
             place inside an object or array: after ``{ [ , :`` and before ``: , ] }``. Only
             ``"flexible"`` allows some around the whole document too.
         max_whitespace: longest run under ``"flexible"``, in characters.
-        indent: instead of ``whitespace``: lines with so many spaces for each level, exactly as
+        indent: instead of ``whitespace``: lines with that many spaces for each level, exactly as
             ``json.dumps(value, indent=indent)`` writes them; up to 16.
         property_order: ``"schema"`` (named properties in the schema's order, then others) or
             ``"any"``.

@@ -11,9 +11,9 @@ between the brackets. Everything about a conjunction is computed when first aske
 the conjunctions inside it. Cheap sufficient tests run first. So no mask leads into a dead end.
 
 `check` finds errors before the first text. It builds values where `quick_checks` cannot decide,
-looks for a string of each pattern, and checks that unique items can be told apart. `contradiction`
-says why a root is empty: it follows required members and items down to the place that has no value,
-and names the assertions that exclude each other there.
+looks for a string of each pattern, and checks that unique items can be distinguished.
+`contradiction` says why a root is empty: it follows required members and items down to the place
+that has no value, and names the assertions that exclude each other there.
 """
 
 from __future__ import annotations
@@ -803,7 +803,7 @@ def _check_plans(language: JsonLanguage, plain: PlainNodes) -> None:
 
 
 def _check_unique(language: JsonLanguage, below: dict[int, list[int]]) -> None:
-    """See that unique items can be told apart: each must not be what another one is.
+    """Check that unique items can be distinguished: each must not be what another one is.
 
     Args:
         below: for each conjunction those of its members and items.
@@ -866,8 +866,8 @@ def _check_patterns(language: JsonLanguage) -> None:
 def _probe(language: JsonLanguage, node: Node, patterns: tuple[ir.Regex, ...]) -> None:
     """`probe` of a node's patterns beside its lengths.
 
-    By these, states are told apart by what is left of them: many, though each is met once. So they
-    are only looked at where the patterns alone do not tell.
+    By these, states are distinguished by what is left of them: many, though each is met once. So
+    they are only looked at where the patterns alone do not tell.
     """
     for least, most in dict.fromkeys(((0, None), (node.min_length, node.max_length))):
         alone = Node(node.path, patterns=patterns, min_length=least, max_length=most)

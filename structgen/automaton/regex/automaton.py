@@ -67,7 +67,7 @@ class Span(NamedTuple):
 
     Attributes:
         short: some text has no more characters.
-        rest: from any place in a text that can be ended at all, so many characters are enough.
+        rest: from any place in a text that can be ended at all, that many characters are enough.
         most: characters that every text has at most; None for no bound.
         width: bytes of the cheapest character wherever one may be read, at most,
         widest: and of any character.
@@ -155,7 +155,7 @@ class SymbolAutomaton(Protocol):
     def phases(self, state: int) -> tuple[int, ...] | None:
         """Return the counts, ascending from 0, at which the run of ``state`` changes.
 
-        From one count up to before the next one the states after so many characters differ in how
+        From one count up to before the next one the states after that many characters differ in how
         much of the run is left only: what else may be read, where that leads and whether the text
         may end is the same. None where each may differ from the others.
         """
@@ -166,7 +166,7 @@ class SymbolAutomaton(Protocol):
         return None
 
     def unnamed(self, state: int) -> int | None:
-        """Where every text may be read and gone on, and labels depend on more than names: the
+        """Where every text may be read and continued, and labels depend on more than names: the
         state that differs from ``state`` by the labels of its special texts only.
 
         None where that is not so, or not known.
@@ -183,7 +183,7 @@ class SymbolAutomaton(Protocol):
 
     def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
         """Of a state with `beside_names`, ``(byte, next state, whether it leads anywhere)`` for
-        each character that a name goes on with. A state that leads nowhere may be asked, too."""
+        each character that a name continues with. A state that leads nowhere may be asked, too."""
         return []
 
     def at_least(self, state: int) -> int:
@@ -581,7 +581,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return None
 
     def span(self, node: int) -> Span | None:
-        """Return how long texts from ``node`` are; None where that is not plain to see."""
+        """Return how long texts from ``node`` are; None where that is not obvious."""
         if node not in self._spans:
             self._spans[node] = self._find_span(node)
         return self._spans[node]

@@ -6,7 +6,7 @@ as an escape. ``escapes="any"`` allows every legal spelling, ``"canonical"`` onl
 ``"any-ascii"`` and ``"canonical-ascii"`` allow those of them that are ASCII, ``"python"`` those
 that Python's literals read alike: no surrogate pairs.
 
-An encoding is a tree of nodes built on demand. Node 0 stands between two characters; every other
+An encoding is a tree of nodes built on demand. Node 0 is between two characters; every other
 node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the minterm that
 is now complete (``~minterm``, < 0). ``reach(node)`` is the mask of the minterms that can still come
 out, so that a caller can prune dead spellings. Nodes that cover one minterm are shared, so a plain
@@ -183,7 +183,7 @@ class Utf8:
     def _after(
         self, bits: int, remaining: int, low: int, first: int, last: int, minterm: int = NO_ATOM
     ) -> int | None:
-        """Return where ``remaining`` digits of so many bits begin, which choose one of the code
+        """Return where ``remaining`` digits of that many bits begin, which choose one of the code
         points from ``low + first`` to ``low + last``, all of them of ``minterm`` if that is given.
 
         A node, or ``~minterm`` where there are no digits; None where nothing can come of it.
@@ -340,7 +340,7 @@ def _pairs(high: int) -> int:
 
 _strings: weakref.WeakValueDictionary[Any, JsonString] = weakref.WeakValueDictionary()
 _made: deque[JsonString] = deque(maxlen=16)
-"""The last few: those that most schemas use are not made anew when no constraint is left."""
+"""The last few: those that most schemas use are not made again when no constraint is left."""
 
 
 def json_string(

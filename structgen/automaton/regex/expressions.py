@@ -41,7 +41,7 @@ _NO_END = 1 << 60
 """The upper bound of a repeat without one, among upper bounds."""
 
 _Counted = tuple[tuple[int, ...], int, int]
-"""What stands before a repeat, what it repeats, and what comes after."""
+"""What comes before a repeat, what it repeats, and what comes after."""
 
 
 class Expressions:
@@ -304,7 +304,7 @@ class Expressions:
         """Drop ``r{a,b}·s`` when ``r{c,d}·s`` with c <= a, b <= d is there: keeps counters few.
 
         Where ``s`` takes any text, what ``r`` reads beyond ``c`` times may as well belong to it;
-        and something may stand before both.
+        and something may be before both.
         """
         if len(parts) < 2:
             return parts

@@ -8,7 +8,7 @@ lookahead passed on the way to the character is intersected there.
 A lookbehind limits the text so far. Its node holds the derivative of ``Σ*·r`` by that text, which
 shows whether it is true. Each character moves all lookbehind nodes of a state on, however deep
 (`Lookarounds._shift`). ``^`` is the lookbehind of nothing and ``$`` the lookahead of nothing. A
-lookahead inside a lookbehind must outlive the match it stands in: there the expression is paired
+lookahead inside a lookbehind must outlive the match it is in: there the expression is paired
 with what the rest of the text must match (`_WITH`).
 
 The constructions are those of alternating automata (Chandra, Kozen & Stockmeyer 1981), written as

@@ -37,7 +37,7 @@ class Interval(NamedTuple):
     Attributes:
         low: the first of them, in the order of the text that follows them,
         high: and one more than the last.
-        depth: so many characters have been read.
+        depth: that many characters have been read.
     """
 
     low: int

@@ -36,7 +36,7 @@ _LONG_RUN = 64
 
 _Entry: TypeAlias = "tuple[int, int, int, int, int, Text]"
 """(least cost in all, minus the cost so far, tie-breaker, symbol state, index of the entry before,
-bytes that led here): among equally good ways the furthest goes on."""
+bytes that led here): among equally good ways the furthest continues."""
 
 
 def shortest_path(
@@ -61,7 +61,8 @@ def shortest_path(
 
     Returns:
         The symbol states on the way, each with the bytes that lead there from the one before; None
-        when no such state can be reached in so many bytes. Long runs of one character are one step.
+        when no such state can be reached in that many bytes. Long runs of one character are one
+        step.
 
     Raises:
         CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.

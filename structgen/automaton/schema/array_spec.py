@@ -274,7 +274,7 @@ class ArraySpec:
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield what an item owes, with the counts after it, for each choice of one of all options.
 
-        Choices of which the first few requirements exclude each other are not gone on with: items
+        Choices of which the first few requirements exclude each other are not continued: items
         contained each by a constant have as many ways as constants, not as sets of them.
         """
         language = self._language
@@ -463,7 +463,7 @@ _FEW_FORGOTTEN = 8
 
 
 def forgetting(count: int) -> tuple[int, int]:
-    """Return the placeholder for so many values."""
+    """Return the placeholder for that many values."""
     most = _FEW_FORGOTTEN
     while most < count:
         most *= 2

@@ -625,7 +625,7 @@ class Brancher:
         return rule if self._compact or is_about_names else None
 
     def _check_ahead(self, requirements: tuple[int, ...], n_choices: int, n_ways: int) -> None:
-        """See that to decide so many choices one by one is not more than the call may do."""
+        """Check that the call may decide so many choices one by one."""
         steps = n_choices * n_ways // 2
         if steps > WORK.left:
             raise CompileLimitExceeded(

@@ -122,7 +122,7 @@ def types_of(nodes: Sequence[Node], requirement: int, hops: int = 0) -> int:
 
 
 class Told:
-    """The values that others are told apart from, by number.
+    """The values that others are distinguished from, by number.
 
     Attributes:
         values: the values.

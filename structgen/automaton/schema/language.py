@@ -85,7 +85,7 @@ class Schema:
 
     @cached_property
     def told(self) -> Told:
-        """The values that others are told apart from."""
+        """The values that others are distinguished from."""
         return Told()
 
     @cached_property

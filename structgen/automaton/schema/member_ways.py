@@ -261,7 +261,7 @@ def _by_value(
     lists: Mapping[int, frozenset[Any]],
     here: int,
 ) -> list[tuple[Requirements, Rule]]:
-    """Return the cases of a value told apart by the nodes in ``lists``, all at once.
+    """Return the cases of a value distinguished by the nodes in ``lists``, all at once.
 
     Args:
         language: the language of the value.
@@ -327,11 +327,11 @@ def _by_value(
 
 
 MAX_CASES = 2
-"""Most cases for each fact that the value of one member is told apart into, if there is another
+"""Most cases for each fact that the value of one member is distinguished into, if there is another
 way."""
 
 MAX_TOLD_APART = 100
-"""Most cases that the value of one member is told apart into where there is no other way: what
+"""Most cases that the value of one member is distinguished into where there is no other way: what
 each of them owes is a long conjunction."""
 
 MAX_WAYS = 1000
@@ -350,13 +350,13 @@ MIN_DISCRIMINATED = 3
 """Fewest questions about a member that is decided before others."""
 
 MAX_DEEP = 8
-"""Most objects and arrays that are told apart from each other, where alternatives can be followed
-side by side instead: what an object is not makes long conjunctions."""
+"""Most objects and arrays that are distinguished from each other, where alternatives can be
+followed side by side instead: what an object is not makes long conjunctions."""
 
 State: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
 """What an open object has written, as far as it matters: bit mask of the names that may still be
 written; how many members there are, as far as they count; what is left of the rule about all
-members; and the unnamed keys written, where they must be told apart."""
+members; and the unnamed keys written, where they must be distinguished."""
 
 
 class MemberWays:
@@ -670,7 +670,7 @@ class MemberWays:
     def _cases(
         self, rule: Rule, label: int, owed: Requirements, limit: int
     ) -> list[tuple[int, Rule]] | None:
-        """Return the cases told apart by every fact that matters; None when there are more than
+        """Return the cases distinguished by every fact that matters; None when there are more than
         ``limit``."""
         found = self._told_apart(rule, label, owed, limit)
         if found is None:

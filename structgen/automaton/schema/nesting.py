@@ -23,7 +23,7 @@ UNLIMITED = 1 << 30
 
 
 class NestingBound:
-    """The requirements to nest at most so many levels, made on demand.
+    """The requirements to nest at most that many levels, made on demand.
 
     Args:
         add: adds a node to the graph and gives its requirement.
@@ -71,7 +71,7 @@ def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
 def forced_height(nodes: Sequence[Node]) -> int | None:
     """Bound the levels that a smallest value of any conjunction of ``nodes`` needs.
 
-    None when none is plain to see: a value may have to hold another of its own kind. Cost: linear.
+    None when none is obvious: a value may have to hold another of its own kind. Cost: linear.
     """
     steps = _Steps(nodes)
     heights = [1] * len(nodes)

@@ -145,7 +145,7 @@ MAX_COMPARED = 30_000
 
 MAX_ASKED = 700
 """Most pairs of one ``oneOf`` of which is asked whether both together leave anything: where
-alternatives are more, they cost less as a rule than told apart like that."""
+alternatives are more, they cost less as a rule than distinguished like that."""
 
 _MOST_PARTS = 200
 """Most references and parts of an ``allOf`` that are looked through."""

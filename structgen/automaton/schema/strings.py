@@ -9,7 +9,7 @@ themselves in place, without end, have none. Keywords about other types do not m
 *deterministic*: after any text one place in them is left (one-unambiguous in the sense of
 Brüggemann-Klein and Wood, 1998). So they have no more states than places, and need no automaton
 before a mask asks for one. Nor do lists of words, even where these begin alike or are searched for:
-what is left of them depends on their longest beginning that stands at the end (Aho and Corasick,
+what is left of them depends on their longest beginning that is at the end (Aho and Corasick,
 1975).
 """
 
@@ -122,7 +122,7 @@ def _exactly_one(parts: Iterable[ir.Regex]) -> ir.Regex:
 
 
 _MOST_LEAST = 50
-"""Largest ``minLength`` beside a pattern: states are told apart by what is left of it."""
+"""Largest ``minLength`` beside a pattern: states are distinguished by what is left of it."""
 
 _MOST_PLACES = 300
 _MOST_SEARCHED = 12
@@ -189,7 +189,7 @@ def _within(regex: ir.Regex) -> tuple[ir.Concat, bool]:
 
 
 class _Look(NamedTuple):
-    """What is plain to see of an expression.
+    """What is obvious about an expression.
 
     Attributes:
         first: characters that its texts may begin with, as a mask: ASCII, and a bit for all others.
@@ -273,7 +273,7 @@ def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> list[_Word]:
 
 
 def _going_on(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
-    """Return the letters, as a mask, with which a word may go on where another one ends."""
+    """Return the letters, as a mask, with which a word may continue where another one ends."""
     children: dict[tuple[int, ir.CharSet], int] = {}
     ends: set[int] = set()
     for word in words:

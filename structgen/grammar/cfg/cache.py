@@ -80,7 +80,7 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
 
 
 def fingerprint(grammar: ir.ContextFree) -> str | None:
-    """Return a key of the grammar's content; None if terminals are no patterns."""
+    """Return a key of the grammar's content; None if terminals are not patterns."""
     if grammar.key is not None:
         return grammar.key
     return hashlib.sha256(_encoded(grammar)).hexdigest() if _is_plain(grammar) else None

@@ -212,7 +212,7 @@ def json_after(command: str, text: str, at: int) -> tuple[Any, int]:
 
 
 def _is_in_terminal(text: str, at: int) -> bool:
-    """Return whether the definition that ``at`` stands in is a terminal's."""
+    """Return whether the definition that ``at`` is in is a terminal's."""
     terminal = rule = -1
     for found in _PIECES.finditer(text, 0, at):
         if found["name"]:

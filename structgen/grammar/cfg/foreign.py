@@ -54,7 +54,7 @@ _ITEMS = {
     re.compile(r","): " What follows each other stands side by side, without commas.",
     re.compile(r"\."): " Any character is [^], and names have no dots: write - or _.",
 }
-"""What stands in GBNF or EBNF where a literal, a class, a name or a bracket must, and what to write
+"""What is in GBNF or EBNF where a literal, a class, a name or a bracket must, and what to write
 there, as a sentence to add."""
 
 _CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\\n])-[^\]\n]*\]|\[\^[^\]\n]*\]")
@@ -97,7 +97,7 @@ def item(text: str, at: int) -> str:
 
 
 def _line(text: str, at: int) -> tuple[str, int]:
-    """Return the line around a character, as far as it is searched, and where that stands in it."""
+    """Return the line around a character, as far as it is searched, and where that is in it."""
     begin = max(text.rfind("\n", 0, at) + 1, at - _LONGEST_LINE)
     end = text.find("\n", at, at + _LONGEST_LINE)
     return text[begin : at + _LONGEST_LINE if end < 0 else end], at - begin

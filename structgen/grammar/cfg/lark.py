@@ -2,7 +2,7 @@
 
 The language is the one that ``lark.Lark(text, parser="earley")`` accepts with its dynamic lexer. A
 terminal takes what ``re.match`` takes of its pattern, where the rules expect it; ignored terminals
-may stand before any terminal and at the end. Priorities choose among parses of a text, never among
+may be before any terminal and at the end. Priorities choose among parses of a text, never among
 texts, so they are dropped, like aliases and whatever else shapes the tree.
 
 Lark stops at the first mistake. Its message is extended by the place in the user's text and the
@@ -722,7 +722,7 @@ def _unsaid(found: list[Statement]) -> tuple[str, int | None]:
 
 
 def _unexpected(syntax: Any, error: Exception, source: Lifted, at: int) -> GrammarError:
-    """Return an error about something that does not belong where it stands."""
+    """Return an error about something that does not belong where it is."""
     token = getattr(syntax, "token", None)
     if token is not None and token.type in ("_NL", "_NL_OR", "$END"):
         message = "The line ends too early here."
@@ -843,7 +843,7 @@ def _range(message: str, text: str) -> str | None:
 
 
 def _ignored(name: str, source: Lifted) -> GrammarError:
-    """Return an error about a terminal that is no pattern, at the statement that ignores it."""
+    """Return an error about a terminal that is not a pattern, at the statement that ignores it."""
     message = (
         f"Only patterns can be ignored, not {name}. Write a pattern, or put it into the rules."
     )

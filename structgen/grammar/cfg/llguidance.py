@@ -3,7 +3,7 @@
     name[lazy]: …         a rule, whose lexemes match as few characters as they can
     name[suffix="x"]: …   the same, up to and including what follows
     name[stop="x"]: …     a text without what follows, which is not part of the output
-    name[max_tokens=9, temperature=0.5]: …   a terminal, or a regular %lark {…}, of so many tokens
+    name[max_tokens=9, temperature=0.5]: …   a terminal, or a regular %lark {…}, of that many tokens
                           at most, and what they are sampled with; the latter of %json {…}, too
     name[suffix="x", stop_capture="end"]: …  names the text that ended the rule
     name::_: … %if …      a rule for each number of 64 bits that is met
@@ -73,7 +73,7 @@ class _Token(NamedTuple):
 
 
 class _Definition(NamedTuple):
-    """A rule or terminal: where its body begins and ends among the tokens, where it stands in the
+    """A rule or terminal: where its body begins and ends among the tokens, where it is in the
     text, its options, and whether it has a number."""
 
     body: int
@@ -214,7 +214,7 @@ class _Scope:
 
     Args:
         reader: what scopes share.
-        prefix: what stands before its rules' names.
+        prefix: what comes before its rules' names.
         begin: its first token.
     """
 
@@ -374,7 +374,7 @@ class _Scope:
         self._wrong(f"{key.text}= is {what}, not {number.text}", number.at)
 
     def _pass_body(self) -> None:
-        """Go to the end of a body: of its line, unless the next one goes on with ``|``."""
+        """Go to the end of a body: of its line, unless the next one continues with ``|``."""
         depth = 0
         while True:
             token = self._here

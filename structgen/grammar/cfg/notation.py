@@ -52,7 +52,7 @@ class Regular:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Whatever a rule derives; ``is_apart`` where that is no part of a terminal, though regular."""
+    """Whatever a rule derives; ``is_apart``: not a part of a terminal, though regular."""
 
     name: str
     is_apart: bool = False
@@ -83,7 +83,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """A terminal by itself, which is no part of another."""
+    """A terminal by itself, which is not a part of another."""
 
     terminal: ir.AnyTerminal
 
@@ -93,7 +93,8 @@ class Made:
     """What ``make`` makes of parts, which have to be regular.
 
     ``what`` is its name in messages, ``position`` its place in the text. ``max_tokens`` and
-    ``temperature`` are those of an `ir.Embedded`; with one of them it is no part of anything else.
+    ``temperature`` are those of an `ir.Embedded`; with one of them it is not a part of anything
+    else.
     """
 
     parts: tuple[Expression, ...]
@@ -105,7 +106,7 @@ class Made:
 
     @property
     def is_apart(self) -> bool:
-        """Whether it is no part of another regular expression."""
+        """Whether it is not a part of another regular expression."""
         return self.max_tokens is not None or self.temperature is not None
 
 
@@ -113,7 +114,7 @@ _MOST_WAYS = 8
 """Most sequences of symbols that one is multiplied out to."""
 
 _FEW = 4
-"""Up to so many bodies in a row are written out."""
+"""Up to that many bodies in a row are written out."""
 
 Expression: TypeAlias = "Regular | Reference | Sequence | Alternatives | Repeated | Placed | Made"
 _Found: TypeAlias = IdentityMap[Expression, "ir.Regex | None"]
@@ -135,7 +136,7 @@ def build(
         text: the source of the rules, for messages about differences.
         terminals: the first terminals, in this order.
         ignore: terminals that may come before any other.
-        captures: the names of captures by rule; such rules are no part of a terminal.
+        captures: the names of captures by rule; such rules are not part of a terminal.
 
     Raises:
         GrammarError: a difference of parts that are not regular; or brackets are too deep in each
@@ -565,7 +566,7 @@ _SPACE = {
     "xgrammar": re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*"),
     "ebnf": re.compile(r"(?:[ \t\r\n]|#(?!x)[^\n]*|/\*(?:(?!\*/).)*\*/)*", re.DOTALL),
 }
-"""What may stand between two things."""
+"""What may be between two things."""
 
 _NO_CODE = (
     "After #x must come the code of a character in hexadecimal digits, as in #x20. If this is a "
@@ -747,7 +748,7 @@ class Reader:
         return escapes.get(kind, kind)
 
     def hexadecimal(self, at: int, digits: int | None) -> int:
-        """Return the code point in so many digits (None: all that there are) at ``at``."""
+        """Return the code point in that many digits (None: all that there are) at ``at``."""
         match = re.compile(r"[0-9A-Fa-f]+").match(self.text, at)
         found = "" if match is None else match[0][:digits]
         code = int(found or "0", 16)

@@ -291,6 +291,6 @@ def _meets(tag: str, marks: Sequence[str]) -> bool:
 
 
 def _bounded(most: int, found: ir.Regex) -> ir.Regex:
-    """Return texts of which no beginning is one and has so many characters."""
+    """Return texts of which no beginning is one and has that many characters."""
     enough = tree.intersect([found, ir.Repeat(ir.ANY_CHAR, most, None)])
     return tree.intersect([found, tree.complement(tree.concat([enough, _ANY]))])

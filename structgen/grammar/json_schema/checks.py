@@ -200,7 +200,7 @@ def number(keyword: str, value: Any, place: HasPath) -> Decimal:
 
 
 def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
-    """Refuse strings that are no Unicode text: no token spells half a surrogate pair."""
+    """Refuse strings that are not Unicode text: no token spells half a surrogate pair."""
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     spend(len(shown) >> 6)
     try:
@@ -260,7 +260,7 @@ def no_names(keyword: str, value: Any, place: HasPath, name: str) -> SchemaError
 
 
 def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaError:
-    """Return the error that a value is no schema, inside ``keyword`` if that is given."""
+    """Return the error that a value is not a schema, inside ``keyword`` if that is given."""
     hint = ""
     if isinstance(value, str) and value in TYPE_BITS:
         hint = f' Did you mean {{"type": "{value}"}}?'

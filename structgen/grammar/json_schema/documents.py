@@ -138,7 +138,7 @@ class Place:
 
 
 Target: TypeAlias = "tuple[Any, Place]"
-"""What a reference leads to: a raw schema, and where it stands."""
+"""What a reference leads to: a raw schema, and where it is."""
 
 _IDENTIFYING = frozenset(["$schema", "$id", "id"])
 

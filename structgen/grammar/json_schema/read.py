@@ -68,7 +68,7 @@ _AT_ONCE = 50
 _NOTHING: Mapping[str, Any] = {}
 
 Holder: TypeAlias = "tuple[Mapping[str, Any], Place]"
-"""A schema with definitions, and where it stands."""
+"""A schema with definitions, and where it is."""
 
 Observer: TypeAlias = "Callable[[Mapping[str, Any], Place], None]"
 """Called once for each node with the raw schema and its place, before its keywords are read."""
@@ -228,7 +228,7 @@ class Reader:
         """Return a subschema's requirement; the first step from ``place`` is its keyword.
 
         Raises:
-            SchemaError: ``raw`` is no schema.
+            SchemaError: ``raw`` is not a schema.
         """
         if type(raw) is not dict:
             if raw is True or raw is False:
@@ -241,7 +241,7 @@ class Reader:
         """Map names to the requirements of the schemas under ``keyword`` at ``place``.
 
         Raises:
-            SchemaError: one of them is no schema.
+            SchemaError: one of them is not a schema.
         """
         return {name: self.each(raw, place, keyword, name) for name, raw in held.items()}
 
@@ -284,7 +284,7 @@ class Reader:
     def _alike_node(self, kind: str, place: Place) -> int:
         """Return the requirement to be of the type called ``kind``, in the draft at ``place``.
 
-        0 if there is no such type. It stands in no place of its own: what it is part of does.
+        0 if there is no such type. It is in no place of its own: what it is part of does.
         """
         types = TYPE_BITS.get(kind, 0)
         if not types:

@@ -36,7 +36,7 @@ def lower(expression: Any) -> ir.Regex:
     """Return the regular expression over code points that ``expression`` describes.
 
     Raises:
-        SchemaError: it is no expression.
+        SchemaError: it is not an expression.
         PatternError: a pattern in it is malformed or not regular.
     """
     match expression:
@@ -80,7 +80,7 @@ def _is_step(numbers: Any) -> bool:
 
 
 def _of_its_own(part: ir.Regex) -> ir.Regex:
-    """``part`` so that it can stand beside others; see `ir.Intersect`."""
+    """``part`` so that it can be beside others; see `ir.Intersect`."""
     return ir.Intersect((part,)) if regex_tree.looks_around(part) else part
 
 

@@ -6,7 +6,7 @@ points. `read` adds the search.
 JSON Schema recommends the ``u`` flag, but real schemas often ignore it. So what only ``u`` forbids
 and can mean one thing alone is accepted (as ECMA-262's Annex B reads it):
 
-* a backslash before any character that is no ASCII letter or digit is that character: ``\-``,
+* a backslash before any character that is not ASCII letter or digit is that character: ``\-``,
   ``\_``, ``\@``, ``\"``, ``\:``, ``\ ``;
 * ``]``, ``{`` and ``}`` outside of a class are themselves where they close nothing and are no
   quantifier: ``a]``, ``{name}``, ``x{,3}``;

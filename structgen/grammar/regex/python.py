@@ -98,7 +98,7 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> ir.Regex:
 
 
 def plain_text(pattern: str, flags: int = 0) -> str | None:
-    """Return the one text that ``pattern`` matches, where that is plain to see: it is what
+    """Return the one text that ``pattern`` matches, where that is obvious: it is what
     `re.escape` makes of a text, which `re` takes long to read."""
     if int(flags) & ~int(re.DEBUG) or not _PLAIN.fullmatch(pattern):
         return None

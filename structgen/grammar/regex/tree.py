@@ -153,14 +153,14 @@ def settled(parsed: ir.Regex) -> ir.Regex:
 
 
 def _settle(parsed: ir.Regex, before: ir.CharSet | None) -> tuple[ir.Regex, ir.CharSet | None]:
-    r"""Decide lookbehinds of one character that what stands before them decides (most ``\b``).
+    r"""Decide lookbehinds of one character that what comes before them decides (most ``\b``).
 
     Args:
         parsed: the tree.
-        before: the characters that can stand right before it, None when any can.
+        before: the characters that can be right before it, None when any can.
 
     Returns:
-        An equivalent tree, and the characters that can stand right after it.
+        An equivalent tree, and the characters that can be right after it.
     """
     if isinstance(parsed, ir.CharSet):
         return parsed, parsed

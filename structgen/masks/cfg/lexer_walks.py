@@ -15,7 +15,7 @@ no letter. What may follow a terminal is up to `masks`.
 `ByteRuns.last` holds the depth of each node's last byte outside the class. So one comparison over a
 range finds everything below a node that stays in the class. A class consists of ASCII bytes and
 UTF-8 lead bytes. A lead byte stands for all its characters: their further bytes belong to the run
-while they are well-formed. Malformed UTF-8 belongs to no class, and reading starts anew after it.
+while they are well-formed. Malformed UTF-8 belongs to no class, and reading starts again after it.
 So a node's subtree reads the same wherever in a token a run begins. `Order` knows no automata or
 grammars.
 
@@ -655,12 +655,12 @@ def _known(lexer: Lexer, store: WalkStore) -> Known:
 
 
 _FEW = 10
-"""Sets of so many nodes are looked at one by one."""
+"""Sets of that many nodes are looked at one by one."""
 _FEW_MEMBERS = 40
 _HUGE = 4_000
 """In sets of so few nodes, those with larger subtrees are walked by themselves."""
 _MANY_BYTES = 8
-"""Terminals that go on with more bytes than these are walked apart from large nodes."""
+"""Terminals that continue with more bytes than these are walked apart from large nodes."""
 
 
 class Walks:

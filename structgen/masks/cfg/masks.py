@@ -68,7 +68,7 @@ _MANY_BYTES = 400
 _Target = tuple[int, int, int, "bytes | None", int]
 _Targets = list[_Target]
 """First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded (-1:
-not asked for yet; `_EMBEDDED`: it is no pattern); the terminal; its text, if it is only one, and
+not asked for yet; `_EMBEDDED`: it is not a pattern); the terminal; its text, if it is only one, and
 the text's number."""
 
 Spot = tuple[int, int]
@@ -435,7 +435,7 @@ class NonterminalWalks:
         available: int,
     ) -> NonterminalWalk:
         """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
-        begins with; and go on after them."""
+        begins with; and continue after them."""
         WORK.spend(4 + (len(targets) >> 2))
         anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
         known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
@@ -703,7 +703,7 @@ class CfgMaskEngine(MaskEngine):
         return found
 
     def _without_named(self, mask: Mask, configurations: list[Configuration]) -> Mask:
-        """``mask`` without named tokens that only stand there for their text."""
+        """``mask`` without named tokens that only are there for their text."""
         leaves = [self.machine.leaves[leaf] for leaf, _, _ in configurations]
         meant = {
             i for n in leaves if isinstance(n, NamedTokenLeaf) for i in self.named.ids[n.named]

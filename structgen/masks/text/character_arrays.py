@@ -197,7 +197,7 @@ def _above(trie: Trie, whole: npt.NDArray[np.bool_]) -> tuple[Int64, Int64]:
 
 
 def _points(code: Int64) -> tuple[Int64, Int64]:
-    """Characters numbered in ascending order, then the closing quote, then what is no text."""
+    """Characters numbered in ascending order, then the closing quote, then what is not text."""
     points, ranks = np.unique(code, return_inverse=True)
     text = points >= 0
     ranks = ranks.reshape(-1) - int(np.count_nonzero(~text))
@@ -290,13 +290,13 @@ class CharacterArrays:
         parent: int32 [n].
         depth: [n + 1]; characters from the root.
         code: int32 [n]; position of the node's character in `points`, or ``len(points)`` for the
-            closing quote and ``len(points) + 1`` for what is no text.
+            closing quote and ``len(points) + 1`` for what is not text.
         by_depth: int32 [n]; all nodes, those nearest to the root first.
         points: int32; the code points that occur, ascending.
         token_start: int32 [n]; with `token_end` the range, in `token_ids`, of the tokens below.
         token_node: int32; where each of `token_ids` ends, or ``n`` inside a character.
         token_depth: `depth` there, or the largest value of its dtype inside a character.
-        rank_of_id: int64 [size]; where each id stands in `token_ids`, their number for none.
+        rank_of_id: int64 [size]; where each id is in `token_ids`, their number for none.
         quotes: the nodes right after a closing quote.
         partial: ids of the tokens that end inside a character; `partial_node`, where that character
             begins, ascending; `partial_tail`, which of `tails` (its bytes so far).
@@ -734,7 +734,7 @@ class CountedTokens:
         self.others = others
 
     def flags(self, most: int, size: int) -> Bools:
-        """Return those of at most so many characters, and the others: bool ``[size]``."""
+        """Return those of at most that many characters, and the others: bool ``[size]``."""
         found = np.zeros(size, bool)
         np.less_equal(self.counts, most, out=found[: len(self.counts)])
         if self.others is not None:

@@ -4,7 +4,7 @@ For one spelling of characters (plain UTF-8, or the inside of a JSON string), `C
 which tokens stay in a set of characters from some nodes, and where they leave it. For the root it
 keeps the result with the length of each such token (`Characters.slice`), so that a maximum length
 is one comparison. Quotes, bytes that no text may hold and malformed UTF-8 belong to no set; reading
-starts anew after them. `AlphabetPoints` maps the minterms of an alphabet to characters of the
+starts again after them. `AlphabetPoints` maps the minterms of an alphabet to characters of the
 vocabulary.
 """
 
@@ -79,7 +79,7 @@ class AlphabetPoints:
 
     @functools.cached_property
     def minterms(self) -> Int32:
-        """By `CharacterArrays.code`; the number of minterms for what is no text."""
+        """By `CharacterArrays.code`; the number of minterms for what is not text."""
         n_points = len(self._characters.arrays.points)
         minterms = np.full(n_points + 2, self._n_minterms, np.int32)
         for minterm, (first, beyond) in zip(self._minterms, self._intervals, strict=True):
@@ -137,7 +137,7 @@ class AlphabetPoints:
         return found
 
     def holds(self, chars: int) -> npt.NDArray[np.bool_]:
-        """By minterm, and for what is no text: whether it is one of ``chars``."""
+        """By minterm, and for what is not text: whether it is one of ``chars``."""
         found = np.zeros(self._n_minterms + 1, bool)
         found[bits(chars)] = True
         return found
@@ -346,8 +346,8 @@ class Characters:
     def most_in_order(self, sets: Sequence[Bools], is_searched: bool = True) -> int | None:
         """Return how often at most a token holds characters of all these sets, one after another.
 
-        What stands between them does not matter: ``(?:\\S+\\s+){n}`` needs n times one character
-        that is no blank, and a blank later; no token of Llama 3.1 has two such pairs.
+        What is between them does not matter: ``(?:\\S+\\s+){n}`` needs n times one character
+        that is not a blank, and a blank later; no token of Llama 3.1 has two such pairs.
 
         Args:
             sets: at most 8, each bool ``[len(points) + 2]``.

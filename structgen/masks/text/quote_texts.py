@@ -49,7 +49,7 @@ class _Edges(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """Places of a document after so many characters of a token, each with a node."""
+    """Places of a document after that many characters of a token, each with a node."""
 
     nodes: Int32
     at: Int32

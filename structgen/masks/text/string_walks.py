@@ -1,4 +1,4 @@
-"""Walk text in leaves: strings and keys, with what stands before and after them.
+"""Walk text in leaves: strings and keys, with what comes before and after them.
 
 `StringWalks` joins walks of characters (`text_walks`) with what precedes opening quotes and follows
 closing ones. `AfterQuotes` caches what follows. That depends on the quotes reached and on a leaf
@@ -304,7 +304,7 @@ _FEW_NAMES = 200
 ROOT_PLACE = 0
 
 _Rest: TypeAlias = "tuple[Tokens, Node | None, tuple[End, ...] | None]"
-"""Of a name of which a text is left: the tokens that begin the text, or go on after it in the
+"""Of a name of which a text is left: the tokens that begin the text, or continue after it in the
 leaf that follows; where tokens leave that leaf; and where in it they end, or None where no token
 reaches the closing quote. Without a leaf, the same for the quote alone."""
 
@@ -491,8 +491,8 @@ class StringWalks:
         return row, ids, exits, ends
 
     def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None, bytes]:
-        """Return a walk of what stands before a text without its exit to there, and that, if there
-        is one, and the bytes with which tokens go on."""
+        """Return a walk of what comes before a text without its exit to there, and that, if there
+        is one, and the bytes with which tokens continue."""
         row, ids, exits, ends = walk
         text: Node | None = None
         others: list[tuple[int, Node]] = []
@@ -623,7 +623,7 @@ class StringWalks:
                 found.include(rest)
 
     def _row(self, tokens: CountedTokens, most: int) -> Bits:
-        """Return those of ``tokens`` of at most so many characters, as bits."""
+        """Return those of ``tokens`` of at most that many characters, as bits."""
         found = self._rows[tokens, most]
         if found is None:
             flags = tokens.flags(most, 32 * self._store.n_words)

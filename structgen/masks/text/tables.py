@@ -27,7 +27,7 @@ from .characters import Characters, Whole
 
 
 class TransitionTable(RowTable):
-    """Transitions by minterm; the last column is for everything that is no character of a text.
+    """Transitions by minterm; the last column is for everything that is not a character of a text.
 
     Args:
         symbols: the automaton.
@@ -69,7 +69,7 @@ def spread(row: npt.NDArray[Any], moves: Iterable[tuple[int, int]]) -> None:
 
 
 ANEW = -(1 << 40)
-"""Less a place, it stands in `TextWalk.runs` for those of a walk from there, to be made again."""
+"""Less a place, it is in `TextWalk.runs` for those of a walk from there, to be made again."""
 
 Counted: TypeAlias = "tuple[CountedTokens, int]"
 """The tokens of a run from the root, and the most characters that those inside have of it."""
@@ -253,7 +253,7 @@ class TextSteps(TextTables):
 
         Returns:
             By state the places that were not walked, ascending, none below another; and where it
-            was not gone on.
+            was not continued.
         """
         arrays, is_open = self.arrays, self.symbols.is_open
         end, code = arrays.views.end, arrays.views.code

@@ -247,7 +247,7 @@ class TextRuns(OpenTexts):
         return phases
 
     def is_run(self, state: int, size: int) -> bool:
-        """Return whether to take the run of ``state`` at once, in subtrees of so many nodes."""
+        """Return whether to take the run of ``state`` at once, in subtrees of that many nodes."""
         return (
             size > _RUN
             and self.symbols.run(state)[1] not in (0, 1)
@@ -360,7 +360,7 @@ class TextRuns(OpenTexts):
         run: CharacterRun,
         most: int,
     ) -> list[tuple[int, Int32]]:
-        """`_edges` where the run can be left in a few states, and nothing else goes on with it."""
+        """Like `_edges`, where a run has few exits and nothing else continues with it."""
         edges, minterms, steps = self._left(chars, run)
         wanted = 0
         for _, _, _, live in leaving:
@@ -597,7 +597,7 @@ class TextWalks(TextRuns):
             yield from self._cut_after(table.states[number], begun, cuts)
 
     def _partials_at(self, nodes: Int32, at: Int32) -> tuple[Int32, Int32]:
-        """Return which of `CharacterArrays.partial` go on from some nodes, each with what ``at``
+        """Return which of `CharacterArrays.partial` continue from some nodes, each with what ``at``
         says of its node."""
         held = self.arrays.holds_partials[nodes]
         nodes, at, begun = nodes[held], at[held], self.arrays.partial_node
