@@ -45,7 +45,7 @@ class KeptGenerators:
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, make: Callable[..., Any], output_type: Any, options: Mapping[str, Any]) -> Any:
-        """The generator of ``output_type``, compiled now unless it was among the last.
+        """Return the generator of ``output_type``, compiled now unless it was among the last.
 
         Args:
             make: makes one, of an output type and options.
@@ -87,7 +87,7 @@ class _Asks(ABC):
         """A generator of this model to keep; of an asynchronous one, it must not hold the model."""
 
     def _mine(self, generator: Any) -> Any:
-        """A generator that was kept, as one that holds the model."""
+        """Return a generator that was kept, as one that holds the model."""
         return generator
 
     def _asked(
@@ -98,7 +98,7 @@ class _Asks(ABC):
         more: tuple[Any, ...],
         options: dict[str, Any],
     ) -> Any:
-        """What a method of the generator for ``output_type`` returns."""
+        """Return what a method of the generator for ``output_type`` returns."""
         check_by_name(more)
         call = {name: value for name, value in options.items() if name in OPTIONS}
         compiled = {name: value for name, value in options.items() if name not in call}

@@ -47,7 +47,7 @@ from typing import Any, Literal
 
 
 def did_you_mean(word: object, known: Iterable[str], most: int = 1) -> str:
-    """A question about the names that are nearest to ``word``, after a blank; or nothing."""
+    """Return a question about the names that are nearest to ``word``, after a blank; or nothing."""
     near = difflib.get_close_matches(str(word), known, most)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
@@ -58,7 +58,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def failure(error: Exception) -> str:
-    """Why a file cannot be read, without its name, which the text of an OSError repeats."""
+    """Return why a file cannot be read, without its name, which the text of an OSError repeats."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -118,7 +118,7 @@ class OutputTypeError(StructgenError):
     terminal: str | None = None
 
     def inside(self, where: str) -> OutputTypeError:
-        """The same error of a part; its message begins with where that is."""
+        """Return the same error of a part; its message begins with where that is."""
         found = _again(type(self), (f"{where}: {self}",), self.__dict__)
         assert isinstance(found, OutputTypeError)
         return found
@@ -229,7 +229,7 @@ class GrammarError(OutputTypeError):
 
 
 def _place(text: str, line: int, column: int) -> str:
-    """A place in a text, and its line with a caret, as lines to add to a message."""
+    """Return a place in a text, and its line with a caret, as lines to add to a message."""
     out = f"\n  at line {line}, column {column}"
     # Not at other characters that Python takes for the end of a line: those count lines by \n.
     lines = text.split("\n")
@@ -276,13 +276,13 @@ class CompileLimitExceeded(OutputTypeError):
         )
 
     def again(self) -> CompileLimitExceeded:
-        """An error that says the same."""
+        """Return an error that says the same."""
         return CompileLimitExceeded(
             self._message, limit=self.limit, actual=self.actual, path=self.path
         )
 
     def at(self, path: str) -> CompileLimitExceeded:
-        """The same error with a path; itself if it has one."""
+        """Return the same error with a path; itself if it has one."""
         if self.path is not None:
             return self
         return CompileLimitExceeded(self._message, limit=self.limit, actual=self.actual, path=path)
@@ -385,7 +385,7 @@ class OptionError(StructgenError):
         self.value = value
 
     def said_of(self, name: str) -> str:
-        """The message in the words of who calls the option ``name``."""
+        """Return the message in the words of who calls the option ``name``."""
         text = str(self)
         return text if self.option is None else text.replace(f"{self.option}=", f"{name}=")
 
@@ -565,8 +565,8 @@ _LONGEST_SHOWN = 200
 
 
 def printable(text: str) -> str:
-    """A foreign text for a message or a log, with escapes for what could end its line or steer a
-    terminal."""
+    """Return a foreign text for a message or a log, with escapes for what could end its line or
+    steer a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

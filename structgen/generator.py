@@ -70,7 +70,7 @@ def compiled(
     as_written: Callable[[Any], Any],
     quote_from: Mapping[str, str] | None = None,
 ) -> Constraint[Any] | None:
-    """The constraint of a generator; None: free text.
+    """Return the constraint of a generator; None: free text.
 
     Args:
         vocabulary: of its model.
@@ -109,7 +109,7 @@ def compiled(
 
 
 def hinted(is_wanted: Any, output_type: Any, constraint: Constraint[Any] | None) -> str:
-    """The JSON Schema that prompts tell of; empty: none.
+    """Return the JSON Schema that prompts tell of; empty: none.
 
     Args:
         is_wanted: the option ``with_schema_hint``.
@@ -117,7 +117,7 @@ def hinted(is_wanted: Any, output_type: Any, constraint: Constraint[Any] | None)
         constraint: the same, compiled.
 
     Raises:
-        OptionError: the option is no bool, or the outputs are no JSON.
+        OptionError: the option is not a bool, or the outputs are not JSON.
     """
     if is_wanted is None or not Flag()("with_schema_hint", is_wanted):
         return ""
@@ -139,7 +139,7 @@ def _task(
     with_schema_hint: Any,
     quote_from: Mapping[str, str] | None = None,
 ) -> Task:
-    """What makes the outputs of a generator, or of one call that gives documents."""
+    """Return what makes the outputs of a generator, or of one call that gives documents."""
     written = functools.partial(as_model_writes, model)
     constraint = compiled(model.vocabulary, output_type, options, written, quote_from)
     hint = hinted(with_schema_hint, output_type, constraint)
@@ -270,7 +270,7 @@ class Generator(Calls[T_co]):
         return self
 
     def _task_for(self, options: dict[str, Any]) -> Task:
-        """What makes the outputs of a call; documents are taken out of its options."""
+        """Return what makes the outputs of a call; documents are taken out of its options."""
         given = options.pop("quote_from", None)
         if given is not None:
             return self._task_of(OPTIONS["quote_from"].read("quote_from", given))

@@ -149,7 +149,7 @@ Media: TypeAlias = "Image | Audio"
 
 
 def data_uri(media_type: str, data: bytes) -> str:
-    """The bytes of a file as a ``data:`` URI."""
+    """Return the bytes of a file as a ``data:`` URI."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
@@ -196,7 +196,7 @@ def _of_uri(uri: str, what: str) -> bytes:
 
 
 def decoded(text: str, what: str) -> bytes:
-    """The bytes of a text in base64.
+    """Return the bytes of a text in base64.
 
     Raises:
         PromptError: it is none, or has too many.
@@ -213,7 +213,7 @@ _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 
 
 def png_of(array: Any, level: int = 1) -> bytes:
-    """An array of pixels as a PNG file; ``level``: of compression, 0: none."""
+    """Return an array of pixels as a PNG file; ``level``: of compression, 0: none."""
     shape = tuple(array.shape)
     channels = shape[2] if len(shape) == 3 else 1
     if str(array.dtype) != "uint8" or len(shape) not in (2, 3) or channels not in (1, 3, 4):
@@ -238,7 +238,7 @@ def png_of(array: Any, level: int = 1) -> bytes:
 
 
 def _wav_of(array: Any, rate: int | None) -> bytes:
-    """An array of samples as a WAV file."""
+    """Return an array of samples as a WAV file."""
     if type(rate) is not int or rate < 1:
         raise PromptError(f"Audio: an array needs rate=, its samples a second; got {rate!r}.")
     if len(array.shape) != 1 or array.dtype.kind != "f":
@@ -287,7 +287,7 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _header(data: bytes) -> tuple[str, tuple[int, int]]:
-    """The kind of a picture, and its width and height."""
+    """Return the kind of a picture, and its width and height."""
     size: tuple[int, int] | None = None
     kind = ""
     try:
@@ -368,7 +368,7 @@ _OTHER_SOUNDS = {b"OggS": "Ogg", b"\x1aE\xdf\xa3": "WebM", b"FORM": "AIFF", b"#!
 
 
 def _sound_kind(data: bytes) -> str:
-    """The kind of a sound; how long it is, its decoder asks."""
+    """Return the kind of a sound; how long it is, its decoder asks."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
     if data[:4] == b"fLaC":
@@ -383,7 +383,7 @@ def _sound_kind(data: bytes) -> str:
 
 
 def part(value: Any, where: str) -> str | Media:
-    """One part of a message's content: text, a picture or a sound.
+    """Return one part of a message's content: text, a picture or a sound.
 
     Args:
         value: an `Image` or `Audio`; or as in OpenAI's API ``{"type": "text", "text": …}``,
@@ -450,7 +450,7 @@ def _check_keys(given: Mapping[str, Any], known: set[str], where: str) -> None:
 
 
 def openai_part(one: str | Media | dict[str, Any]) -> dict[str, Any]:
-    """A part as OpenAI's API has it; one that is as it is."""
+    """Return a part as OpenAI's API has it; one that is as it is."""
     if isinstance(one, str):
         return {"type": "text", "text": one}
     if isinstance(one, dict):

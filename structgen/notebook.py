@@ -42,7 +42,7 @@ def shown(value: Any) -> str:
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
-    """What a value consists of; None: it is one."""
+    """Return what a value consists of; None: it is one."""
     kind = type(value)
     if isinstance(value, Mapping):
         return value

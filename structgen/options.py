@@ -25,14 +25,14 @@ class CancelEvent(Protocol):
     """A `threading.Event`, or another object that can be asked whether it is set."""
 
     def is_set(self) -> bool:
-        """Whether the call is to end."""
+        """Return whether the call is to end."""
 
 
 # -- what values may be ------------------------------------------------------------------------
 
 
 def wrong(name: str, value: Any, what: str) -> OptionError:
-    """The error of a value: ``what`` says what is wrong with it and what to pass."""
+    """Return the error of a value: ``what`` says what is wrong with it and what to pass."""
     return OptionError(f"{name}={value!r} {what}", option=name, value=value)
 
 
@@ -217,7 +217,7 @@ _SERVERS = ("openai", "compatible", "ollama", "vllm", "sglang", "llama.cpp")
 
 
 def _at(name: str, *servers: str, **others: str) -> dict[str, str]:
-    """What some servers call an option; all of them, if none is named."""
+    """Return what some servers call an option; all of them, if none is named."""
     return dict.fromkeys(servers or _SERVERS, name) | others
 
 
@@ -579,6 +579,6 @@ FIELDS: dict[str, str] = {
 
 
 def field_of(option: str | None) -> str | None:
-    """What requests call an option; its own name if they have none for it."""
+    """Return what requests call an option; its own name if they have none for it."""
     known = OPTIONS.get(option or "")
     return option if known is None else known.field or option

@@ -32,7 +32,7 @@ class TextModel(Asked, genai.TextModel):
         return made
 
     def to_async(self, *, batch_size: int | None = None) -> AsyncModel:
-        """The same model for asynchronous code, which runs in a process of its own.
+        """Return the same model for asynchronous code, which runs in a process of its own.
 
         The process is started by the first call, and loads the model once more: this one is free to
         be used or dropped. See `structgen.load_async`.

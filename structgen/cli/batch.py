@@ -124,7 +124,7 @@ def batch(
 
 
 def _as_flags(message: str) -> str:
-    """A message with this command's options in place of Python's arguments."""
+    """Return a message with this command's options in place of Python's arguments."""
     flags = {option.name: option.opts[-1] for option in batch.params}
     flags |= {"questions": "--decisions", "cluster": "--ray"}
 
@@ -136,7 +136,7 @@ def _as_flags(message: str) -> str:
 
 
 def _cluster(options: dict[str, Any], form: Form) -> Any:
-    """The cluster that options name, which are taken out; None: this machine."""
+    """Return the cluster that options name, which are taken out; None: this machine."""
     names = {"ray": "address", "actors": "actors", "actor_cpus": "cpus", "actor_gpus": "gpus"}
     given = {names[name]: options.pop(name) for name in names.keys() & options.keys()}
     if given and "address" not in given:
@@ -160,7 +160,7 @@ def _cluster(options: dict[str, Any], form: Form) -> Any:
 
 
 def _are_requests(source: Source, options: dict[str, Any]) -> bool:
-    """Whether INPUT are lines of OpenAI's batch files, and nothing says otherwise."""
+    """Return whether INPUT are lines of OpenAI's batch files, and nothing says otherwise."""
     if options.keys() & {"column", "prompt", "messages", "questions"} or options["embed"]:
         return False
     first = next((row for row in source.read() if isinstance(row, dict)), {})

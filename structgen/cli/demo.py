@@ -131,7 +131,7 @@ def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationRes
 
 
 def summary(result: GenerationResult, vocabulary_size: int) -> str:
-    """One line of figures about a result."""
+    """Return one line of figures about a result."""
     tokens, seconds = result.usage.output_tokens, result.timings.total_seconds
     line = f"{tokens} token{'s' * (tokens != 1)} in {seconds:.2f} s"
     if tokens > 1:

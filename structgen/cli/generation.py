@@ -57,7 +57,7 @@ def named_type(text: str, option: str = "--type") -> Any:
 
 
 def _failure(error: BaseException) -> str:
-    """What code raised while it was imported, and the line of the module that did."""
+    """Return what code raised while it was imported, and the line of the module that did."""
     shown = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, SyntaxError) and error.filename is not None:
         shown = f"{type(error).__name__}: {error.msg}"
@@ -149,7 +149,7 @@ class Form:
     indent: int | None = None
 
     def lowered(self) -> tuple[Any, dict[str, Any]]:
-        """The output type, or None for free text, and the options of JSON.
+        """Return the output type, or None for free text, and the options of JSON.
 
         Raises:
             OptionError: an option's value is wrong; it is named.
@@ -185,7 +185,7 @@ class Form:
             raise OptionError(f"{self._option()}: {error}") from error
 
     def _option(self) -> str:
-        """The option that asks for the output type, as it was written."""
+        """Return the option that asks for the output type, as it was written."""
         named = (("schema", self.schema), ("grammar", self.grammar), ("type", self.type_name))
         for option, value in named:
             if value is not None:
@@ -195,7 +195,7 @@ class Form:
         return "--regex" if self.regex is None else f"--regex {self.regex!r}"
 
     def output_type(self) -> Any:
-        """The output type as it was given; None for free text."""
+        """Return the output type as it was given; None for free text."""
         if self.schema is not None:
             return structgen.JsonSchema(json_in(str(self.schema), "--schema"))
         if self.type_name is not None:
@@ -219,13 +219,13 @@ def with_form(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_name(file_or_name: str) -> bool:
-    """Whether this can only be the name of a grammar of the library."""
+    """Return whether this can only be the name of a grammar of the library."""
     path = Path(file_or_name)
     return not path.exists() and not path.suffix and path.name == file_or_name
 
 
 def library_text(name: str, option: str) -> str:
-    """The library's grammar of that name."""
+    """Return the library's grammar of that name."""
     from structgen.grammar.cfg import library as grammars
 
     try:
@@ -235,7 +235,7 @@ def library_text(name: str, option: str) -> str:
 
 
 def _grammar(file_or_name: str, dialect: str | None) -> structgen.Cfg:
-    """The grammar in a file, else the library's of that name."""
+    """Return the grammar in a file, else the library's of that name."""
     path = Path(file_or_name)
     if is_name(file_or_name):
         text = library_text(file_or_name, "--grammar ")
@@ -342,7 +342,7 @@ def prepare(
     think: int | None = None,
     **options: Any,
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
-    """The generator, prompt and search options of the arguments."""
+    """Return the generator, prompt and search options of the arguments."""
     if raw and system:
         raise click.UsageError("--system needs a chat: leave out --raw.")
     # What can be wrong without a model is found before one is fetched.

@@ -176,7 +176,7 @@ _WIDTH = 80
 
 
 def table(rows: Sequence[ModelInfo]) -> str:
-    """The list, in 80 columns."""
+    """Return the list, in 80 columns."""
     lines: list[str] = []
     for task, heading in _HEADINGS.items():
         chosen = [row for row in rows if row.task == task]
@@ -192,7 +192,7 @@ def table(rows: Sequence[ModelInfo]) -> str:
 
 
 def facts(model: ModelInfo) -> str:
-    """The facts about one model, a line each."""
+    """Return the facts about one model, a line each."""
     many = {"mul": "many"}
     rows = (
         ("name", model.name),
@@ -218,7 +218,7 @@ def facts(model: ModelInfo) -> str:
 
 
 def _choices(found: Mapping[str, ModelInfo | None]) -> str:
-    """What is recommended for tasks; those with the same model together."""
+    """Return what is recommended for tasks; those with the same model together."""
     lines = []
     for best in dict.fromkeys(found.values()):
         lines.append("")
@@ -236,7 +236,7 @@ def _choices(found: Mapping[str, ModelInfo | None]) -> str:
 
 
 def sizes(usage: Usage) -> str:
-    """The models on disk, the largest first."""
+    """Return the models on disk, the largest first."""
     rows = sorted(usage.models.items(), key=lambda row: -row[1])
     rows += [(f"{name} (unfinished)", taken) for name, taken in usage.unfinished.items()]
     rows.append(("(tables of tokenizers)", usage.arrays))
@@ -247,7 +247,7 @@ def sizes(usage: Usage) -> str:
 
 
 def checks(found: Sequence[Verified]) -> str:
-    """The results of a check, with the fix."""
+    """Return the results of a check, with the fix."""
     lines = []
     for one in found:
         verdict = "damaged" if one.problems else "fine"
@@ -258,7 +258,7 @@ def checks(found: Sequence[Verified]) -> str:
 
 
 def size(number: int | None) -> str:
-    """Bytes as people say them."""
+    """Return bytes as people say them."""
     if number is None:
         return "?"
     for unit, above in (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)):
@@ -302,7 +302,7 @@ def _languages(codes: Sequence[str]) -> str:
 
 
 def _count(number: int | None, thousand: int = 1000) -> str:
-    """A number in two or three digits."""
+    """Return a number in two or three digits."""
     if number is None:
         return "?"
     for letter, above in (("B", thousand**3), ("M", thousand**2), ("k", thousand)):

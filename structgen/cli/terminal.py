@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def model_option(
     default: str = structgen.models.DEFAULT, what: str = "A model"
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option that names a model."""
+    """Return the option that names a model."""
     return click.option(
         "--model",
         default=default,
@@ -69,7 +69,7 @@ class Group(click.Group):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that breaks no lines by itself."""
+    """Return a console that breaks no lines by itself."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
@@ -79,7 +79,7 @@ _STEERS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def harmless(text: str, *, err: bool = False) -> str:
-    """A foreign text to print; on a terminal, control characters are escaped."""
+    """Return a foreign text to print; on a terminal, control characters are escaped."""
     if not (sys.stderr if err else sys.stdout).isatty():
         return text
     return _STEERS.sub(lambda found: printable(found[0]), text)
@@ -104,7 +104,7 @@ def text_in(file: str, shown: str) -> str:
 
 
 def bytes_in(file: str, shown: str) -> bytes:
-    """The bytes of a file, or of standard input, ``-``."""
+    """Return the bytes of a file, or of standard input, ``-``."""
     try:
         if file == "-":
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
@@ -130,12 +130,12 @@ def writing(option: str, file: Path) -> Iterator[None]:
 
 
 def json_in(file: str, option: str) -> Any:
-    """The JSON in a file that an option names."""
+    """Return the JSON in a file that an option names."""
     return parsed(text_in(file, f"{option} {file}"), f"{option} {file}")
 
 
 def parsed(text: str, shown: str) -> Any:
-    """The JSON that a text is."""
+    """Return the JSON that a text is."""
     try:
         return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:

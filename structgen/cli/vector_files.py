@@ -40,7 +40,7 @@ class Texts(NamedTuple):
 
 
 def texts_in(file: str) -> Texts:
-    """The texts of a file: one a line; of a ``.jsonl`` or ``.parquet`` file one a row.
+    """Return the texts of a file: one a line; of a ``.jsonl`` or ``.parquet`` file one a row.
 
     A row of JSON is a text, or an object with a ``text`` and maybe an ``embedding``; a row of
     Parquet has columns of these names.
@@ -152,7 +152,7 @@ def _parquet(data: bytes, shown: str) -> Texts:
 
 
 def _rows_of(batches: Iterable[Any], names: list[str], shown: str) -> dict[str, list[Any]]:
-    """Columns of a Parquet file, a few rows at a time: what is said once may stand in each row."""
+    """Columns of a Parquet file, a few rows at a time: what is said once may be in each row."""
     size, read = 0, {name: list[Any]() for name in names}
     for batch in batches:
         size += batch.nbytes

@@ -385,7 +385,7 @@ def _foreign(keyword: str, dialect: Dialect) -> str:
 
 
 def _meant(keyword: str) -> str:
-    """Name the keywords that an unknown one may stand for; "" if there are none."""
+    """Return name the keywords that an unknown one may stand for; "" if there are none."""
     return _MEANT.get(keyword.lower().strip("$")) or _nearest(keyword, _KNOWN | _NAMING.keys())
 
 

@@ -54,7 +54,7 @@ def canonical(text: bytes) -> tuple[bytes, bytes]:
 
 
 def may_become(whole: bytes, begun: bytes, text: bytes) -> bool:
-    """Whether a beginning can continue to ``text``, both as `canonical` returns them."""
+    """Return whether a beginning can continue to ``text``, both as `canonical` returns them."""
     if not text.startswith(whole):
         return False
     if not begun:
@@ -66,7 +66,7 @@ def may_become(whole: bytes, begun: bytes, text: bytes) -> bool:
 
 
 def is_closed(text: bytes) -> bool:
-    """Whether a JSON string has its closing quote at its end."""
+    """Return whether a JSON string has its closing quote at its end."""
     if len(text) < 2 or text[-1:] != _QUOTE_MARK:
         return False
     escapes = len(text) - 1 - len(text[:-1].rstrip(b"\\"))
@@ -74,7 +74,7 @@ def is_closed(text: bytes) -> bool:
 
 
 def longest(text: bytes) -> int:
-    """Bytes of the longest way to write a JSON scalar."""
+    """Return bytes of the longest way to write a JSON scalar."""
     if not text.startswith(_QUOTE_MARK):
         return len(text)
     # Six for each UTF-16 unit, of which there are no more than bytes.
@@ -91,7 +91,7 @@ def _unescaped(piece: bytes) -> bytes:
 
 
 def _escaped(text: bytes) -> bytes:
-    """The first character of ``text``, which `canonical` made, by its ``\\u`` escape."""
+    """Return the first character of ``text``, which `canonical` made, by its ``\\u`` escape."""
     if text.startswith(b"\\"):
         piece = _PIECE.match(text)
         char = json.loads(_QUOTE_MARK + (text if piece is None else piece[0]) + _QUOTE_MARK)
@@ -117,7 +117,7 @@ class WrittenTexts:
         Args:
             texts: all different; scalars where ``is_json``, else anything.
             is_json: whether a string among them may be spelt in other ways.
-            lead: what stands between the place and them.
+            lead: what is between the place and them.
             head: what stands of them before the place.
         """
         self.count = len(texts)
@@ -129,7 +129,7 @@ class WrittenTexts:
         self._sorted = sorted(written)  # those that begin alike are neighbours
 
     def is_open(self, text: bytes) -> bool:
-        """Whether one of the texts continues after ``text``, which begins at the place."""
+        """Return whether one of the texts continues after ``text``, which begins at the place."""
         if len(text) < len(self._lead):
             return self._lead.startswith(text)
         if not text.startswith(self._lead):
@@ -141,8 +141,8 @@ class WrittenTexts:
         return at < len(self._sorted) and self._sorted[at].startswith(value)
 
     def ended(self, text: bytes) -> int | None:
-        """Which text stands whole in ``text``, after which none continues: the longest that it
-        begins with; None: it led away from all of them."""
+        """Return which text stands whole in ``text``, after which none continues: the longest that
+        it begins with; None: it led away from all of them."""
         if not text.startswith(self._lead):
             return None
         value = self._head + text[len(self._lead) :]
@@ -220,10 +220,10 @@ def sites(
         constraint: what the output was made by.
         output: its bytes.
         is_whole: whether it ended by itself. Else a number or word at its end is left out, as it
-            might have gone on.
+            might have continued.
         too_long: is given the paths at which it was not found out what could have stood there,
-            since the texts are too long, or with those before; ``$`` for a text that is no JSON and
-            may be too many.
+            since the texts are too long, or with those before; ``$`` for a text that is not JSON
+            and may be too many.
 
     Cost: a step of the automaton for each byte of the output and of each alternative.
     """
@@ -273,12 +273,12 @@ def go_on(walk: ByteReader, output: bytes | bytearray, end: int) -> Passes[None]
 
 
 def is_json(constraint: Constraint) -> bool:
-    """Whether every output is one JSON document."""
+    """Return whether every output is one JSON document."""
     return isinstance(constraint.output.grammar, ir.Json)
 
 
 def whole_texts(constraint: Constraint) -> Passes[tuple[bytes, ...] | None]:
-    """All outputs there can be, sorted; None when they are not few. Yields now and then."""
+    """Yield all outputs there can be, sorted; None when they are not few. Yields now and then."""
     try:
         return (yield from _texts(ByteReader(constraint), is_json=is_json(constraint)))
     except _TooLong:
@@ -286,7 +286,7 @@ def whole_texts(constraint: Constraint) -> Passes[tuple[bytes, ...] | None]:
 
 
 def names_of(constraint: Constraint, texts: Sequence[bytes]) -> tuple[str, ...]:
-    """A name for each whole output: its text, or the shortest of those for the same value.
+    """Return a name for each whole output: its text, or the shortest of those for the same value.
 
     JSON may spell one value in several ways (``-0`` is 0), which are one alternative; so may the
     numbers in a union of other texts.
@@ -313,7 +313,7 @@ def _value_key(constraint: Constraint, text: str) -> Any:
 
 
 def may_have_sites(constraint: Constraint) -> bool:
-    """Whether some output could have a site; certain when False."""
+    """Return whether some output could have a site; certain when False."""
     grammar = constraint.output.grammar
     if isinstance(grammar, ir.Json):
         words = {*_words(grammar.schema)}
@@ -343,20 +343,20 @@ def _words(schema: Any) -> Iterator[str]:
 
 
 def _are_several(texts: Sequence[bytes]) -> bool:
-    """Whether texts are of more than one value: 0 and -0 are one."""
+    """Return whether texts are of more than one value: 0 and -0 are one."""
     return len(texts) > 1 and len({json_key(json.loads(text)) for text in texts}) > 1
 
 
 def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
-    """The site of a value that has ended, with all its possible texts."""
+    """Return the site of a value that has ended, with all its possible texts."""
     chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
     values = tuple(json.loads(text) for text in texts)
     return Site(child_path("$", *scalar.path), scalar.start, chosen, texts, values)
 
 
 def texts_at(walk: ByteReader) -> Passes[tuple[bytes, ...] | None]:
-    """The possible texts where a JSON value begins; None unless they are few, and of at least two
-    values. Yields now and then."""
+    """Yield the possible texts where a JSON value begins; None unless they are few, and of at least
+    two values. Yields now and then."""
     try:
         texts = yield from _texts(walk, is_json=True)
     except _TooLong:
@@ -367,10 +367,10 @@ def texts_at(walk: ByteReader) -> Passes[tuple[bytes, ...] | None]:
 def _texts(
     walk: ByteReader, *, is_json: bool, most: int | None = None
 ) -> Passes[tuple[bytes, ...] | None]:
-    """The texts that can stand where ``walk`` is, sorted; None when they are not few.
+    """Yield the texts that can be where ``walk`` is, sorted; None when they are not few.
 
     A string that JSON may spell in several ways is one text, the shortest: its values are walked,
-    and the ways to write a character come together again behind it. Every state can go on to an
+    and the ways to write a character come together again behind it. Every state can continue to an
     end, so each text begun counts as one at least: the search stops as soon as there are too many.
 
     Yields now and then.
@@ -448,7 +448,7 @@ class _Begun(NamedTuple):
 
 
 class _Nodes:
-    """The beginnings of values, numbered as they are come to. Each is gone on from once."""
+    """The beginnings of values, numbered as they are come to. Each is continued from once."""
 
     def __init__(self) -> None:
         self._to: dict[tuple[int, int], int] = {}
@@ -466,7 +466,7 @@ class _Nodes:
         return None if there is None else (there, rest)
 
     def go(self, node: int, data: bytes) -> int | None:
-        """The node after some bytes; None: it was reached before."""
+        """Return the node after some bytes; None: it was reached before."""
         is_new = False
         for byte in data:
             is_new = (node, byte) not in self._to
@@ -475,7 +475,7 @@ class _Nodes:
 
 
 def _may_end(text: bytes, following: set[int], is_accepting: bool) -> bool:
-    """Whether a scalar that has been read up to here is a whole one."""
+    """Return whether a scalar that has been read up to here is a whole one."""
     if text[0] == _QUOTE:
         return is_closed(text)
     return is_accepting or not following.isdisjoint(_AFTER_SCALAR)
@@ -489,8 +489,8 @@ def _inside(text: bytes, following: set[int]) -> set[int]:
 
 
 def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
-    """How many tokens of an output, which end at ``ends``, come before a site was decided: after
-    that many every alternative was still possible, for the last time."""
+    """Return how many tokens of an output, which end at ``ends``, come before a site was decided:
+    after that many every alternative was still possible, for the last time."""
     texts = [key_of(text) for text in site.texts]
 
     def is_behind(end: int) -> bool:
@@ -502,5 +502,5 @@ def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
 
 
 def key_of(text: bytes) -> bytes:
-    """A key that all spellings of a JSON string share; any other text as it is."""
+    """Return a key that all spellings of a JSON string share; any other text as it is."""
     return canonical(text)[0] if text[:1] == b'"' else text

@@ -62,7 +62,7 @@ _MAX_PASSES = 2000
 
 
 OpenPasses: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[TokenSequence, int]]]
-"""Begins a sequence, pass by pass: of the prompt, the given tokens after it, and room for so many
+"""Begins a sequence, pass by pass: of the prompt, the given tokens after it, and room for that many
 more, or fewer where the context ends. How many is returned as well."""
 
 
@@ -169,7 +169,7 @@ class TokenTree:
         return self._error(left_out)
 
     def likeliest(self, groups: Sequence[int]) -> int | None:
-        """The text of the likeliest group that has the likeliest way to write it.
+        """Return the text of the likeliest group that has the likeliest way to write it.
 
         None where nothing was found. Of groups alike the first.
         """
@@ -181,7 +181,7 @@ class TokenTree:
         return max(members, key=lambda i: float(self._best_ways[i]))
 
     def _error(self, left: float) -> float:
-        """How far off a probability can be when so much has not been looked at."""
+        """Return how far off a probability can be when so much has not been looked at."""
         left += self.cut
         total = left + float(self.masses.sum())
         return left / total if total else 1.0
@@ -261,7 +261,7 @@ class ValueConfidence:
         return f"{self.path}: {self.chosen.text} {self.probability:.3f}, {word} {others}"
 
     def _repr_html_(self) -> str:
-        """The alternatives, in a notebook."""
+        """Return the alternatives, in a notebook."""
         rows = [(one.text, f"{one.probability:.3f}") for one in self.alternatives]
         return notebook.table(rows, (self.path, "probability"))
 
@@ -384,7 +384,7 @@ class Confidence(Mapping[str, ValueConfidence]):
         return f"Confidence({', '.join(found)})"
 
     def _repr_html_(self) -> str:
-        """Each value and its probability, in a notebook. Runs the model where it has to."""
+        """Return each value and its probability, in a notebook. Runs the model where it has to."""
         rows = [
             (path, one.chosen.text, f"{one.probability:.3f}", one.runner_up.text)
             for path, one in self.items()
@@ -396,7 +396,7 @@ class Confidence(Mapping[str, ValueConfidence]):
         return dict, (dict(self._known),)
 
     def listing(self) -> Passes[dict[str, Site]]:
-        """The values by path, pass by pass."""
+        """Yield the values by path, pass by pass."""
         if self._sites is None:
             made: Sequence[Site] = ()
             if self._constraint is not None:
@@ -636,7 +636,7 @@ class BestValues:
 
     def _look(self) -> Passes[None]:
         """Look at the values that have opened or closed, in order, to the first to be weighed; of
-        what is no JSON, at what the output may be."""
+        what is not JSON, at what the output may be."""
         if not self._is_json and self._whole is None:
             self._whole = yield from whole_texts(self._constraint)
             if self._whole is None:
@@ -699,7 +699,7 @@ class BestValues:
         return n_before, tree.paths[best]
 
     def go_back(self, n_tokens: int) -> None:
-        """The output goes back to so many tokens."""
+        """The output goes back to that many tokens."""
         del self._ends[n_tokens:]
         del self._data[self._ends[-1] if self._ends else 0 :]
         self._places, self._closed = JsonReader(), []

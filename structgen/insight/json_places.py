@@ -166,7 +166,7 @@ class JsonReader:
         return events
 
     def finish(self) -> list[Event]:
-        """The document has ended, and with it a number or word that nothing else ends."""
+        """Return the document has ended, and with it a number or word that nothing else ends."""
         events: list[Event] = []
         if self.open_start >= 0 and not self._is_in_string:
             self._close_scalar("other", self.n_bytes, events)
@@ -280,8 +280,8 @@ class ByteReader:
             self._read.append(byte)
 
     def step(self, state: int, byte: int, since: bytes) -> int:
-        """The state after ``byte``; ``since`` is what leads there from what has been read, with
-        that byte.
+        """Return the state after ``byte``; ``since`` is what leads there from what has been read,
+        with that byte.
 
         Raises:
             CompileLimitExceeded: that takes more than one call may do.
@@ -296,7 +296,7 @@ class ByteReader:
         return to
 
     def next_bytes(self, state: int) -> set[int]:
-        """The bytes that may come in ``state``.
+        """Return the bytes that may come in ``state``.
 
         Raises:
             CompileLimitExceeded: that takes more than one call may do.
@@ -305,7 +305,7 @@ class ByteReader:
         return self._engine.within_limits(("next", state, 0), find)
 
     def forced_byte(self) -> int:
-        """The only byte that may come, or -1.
+        """Return the only byte that may come, or -1.
 
         Raises:
             CompileLimitExceeded: that takes more than one call may do.
@@ -314,7 +314,7 @@ class ByteReader:
         return self._engine.within_limits(("forced", self.state, 0), find)
 
     def shortest_completion(self) -> Text:
-        """The shortest known text that finishes what has been read.
+        """Return the shortest known text that finishes what has been read.
 
         Raises:
             CompileLimitExceeded: that takes more than one call may do.

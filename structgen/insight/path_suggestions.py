@@ -79,7 +79,7 @@ class _Judge:
         self._judged: IdentityMap[Mapping[str, Any], dict[int, bool]] = IdentityMap()
 
     def may_be(self, schema: Any, steps: Sequence[str | int], depth: int = 0) -> bool:
-        """Whether a value of ``schema`` may have a scalar at ``steps``."""
+        """Return whether a value of ``schema`` may have a scalar at ``steps``."""
         if not isinstance(schema, Mapping):
             return schema is not False
         if depth > _MAX_DEPTH or next(self._looks, None) is None:
@@ -123,7 +123,7 @@ class _Judge:
 
 
 def _referred(reference: Any, root: Any) -> Any:
-    """The schema that a reference inside the document leads to; None when it is no such."""
+    """Return the schema that a reference inside the document leads to; None when it is no such."""
     if not isinstance(reference, str) or not re.fullmatch(r"#(/[A-Za-z0-9_$.\-]+)*", reference):
         return None
     found = root
@@ -135,7 +135,7 @@ def _referred(reference: Any, root: Any) -> Any:
 
 
 def _has_id(schema: Mapping[str, Any]) -> bool:
-    """Whether references below it may mean something else than from the document's root."""
+    """Return whether references below it may mean something else than from the document's root."""
     return isinstance(schema.get("$id", schema.get("id")), str)
 
 

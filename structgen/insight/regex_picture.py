@@ -21,7 +21,7 @@ _NAMES = {" ": "space", "\t": "tab", "\n": "newline", "\r": "return"}
 
 
 def picture(regex: ir.Regex) -> dict[str, Any]:
-    """The automaton of an expression, as JSON.
+    """Return the automaton of an expression, as JSON.
 
     Returns:
         ``states``, from the one in which texts begin, each with whether they may end there
@@ -60,7 +60,7 @@ def picture(regex: ir.Regex) -> dict[str, Any]:
 
 
 def _label(alphabet: Alphabet, mask: int) -> str:
-    """A set of characters in a few words."""
+    """Return a set of characters in a few words."""
     if mask == alphabet.everything:
         return "any"
     ends = [*(start - 1 for start in alphabet.starts[1:]), MAX_CODE_POINT]
@@ -97,7 +97,7 @@ _ACROSS, _DOWN, _RADIUS = 130, 90, 20
 
 
 def svg(drawn: dict[str, Any]) -> str:
-    """What `picture` gives as an SVG: a column for each distance from the start."""
+    """Return what `picture` gives as an SVG: a column for each distance from the start."""
     n = len(drawn["states"])
     column = [0, *[-1] * (n - 1)]
     arrows: dict[tuple[int, int], list[str]] = {}

@@ -97,7 +97,7 @@ _SHOWN = 10_000
 
 
 def shown(data: bytes) -> str:
-    """Bytes for a reader: characters where they are some, escapes elsewhere."""
+    """Return bytes for a reader: characters where they are some, escapes elsewhere."""
     try:
         return repr(data.decode())
     except UnicodeDecodeError:
@@ -190,7 +190,7 @@ def why_barred(
 
 
 def _where(constraint: Constraint, output: bytes) -> str:
-    """The place after ``output``, in words."""
+    """Return the place after ``output``, in words."""
     if not is_json(constraint):
         return f"after {_tail(constraint, output)}" if output else "at the start"
     reader = JsonReader()
@@ -199,7 +199,7 @@ def _where(constraint: Constraint, output: bytes) -> str:
 
 
 def _tail(constraint: Constraint, output: bytes) -> str:
-    """The last few characters of a text."""
+    """Return the last few characters of a text."""
     return repr(constraint.named.shown(output)[-_CONTEXT:].decode(errors="ignore"))
 
 
@@ -218,7 +218,7 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
 
 
 def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
-    """Which byte of ``data`` the automaton refuses after ``output``; None: none."""
+    """Return which byte of ``data`` the automaton refuses after ``output``; None: none."""
     walk = ByteReader(constraint)
     walk.go_on(output)
     for i, byte in enumerate(data):
@@ -245,7 +245,7 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
 
 
 def _forced(constraint: Constraint, output: bytes) -> bytes:
-    """The text that has to come after ``output``, as far as there is one way on."""
+    """Return the text that has to come after ``output``, as far as there is one way on."""
     walk = ByteReader(constraint)
     walk.go_on(output)
     forced = bytearray()
@@ -256,14 +256,14 @@ def _forced(constraint: Constraint, output: bytes) -> bytes:
 
 
 def _token_of(constraint: Constraint, data: bytes) -> int | None:
-    """The token with exactly these bytes."""
+    """Return the token with exactly these bytes."""
     trie = constraint.vocabulary.trie
     node = trie.node_of(data)
     return None if node is None else next(iter(trie.ids_at(node)), None)
 
 
 def _listed(values: Iterable[int]) -> str:
-    """Bytes in words: runs of ASCII characters, and anything beyond as a whole."""
+    """Return bytes in words: runs of ASCII characters, and anything beyond as a whole."""
     words = []
     for first, last in ir.char_set([(one, one) for one in values if one < 0x80]).ranges:
         if last - first < 2:
@@ -491,7 +491,7 @@ class Trace(Sequence[TraceStep]):
         )
 
     def _wanted(self, token: int | str | bytes) -> int:
-        """The step at which the model wanted a token that was barred."""
+        """Return the step at which the model wanted a token that was barred."""
         data: int | bytes
         if isinstance(token, str):
             assert self._constraint is not None
@@ -514,7 +514,7 @@ class Trace(Sequence[TraceStep]):
         return _page(self)
 
     def _repr_html_(self) -> str:
-        """The page, in a frame of a notebook."""
+        """Return the page, in a frame of a notebook."""
         style = "width:100%;height:28em;border:0"
         return f'<iframe style="{style}" srcdoc="{html.escape(self.to_html())}"></iframe>'
 
@@ -540,7 +540,7 @@ def _index(name: str, value: Any, fix: str) -> int:
 
 
 def headline(type_name: str | None, model_name: str) -> str:
-    """The heading of a page: the requested type, and the model.
+    """Return the heading of a page: the requested type, and the model.
 
     Args:
         type_name: of `OutputType.name`; None: free text.
@@ -560,7 +560,7 @@ def headline(type_name: str | None, model_name: str) -> str:
 
 
 def _literals(text: str) -> list[str]:
-    """The values between brackets, if they are literals."""
+    """Return the values between brackets, if they are literals."""
     try:
         found = ast.literal_eval(f"[{text}]")
     except (SyntaxError, ValueError):
@@ -570,7 +570,7 @@ def _literals(text: str) -> list[str]:
 
 
 def readable_prompt(token_ids: Sequence[int], vocabulary: Vocabulary) -> str:
-    """The text of a prompt's tokens, special ones by their names."""
+    """Return the text of a prompt's tokens, special ones by their names."""
     names = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
     tokens = vocabulary.tokens
     return b"".join(
@@ -609,7 +609,7 @@ class StepRecorder:
         return tuple(step.logprob for step in self._steps if not step.is_end)
 
     def logprobs_of(self, first: int, end: int) -> tuple[TokenLogprob, ...]:
-        """Those of some of the output's tokens, by their places in it."""
+        """Return those of some of the output's tokens, by their places in it."""
         return tuple(step.logprob for step in self._steps[first:end])
 
     def take_news(self) -> tuple[TraceStep, ...]:
@@ -628,7 +628,7 @@ class StepRecorder:
         """Note a token.
 
         Args:
-            token_id: the token; an end-of-sequence id ends the output and is no part of it.
+            token_id: the token; an end-of-sequence id ends the output and is not a part of it.
             own: float32 ``[vocab]``, the model's own scores, before any processor; None: the token
                 was forced, so the model did not run (see `forced_logits`).
             scores: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None

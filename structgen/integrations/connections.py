@@ -82,7 +82,7 @@ class _Parser(h11.Connection):
     needs_data = True
 
     def next_event(self) -> Any:
-        """The next part of a request; what follows the last one is not read."""
+        """Return the next part of a request; what follows the last one is not read."""
         if not self.left or self.their_state is h11.MUST_CLOSE:
             return h11.NEED_DATA
         self.left -= 1
@@ -204,7 +204,7 @@ class Connection(H11Protocol):
             excess.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, in the shape of all other errors."""
+        """Answer what is not HTTP, in the shape of all other errors."""
         error = {"message": msg, "type": "invalid_request_error", "param": None, "code": None}
         body = json.dumps({"error": error}).encode()
         headers = [("Content-Type", "application/json"), ("Connection", "close")]
@@ -259,7 +259,7 @@ class Connection(H11Protocol):
 
 
 def replayed(body: bytes, receive: Any) -> Any:
-    """An ASGI ``receive`` that gives a whole body once, and then what the client does."""
+    """Return an ASGI ``receive`` that gives a whole body once, and then what the client does."""
     ahead = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receiving() -> Any:
@@ -280,7 +280,7 @@ async def in_parts(send: Any, message: Any) -> None:
 
 
 def connections(head_seconds: float = 30.0, write_seconds: float = 30.0) -> type[Connection]:
-    """The class of the connections of one server."""
+    """Return the class of the connections of one server."""
     limits = {"head_seconds": head_seconds, "write_seconds": write_seconds}
     return type("Connection", (Connection,), {**limits, "turns": Turns(), "idle": {}})
 

@@ -23,12 +23,12 @@ from structgen.runner import ChatChunk, Choice, EmbeddingResponse, Runner, Usage
 
 @cache
 def own_runner() -> Runner:
-    """The Runner of models for which no other was named: each is loaded once for all."""
+    """Return the Runner of models for which no other was named: each is loaded once for all."""
     return Runner()
 
 
 def runner_of(given: Runner | None, model: str) -> Runner:
-    """The Runner that is meant, which knows a model.
+    """Return the Runner that is meant, which knows a model.
 
     Args:
         given: it knows its models itself. None: one that all adapters share, to which whatever a
@@ -52,12 +52,12 @@ def know(runner: Runner, model: str) -> None:
 
 
 def schema_format(name: str, schema: Any) -> dict[str, Any]:
-    """The ``response_format`` of a JSON Schema."""
+    """Return the ``response_format`` of a JSON Schema."""
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
 
 
 def closed_format(given: Any) -> Any:
-    """A ``response_format`` whose schema, if it has one, is `closed`."""
+    """Return a ``response_format`` whose schema, if it has one, is `closed`."""
     inner = given.get("json_schema") if isinstance(given, Mapping) else None
     if not isinstance(inner, Mapping) or not isinstance(inner.get("schema"), Mapping):
         return given
@@ -91,14 +91,14 @@ def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def answer(text: str | None, thought: str | None, calls: Sequence[Any]) -> dict[str, Any]:
-    """An earlier answer, as chat templates take it."""
+    """Return an earlier answer, as chat templates take it."""
     others = {"reasoning_content": thought, "tool_calls": calls}
     found = {name: value for name, value in others.items() if value}
     return {"role": "assistant", "content": text, **found}
 
 
 def no_text(what: str) -> OptionError:
-    """The error of content that is no text."""
+    """Return the error of content that is not text."""
     return OptionError(f"{what} is not supported: models of structgen read text.")
 
 
@@ -106,7 +106,7 @@ def no_text(what: str) -> OptionError:
 
 
 def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
-    """A call of a tool, as messages have it; ``arguments`` by name, or their JSON.
+    """Return a call of a tool, as messages have it; ``arguments`` by name, or their JSON.
 
     Raises:
         OptionError: they cannot be written as JSON.
@@ -123,7 +123,7 @@ def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
 
 
 def tool_of(name: str, description: str | None, parameters: Any) -> dict[str, Any]:
-    """A tool, as requests have it."""
+    """Return a tool, as requests have it."""
     about = {} if description is None else {"description": description}
     return {"type": "function", "function": {"name": name, **about, "parameters": parameters}}
 
@@ -146,7 +146,7 @@ def check_free(fields: Mapping[str, Any], taken: Iterable[str], by: str) -> None
 def chat_request(
     fields: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], streams: str | None
 ) -> dict[str, Any]:
-    """The fields of a request for a chat.
+    """Return the fields of a request for a chat.
 
     Args:
         fields: those that a caller sets.
@@ -181,7 +181,7 @@ def vector_request(model: str, embedder: Any, texts: list[str], input_type: str)
 
 
 def details_of(choice: Choice) -> dict[str, Any]:
-    """The details of a complete choice besides its message."""
+    """Return the details of a complete choice besides its message."""
     details: dict[str, Any] = {"finish_reason": choice.finish_reason}
     if choice.logprobs is not None:
         tokens = choice.logprobs.content or ()
@@ -227,7 +227,7 @@ class Growing:
 
 
 def vectors_of(made: EmbeddingResponse) -> list[list[float]]:
-    """The vectors of an answer, in the order of their texts."""
+    """Return the vectors of an answer, in the order of their texts."""
     return [one.embedding for one in made.data if isinstance(one.embedding, list)]
 
 

@@ -68,7 +68,7 @@ __all__ = [
 
 
 def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
-    """The messages of a chat.
+    """Return the messages of a chat.
 
     Raises:
         OptionError: a message has content that a text model cannot read.
@@ -99,7 +99,7 @@ def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
 
 
 def replies_of(answer: ChatResponse) -> list[ChatMessage]:
-    """A whole answer, of one choice or several."""
+    """Return a whole answer, of one choice or several."""
     return [
         _message(
             choice.message.content,
@@ -126,7 +126,7 @@ class Pieces:
         self._model = ""
 
     def of(self, chunk: ChatChunk) -> Iterator[StreamingChunk]:
-        """The pieces of a chunk: none or one."""
+        """Yield the pieces of a chunk: none or one."""
         self._made.add(chunk)
         self._model = chunk.model
         for choice in chunk.choices:
@@ -342,7 +342,7 @@ class StructgenChatGenerator(Loading):
         *,
         streams: bool,
     ) -> dict[str, Any]:
-        """The request that a run is."""
+        """Return the request that a run is."""
         fields = {**self.generation_kwargs, **(given or {})}
         frameworks.check_free(fields, ("model", "tools"), "the component")
         known = flatten_tools_or_toolsets(self.tools if tools is None else tools)
@@ -445,7 +445,7 @@ def _written(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(data: dict[str, Any]) -> dict[str, Any]:
-    """The same, read again, with the callback that is named."""
+    """Return the same, read again, with the callback that is named."""
     told = dict(data["init_parameters"])
     if told.get("streaming_callback") is not None:
         told["streaming_callback"] = deserialize_callable(told["streaming_callback"])
@@ -475,7 +475,7 @@ class _Embedder(Loading):
         Args:
             model: as for `StructgenChatGenerator`.
             runner: the same.
-            dimensions: keep so many numbers of each vector.
+            dimensions: keep that many numbers of each vector.
             truncate: whether texts that are too long are cut, rather than refused.
         """
         self.model = model
@@ -527,8 +527,8 @@ class StructgenDocumentEmbedder(_Embedder):
         """Make an embedder; nothing is loaded. Other arguments: as for `StructgenTextEmbedder`.
 
         Args:
-            meta_fields_to_embed: of each document's ``meta``, what stands before its content.
-            embedding_separator: what stands between these.
+            meta_fields_to_embed: of each document's ``meta``, what comes before its content.
+            embedding_separator: what is between these.
         """
         # No super(): `component` makes another class of this one.
         _Embedder.__init__(self, model, runner=runner, dimensions=dimensions, truncate=truncate)

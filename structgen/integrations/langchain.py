@@ -77,7 +77,7 @@ _THOUGHTS = {"reasoning": "reasoning", "thinking": "thinking"}
 
 
 def chat_of(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
-    """The messages of a chat.
+    """Return the messages of a chat.
 
     Raises:
         OptionError: a message has content that a text model cannot read.
@@ -117,7 +117,7 @@ def _role(message: BaseMessage) -> str:
 
 
 def _texts(message: BaseMessage) -> tuple[str, str]:
-    """What a message says, and what it thinks."""
+    """Return what a message says, and what it thinks."""
     if isinstance(message.content, str):
         return message.content, ""
     texts: list[str] = []
@@ -142,7 +142,7 @@ PROVIDER = "structgen"
 
 
 def result_of(answer: ChatResponse) -> ChatResult:
-    """A whole answer, of one choice or several; the first has the usage of all."""
+    """Return a whole answer, of one choice or several; the first has the usage of all."""
     found = []
     for index, choice in enumerate(answer.choices):
         calls = [
@@ -167,7 +167,7 @@ class Pieces:
         self._made = frameworks.Growing()
 
     def of(self, chunk: ChatChunk) -> Iterator[ChatGenerationChunk]:
-        """The pieces of a chunk: none or one."""
+        """Yield the pieces of a chunk: none or one."""
         self._made.add(chunk)
         if chunk.usage is not None:  # after all choices
             usage = usage_of(chunk.usage)
@@ -199,7 +199,7 @@ class Pieces:
 
 
 def usage_of(usage: Usage) -> UsageMetadata:
-    """Tokens."""
+    """Return tokens."""
     thought = usage.completion_tokens_details.reasoning_tokens
     return UsageMetadata(
         input_tokens=usage.prompt_tokens,
@@ -256,7 +256,7 @@ def structured(
     include_raw: bool,
     fields: Mapping[str, Any],
 ) -> Runnable[LanguageModelInput, Any]:
-    """A chain of the model, bound to the type, and of a parser.
+    """Return a chain of the model, bound to the type, and of a parser.
 
     Raises:
         OptionError: the method is unknown, or LangChain can read no JSON Schema from the type.
@@ -296,12 +296,12 @@ def structured(
 
 
 def _is_json_schema(given: Any) -> bool:
-    """Whether this is a dict that is a JSON Schema with a title, and no tool."""
+    """Return whether this is a dict that is a JSON Schema with a title, and no tool."""
     return isinstance(given, Mapping) and "title" in given and "name" not in given
 
 
 def tool_of(given: Any) -> dict[str, Any]:
-    """A tool of OpenAI's shape.
+    """Return a tool of OpenAI's shape.
 
     Of a JSON Schema LangChain keeps nothing but title and description where it has no
     ``properties`` of its own, but a ``$ref``, ``anyOf`` or ``additionalProperties``. A part that
@@ -331,7 +331,7 @@ _REFERENCE = re.compile(r'"\$ref": "#(?:/(?:\$defs|definitions)/([^"/]+)[^"]*)?"
 
 
 def _has_circle(schema: Mapping[str, Any]) -> bool:
-    """Whether a part of a schema refers to itself, or to others that do."""
+    """Return whether a part of a schema refers to itself, or to others that do."""
 
     def led_to(part: Any) -> set[str]:
         return {*_REFERENCE.findall(json.dumps(part, ensure_ascii=False, default=str))}
@@ -346,7 +346,7 @@ def _has_circle(schema: Mapping[str, Any]) -> bool:
 
 
 def _json_schema(schema: Any) -> dict[str, Any]:
-    """The JSON Schema of a class, a function or a dict, as LangChain reads it."""
+    """Return the JSON Schema of a class, a function or a dict, as LangChain reads it."""
     if _is_json_schema(schema):
         return dict(schema)
     try:
@@ -362,7 +362,7 @@ class _Parser(PydanticOutputParser[Any]):
     """Reads a text as JSON of a class, as the mask has it: dates of strict classes are texts."""
 
     def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
-        """An instance; of an unfinished text None where it is none yet."""
+        """Return an instance; of an unfinished text None where it is none yet."""
         if partial:
             return super().parse_result(result, partial=True)
         text = result[0].text
@@ -539,7 +539,7 @@ class ChatStructgen(BaseChatModel):
         *,
         streams: bool = False,
     ) -> tuple[Runner, dict[str, Any]]:
-        """The Runner, and the request that a call is."""
+        """Return the Runner, and the request that a call is."""
         fields = {**self._identifying_params, **kwargs}
         fields.pop("stream", None)  # LangChain's, for itself
         frameworks.check_free(fields, (), "LangChain")
@@ -747,7 +747,7 @@ class StructgenDecisions(theirs.BaseDecisionModel):
 
 
 def _state(given: Any) -> Any:
-    """A state as JSON; messages at its root as a chat."""
+    """Return a state as JSON; messages at its root as a chat."""
     if isinstance(given, BaseMessage):
         return chat_of([given])
     if isinstance(given, Mapping):

@@ -29,7 +29,7 @@ _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4
 
 
 def vocabulary(llama: Any) -> Vocabulary:
-    """The vocabulary of a ``llama_cpp.Llama``.
+    """Return the vocabulary of a ``llama_cpp.Llama``.
 
     Args:
         llama: the loaded model. All ids that llama.cpp ends a generation at are ends.
@@ -64,7 +64,7 @@ def vocabulary(llama: Any) -> Vocabulary:
 
 
 def _piece(llama_cpp: Any, words: Any, token: int) -> bytes:
-    """What a token stands for; nothing if it is special."""
+    """Return what a token stands for; nothing if it is special."""
     room = 64
     while True:
         buffer = ctypes.create_string_buffer(room)
@@ -97,8 +97,8 @@ class StructgenLogitsProcessor:
     def __call__(
         self, input_ids: npt.NDArray[np.intc], scores: npt.NDArray[np.single]
     ) -> npt.NDArray[np.single]:
-        """The scores, minus infinity where a token is not allowed. What goes wrong is kept in
-        ``error``, and nothing but the end is allowed then."""
+        """Return the scores, minus infinity where a token is not allowed. What goes wrong is kept
+        in ``error``, and nothing but the end is allowed then."""
         self.error = None
         out = np.array(scores, np.single)
         try:

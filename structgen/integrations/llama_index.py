@@ -66,7 +66,7 @@ _ROLES = {"chatbot": "assistant", "model": "assistant", "function": "tool"}
 
 
 def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
-    """The messages of a chat.
+    """Return the messages of a chat.
 
     Raises:
         OptionError: a message has content that a text model cannot read.
@@ -100,7 +100,7 @@ def _told(message: ChatMessage) -> dict[str, Any]:
 
 
 def response_of(answer: runner.ChatResponse) -> ChatResponse:
-    """A whole answer: its first choice."""
+    """Return a whole answer: its first choice."""
     choice = answer.choices[0]
     message = choice.message
     calls = [one.model_dump(mode="json") for one in message.tool_calls or ()]
@@ -113,7 +113,7 @@ def response_of(answer: runner.ChatResponse) -> ChatResponse:
 
 
 def completion_of(response: ChatResponse) -> CompletionResponse:
-    """The same as a text."""
+    """Return the same as a text."""
     return CompletionResponse(
         text=response.message.content or "",
         delta=response.delta,
@@ -130,7 +130,7 @@ class Pieces:
         self._made = frameworks.Growing()
 
     def of(self, chunk: runner.ChatChunk) -> Iterator[ChatResponse]:
-        """What there is after a chunk: nothing that is new, or a piece."""
+        """Yield what there is after a chunk: nothing that is new, or a piece."""
         made = self._made
         made.add(chunk)
         delta = ""
@@ -253,7 +253,7 @@ class StructgenLLM(FunctionCallingLLM):
 
     @classmethod
     def class_name(cls) -> str:
-        """What LlamaIndex calls the class in files."""
+        """Return what LlamaIndex calls the class in files."""
         return "StructgenLLM"
 
     @property
@@ -384,7 +384,7 @@ class StructgenLLM(FunctionCallingLLM):
     def _asked(
         self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], *, streams: bool = False
     ) -> tuple[Runner, dict[str, Any]]:
-        """The Runner, and the request that a call is."""
+        """Return the Runner, and the request that a call is."""
         several = "for streams." if streams else None
         fields = frameworks.chat_request(self._fields(kwargs), chat_of(messages), several)
         return self._runner(fields["model"]), fields
@@ -407,7 +407,7 @@ class StructgenLLM(FunctionCallingLLM):
         tool_choice: Any = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """A chat with tools as a chat: ``tool_choice`` is held by mask."""
+        """Return a chat with tools as a chat: ``tool_choice`` is held by mask."""
         messages = list(chat_history or ())
         if isinstance(user_msg, str):
             user_msg = ChatMessage(content=user_msg)
@@ -515,7 +515,7 @@ def _context(runner: Runner, model: str) -> int | None:
 
 
 def _formed(output_cls: type[BaseModel], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The fields of a request for values of a class."""
+    """Return the fields of a request for values of a class."""
     others = {name: value for name, value in (given or {}).items() if name not in _OF_CALLS}
     return {**others, "output_type": output_cls}
 
@@ -570,7 +570,7 @@ class StructgenEmbedding(BaseEmbedding):
 
     @classmethod
     def class_name(cls) -> str:
-        """What LlamaIndex calls the class in files."""
+        """Return what LlamaIndex calls the class in files."""
         return "StructgenEmbedding"
 
     def _get_query_embedding(self, query: str) -> list[float]:

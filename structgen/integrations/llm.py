@@ -83,7 +83,7 @@ _FORMS = {"regex": "regex", "choices": "choice", "grammar": None}
 
 
 def _fields(prompt: llm.Prompt) -> dict[str, Any]:
-    """A prompt as fields of a `structgen.runner.ChatRequest`."""
+    """Return a prompt as fields of a `structgen.runner.ChatRequest`."""
     from structgen.runner import grammar_type_of
 
     from .frameworks import closed_format, schema_format, tool_of
@@ -112,7 +112,7 @@ def _fields(prompt: llm.Prompt) -> dict[str, Any]:
 
 
 def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
-    """The chat so far. A system message that says what was said already is left out."""
+    """Return the chat so far. A system message that says what was said already is left out."""
     from .frameworks import call_of
 
     made: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ class _Answer:
         return self._made.choice.message.tool_calls or ()
 
     def events(self, chunk: ChatChunk) -> Iterator[Any]:
-        """The events of a chunk."""
+        """Yield the events of a chunk."""
         event = llm.parts.StreamEvent
         self._made.add(chunk)
         for choice in chunk.choices:
@@ -273,7 +273,7 @@ class StructgenEmbeddingModel(llm.models.EmbeddingModel):
 
 
 def _names(task: str, default: str) -> list[str]:
-    """The models that are on this machine, and the default."""
+    """Return the models that are on this machine, and the default."""
     here = [one.name for one in models.listing() if one.here and one.task == task]
     return [default, *(name for name in here if name != default)]
 

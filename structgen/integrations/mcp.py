@@ -139,7 +139,7 @@ class Generate(Writing):
     prompt: Text
     """What to answer."""
     system: str | None = None
-    """Instructions that stand before the prompt."""
+    """Instructions that come before the prompt."""
     json_schema: dict[str, Any] | bool | None = None
     """A JSON Schema that the answer satisfies. Objects have no members but those that it names."""
     regex: Text | None = None
@@ -240,7 +240,7 @@ class Embed(Arguments):
     input_type: Literal["query", "document"] | None = None
     """What the texts are in a search: some models want to know."""
     dimensions: Annotated[int, Field(ge=1)] | None = None
-    """Keep so many numbers of each vector."""
+    """Keep that many numbers of each vector."""
     truncate: bool = False
     """Whether texts that are too long are cut, rather than refused."""
 
@@ -467,7 +467,7 @@ async def extract(runner: Runner, model: str, asked: Extract, told: Told) -> Ext
 
 
 def _value(text: str) -> Any:
-    """The JSON value that an answer is."""
+    """Return the JSON value that an answer is."""
     value = json.loads(text)
     try:
         json.dumps(value, allow_nan=False)
@@ -481,8 +481,8 @@ def _value(text: str) -> Any:
 async def _written(
     runner: Runner, model: str, asked: Writing, fields: dict[str, Any], told: Told
 ) -> tuple[Choice, dict[str, Any]]:
-    """The answer to a chat, and what the results of all tools say of it; with words of progress
-    while it grows."""
+    """Return the answer to a chat, and what the results of all tools say of it; with words of
+    progress while it grows."""
     for name in ("max_tokens", "temperature", "seed"):
         fields[name] = getattr(asked, name)
     fields["stream_options"] = {"include_usage": True}
@@ -570,7 +570,7 @@ _EMBED = Tool("embed", "Embed", Embed, Embedded, embed, _TEXTS)
 async def called(
     runner: Runner, tool: Tool, known: Sequence[str], given: dict[str, Any], told: Told
 ) -> BaseModel:
-    """The result of a tool.
+    """Return the result of a tool.
 
     Args:
         runner: the Runner.

@@ -127,7 +127,7 @@ def check_temperatures(grammar: ir.Grammar) -> None:
 
 
 def end_mask(vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
-    """The mask of the ends of sequences alone."""
+    """Return the mask of the ends of sequences alone."""
     ids = np.arange((vocabulary.size + 31) // 32 * 32)
     return np.packbits(np.isin(ids, vocabulary.eos_token_ids), bitorder="little").view(np.int32)
 
@@ -181,7 +181,7 @@ class Sequences:
         return tuple(self._cursors)
 
     def masks(self, ids: Ids, width: int) -> npt.NDArray[np.int32]:
-        """The masks of the next tokens.
+        """Return the masks of the next tokens.
 
         A row whose output has ended allows only the ends of sequences: an engine that continues the
         other rows writes padding there in any case.
@@ -217,7 +217,7 @@ class Sequences:
         return out
 
     def _goes_on(self, ids: Ids) -> bool:
-        """Whether these are the sequences of the last call."""
+        """Return whether these are the sequences of the last call."""
         last, n = self._ids, self._n_prompt
         return (
             last is not None

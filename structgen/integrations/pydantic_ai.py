@@ -137,7 +137,7 @@ class StructgenProvider(Provider[Runner]):
 
     @staticmethod
     def model_profile(model_name: str) -> ModelProfile | None:
-        """The capabilities of a model."""
+        """Return the capabilities of a model."""
         return PROFILE
 
     def know(self, model_name: str) -> None:
@@ -164,7 +164,7 @@ class StructgenProvider(Provider[Runner]):
 
 @cache
 def own_provider() -> StructgenProvider:
-    """The provider of models for which no other was named.
+    """Return the provider of models for which no other was named.
 
     Its Runner is the one that all adapters share: a model is loaded once for all of them.
     """
@@ -174,7 +174,7 @@ def own_provider() -> StructgenProvider:
 
 
 def provider_of(given: StructgenProvider | Runner | None, model_name: str) -> StructgenProvider:
-    """The provider that is meant, which knows a model."""
+    """Return the provider that is meant, which knows a model."""
     if given is None:
         given = own_provider()
     elif isinstance(given, Runner):
@@ -214,7 +214,7 @@ Chat = list[dict[str, Any]]
 def chat_of(
     messages: Sequence[ModelMessage], instructions: Sequence[InstructionPart] | None
 ) -> Chat:
-    """The messages of a chat.
+    """Return the messages of a chat.
 
     Raises:
         UserError: a part is none that a model which reads texts can be shown.
@@ -269,7 +269,7 @@ def _user(part: UserPromptPart) -> str:
 
 
 def _answer(message: ModelResponse) -> dict[str, Any]:
-    """An earlier answer; what only another provider's models can read of it is left out."""
+    """Return an earlier answer; what only another provider's models can read of it is left out."""
     texts, thoughts, calls = [], [], []
     for part in message.parts:
         if isinstance(part, TextPart):
@@ -299,7 +299,7 @@ class StructgenModelSettings(ModelSettings, total=False):
     """Tell the log probability of each token in ``provider_details['logprobs']``."""
 
     structgen_top_logprobs: int
-    """List so many of the likeliest tokens beside each."""
+    """List that many of the likeliest tokens beside each."""
 
     structgen_trace: bool
     """Tell what happened at each token in ``provider_details['trace']``."""
@@ -318,7 +318,7 @@ class StructgenModelSettings(ModelSettings, total=False):
     """Above 1 discourages tokens that are there already."""
 
     structgen_no_repeat_ngram_size: int
-    """No run of so many tokens twice."""
+    """No run of that many tokens twice."""
 
     structgen_thinking_budget: int
     """Most tokens of a thought."""
@@ -362,7 +362,7 @@ _TAKEN = (
 
 
 def fields_of(settings: ModelSettings, params: ModelRequestParameters) -> dict[str, Any]:
-    """All fields of a request but its messages.
+    """Return all fields of a request but its messages.
 
     Raises:
         UserError: a setting is not supported.
@@ -413,7 +413,7 @@ def _thinking(params: ModelRequestParameters) -> dict[str, Any]:
 
 
 def _form(params: ModelRequestParameters) -> dict[str, Any]:
-    """The form of an answer that is no call, also where pydantic-ai leaves it to the prompt."""
+    """The form of an answer that is not a call, also where pydantic-ai leaves it to the prompt."""
     if params.output_object is None:
         return {}
     name, schema = params.output_object.name or "output", params.output_object.json_schema
@@ -453,7 +453,7 @@ _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_c
 
 
 def response_of(answer: ChatResponse) -> ModelResponse:
-    """A whole answer.
+    """Return a whole answer.
 
     Raises:
         ModelTimeoutError: ``timeout`` cut it.
@@ -480,7 +480,7 @@ def response_of(answer: ChatResponse) -> ModelResponse:
 
 
 def usage_of(usage: Usage) -> RequestUsage:
-    """Tokens."""
+    """Return tokens."""
     details = usage.completion_tokens_details
     return RequestUsage(
         input_tokens=usage.prompt_tokens,
@@ -494,7 +494,7 @@ def usage_of(usage: Usage) -> RequestUsage:
 
 
 def _details(choice: Choice, model: str) -> dict[str, Any]:
-    """What else is known of an answer at its end.
+    """Return what else is known of an answer at its end.
 
     Raises:
         ModelTimeoutError: ``timeout`` cut it.
@@ -677,7 +677,7 @@ class StructgenModel(Model[Runner]):
         settings: ModelSettings | None,
         params: ModelRequestParameters,
     ) -> tuple[dict[str, Any], ModelRequestParameters]:
-        """A request as the Runner's."""
+        """Return a request as the Runner's."""
         check_allow_model_requests()
         settings, params = self.prepare_request(settings, params)
         fields = fields_of(settings or cast(ModelSettings, {}), params)

@@ -30,7 +30,7 @@ except ImportError as error:
 
 
 def vocabulary(tokenizer: Any, model: Any = None, size: int | None = None) -> Vocabulary:
-    """The vocabulary of a tokenizer of Transformers, as wide as a model's logits.
+    """Return the vocabulary of a tokenizer of Transformers, as wide as a model's logits.
 
     Args:
         tokenizer: a fast one, such as `AutoTokenizer` gives: with a ``tokenizer.json`` behind it.
@@ -80,7 +80,7 @@ class StructgenLogitsProcessor:
         self._in_place = in_place
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """The scores, minus infinity where a token is not allowed.
+        """Return the scores, minus infinity where a token is not allowed.
 
         Raises:
             OptionError, TokenNotAllowed, VocabularyError, BatchError: as `Sequences.masks`.
@@ -93,7 +93,7 @@ class StructgenLogitsProcessor:
 
 
 def masked(scores: Any, words: Any) -> Any:
-    """A copy of scores ``[rows, width]``, minus infinity where masks do not allow the token.
+    """Return a copy of scores ``[rows, width]``, minus infinity where masks do not allow the token.
 
     Args:
         scores: a tensor of any floating type, on any device. Those beyond the masks' vocabulary

@@ -85,7 +85,7 @@ def arguments(
 
 
 def _read(extra: Mapping[str, Any] | None) -> tuple[bytes, int | None] | None:
-    """The bytes of a constraint, and a budget; None: a request has no output type."""
+    """Return the bytes of a constraint, and a budget; None: a request has no output type."""
     given = (extra or {}).get(ARGUMENT)
     budget = (extra or {}).get(BUDGET)
     if given is None:
@@ -129,11 +129,11 @@ class Requests:
         return slot in self._requests
 
     def slots(self) -> list[int]:
-        """The slots of the requests that have an output type."""
+        """Return the slots of the requests that have an output type."""
         return sorted(self._requests)
 
     def add(self, slot: int, extra: Mapping[str, Any] | None, output: Sequence[int] = ()) -> bool:
-        """A request has come to a slot, instead of any that was there.
+        """Return a request has come to a slot, instead of any that was there.
 
         Returns:
             Whether it has an output type.
@@ -164,11 +164,11 @@ class Requests:
             self._requests[slot] = there
 
     def taken(self, slot: int) -> int:
-        """How many tokens of its output the request of a slot has taken."""
+        """Return how many tokens of its output the request of a slot has taken."""
         return self._requests[slot].taken
 
     def new(self, slot: int) -> Sequence[int]:
-        """The tokens that it has not taken yet, of a request that came with its output."""
+        """Return the tokens that it has not taken yet, of a request that came with its output."""
         request = self._requests[slot]
         return request.output[request.taken :]
 
@@ -296,7 +296,7 @@ class _ForRunnerV2(_Checked):
         self._states = req_states
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """A request has come to a slot; whether it has an output type."""
+        """Return a request has come to a slot; whether it has an output type."""
         return self.requests.add(req_idx, sampling_params.extra_args)
 
     def apply(self, logits: Any, ctx: Any) -> Any:
@@ -325,7 +325,7 @@ class _ForRunnerV2(_Checked):
         return self._mask(logits, rows, words)
 
     def _new_tokens(self, slot: int, here: int, token: int) -> list[int]:
-        """The output tokens up to a place that the request has not taken yet."""
+        """Return the output tokens up to a place that the request has not taken yet."""
         start = int(self._states.prompt_len.np[slot]) + self.requests.taken(slot)
         if here < start:
             return []

@@ -104,7 +104,7 @@ def check(
     """Check that a name can be a model's, without fetching it. The arguments are those of `path`.
 
     Raises:
-        ModelNotFound: it is no model's folder, not in the catalogue, and no possible name of a
+        ModelNotFound: it is not a model's folder, not in the catalogue, and no possible name of a
             repository; or the catalogue's model has another task. Does not ask whether such a
             repository exists.
         OptionError: the name is neither a str nor a path.
@@ -116,7 +116,7 @@ def check(
 
 
 def _local(name: str | os.PathLike[str], task: str | None) -> Path | None:
-    """The folder that a name is; None: it is to be fetched.
+    """Return the folder that a name is; None: it is to be fetched.
 
     Raises:
         ModelNotFound, OptionError: as in `check`.
@@ -162,7 +162,7 @@ def pull(
 
     A model that is there already stays as it is: to fetch a newer one, `remove` it first.
 
-    The arguments are those of `path`, but that ``name`` is no local folder.
+    The arguments are those of `path`, but that ``name`` is not a local folder.
 
     Returns:
         The model's folder in the cache.
@@ -234,7 +234,7 @@ def convert(
         The folder.
 
     Raises:
-        ConversionError: the file is no GGUF, or of a kind that cannot be converted, a file of the
+        ConversionError: the file is not GGUF, or of a kind that cannot be converted, a file of the
             folder is missing or damaged, or ``context_length`` is out of range.
 
     Cost: under a minute for 135M parameters. Neither torch nor transformers is needed.
@@ -261,7 +261,7 @@ def _check_dtype(dtype: str) -> None:
 
 
 def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cpu") -> Path:
-    """The folder of a model whose weights are stored otherwise, converted first if need be.
+    """Return the folder of a model whose weights are stored otherwise, converted first if need be.
 
     Args:
         source: a name of the catalogue, or weights as `convert` takes them.
@@ -338,7 +338,7 @@ def _check_task(entry: catalogue.Entry, task: str | None) -> None:
 
 
 def _not_a_model(local: Path, written: str) -> ModelNotFound:
-    """What a local path is instead of a model, and what to do about it."""
+    """Return what a local path is instead of a model, and what to do about it."""
     if local.is_file():
         if local.suffix.lower() == ".gguf":
             return ModelNotFound(

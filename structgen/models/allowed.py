@@ -125,7 +125,7 @@ nor have a file written where you work. ``*`` is any name."""
 
 
 def is_allowed(place: tuple[str, ...], value: object) -> bool:
-    """Whether a folder may set this at the place that these names lead to."""
+    """Return whether a folder may set this at the place that these names lead to."""
     if isinstance(value, str) and "%" in value.replace("%d", "", 1):
         return False  # the runtime prints the number of a layer by it: a %s reads the memory
     table: Mapping[str, Any] = _CONFIG
@@ -151,7 +151,7 @@ _NUMBERS, _TRUTH = {*range(1, 8), *range(10, 14), 16, 17}, {9}
 
 
 def port_types(roles: Iterable[str], has_masks: bool) -> set[int]:
-    """The types that the runtime reads as they are of an input or output in these roles.
+    """Return the types that the runtime reads as they are of an input or output in these roles.
 
     It takes others for wider ones, and reads and writes past the end of what there is.
     """
@@ -203,7 +203,8 @@ STEPS = {
 }
 """The steps that read pictures and sounds in published folders, in their order, by the type of a
 model; others have ended the process, read memory behind a picture and taken gigabytes. An attribute
-is one of its values, a number of a range, or so many of them; what ends in ``?`` may be missing."""
+is one of its values, a number of a range, or that many of them; what ends in ``?`` may be missing.
+"""
 
 STEPS_IN = {
     "vision": ("processor_config.json", "processor", "transforms"),

@@ -40,7 +40,7 @@ from structgen.vocabulary import Vocabulary
 T = TypeVar("T")
 
 PREFIXES_OF: ContextVar[Hashable] = ContextVar("prefixes_of", default=None)
-"""Whose prompts a sequence that begins now may go on from; see `sharing`."""
+"""Whose prompts a sequence that begins now may continue from; see `sharing`."""
 
 
 @contextmanager
@@ -102,7 +102,7 @@ class TokenSequence(Protocol):
         """Forget all tokens after the first ``length``."""
 
     def make_room(self, length: int) -> int:
-        """Have room for so many tokens, as far as it may have that many; return its `length`.
+        """Have room for that many tokens, as far as it may have that many; return its `length`.
 
         That is 0 where there was too little room: then all is to be appended again, in passes that
         others may have theirs between. `append` makes room, too, in one pass.
@@ -271,7 +271,7 @@ class Perceived:
     stand_in: int = 0
 
     def more(self, token_ids: TokenIds) -> int:
-        """How many tokens a prompt gets more with those that its text, as below, has."""
+        """Return how many tokens a prompt gets more with those that its text, as below, has."""
         return sum(len(self.token_ids[-1 - i]) - 1 for i in token_ids.tolist() if i < 0)
 
     def in_prompt(self, token_ids: TokenIds) -> tuple[TokenIds, MediaPrompt]:
@@ -326,7 +326,7 @@ def begin_slice() -> None:
 
 
 def is_due() -> bool:
-    """Whether this thread has worked for so long that it is to yield; then that counts anew."""
+    """Whether this thread has worked for so long that it is to yield; then that counts again."""
     if time.perf_counter() <= getattr(_SLICE, "end", 0.0):
         return False
     begin_slice()
@@ -396,8 +396,8 @@ class Pace:
     gather: int = 0
 
     def of_guess(self, n_tokens: int) -> float:
-        """The extra cost of a pass that verifies so many guessed tokens, by the scores before and
-        after each."""
+        """Return the extra cost of a pass that verifies that many guessed tokens, by the scores
+        before and after each."""
         return self.token * n_tokens + self.scores * (n_tokens + 1)
 
 
@@ -493,8 +493,8 @@ _LONGEST_TEXT = 32_768
 
 
 def most_characters(n_tokens: int | None, longest: int = 0) -> int:
-    """Most characters that so many tokens can hold. A longer text need not be encoded, which takes
-    a quarter of a second for each megabyte of English, and three seconds for others.
+    """Most characters that that many tokens can hold. A longer text need not be encoded, which
+    takes a quarter of a second for each megabyte of English, and three seconds for others.
 
     Args:
         n_tokens: how many; None: the graph reads text itself, and may cut it or not.
@@ -508,7 +508,7 @@ _MOST_WRITTEN = 16 << 20
 
 
 def check_written(sizes: Iterable[int]) -> None:
-    """See that tokens of such sizes are a text that may be written: one may have 60,000 bytes.
+    """Check that tokens of such sizes are a text that may be written: one may have 60,000 bytes.
 
     Raises:
         OptionError: they are too long a text.
@@ -518,7 +518,7 @@ def check_written(sizes: Iterable[int]) -> None:
 
 
 def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:
-    """The tokens of a text, int32 ``[n]``, after a model's `Model.start_ids`, put once."""
+    """Return the tokens of a text, int32 ``[n]``, after a model's `Model.start_ids`, put once."""
     start = list(start_ids)
     if not start or token_ids[: len(start)].tolist() == start:
         return token_ids
@@ -526,7 +526,7 @@ def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:
 
 
 def joined(token_ids: TokenIds, more: Sequence[int] | TokenIds) -> TokenIds:
-    """Some tokens and more after them, int32 ``[n]``."""
+    """Return some tokens and more after them, int32 ``[n]``."""
     return np.concatenate([token_ids, np.array(more, np.int32)])
 
 

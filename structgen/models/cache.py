@@ -82,7 +82,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def sha256(file: Path) -> str:
-    """The hexadecimal SHA-256 of a file."""
+    """Return the hexadecimal SHA-256 of a file."""
     return digest_of(file, hashlib.sha256())
 
 
@@ -90,7 +90,7 @@ _LARGEST_GRAPH = 64 << 20
 
 
 def masked(graph: Path) -> Path:
-    """The file beside a graph's that holds the same graph with a mask, `base.MASK_INPUT`.
+    """Return the file beside a graph's that holds the same graph with a mask, `base.MASK_INPUT`.
 
     Both read the same weights. Runtimes that know nothing of masks read the plain one.
     """
@@ -98,7 +98,7 @@ def masked(graph: Path) -> Path:
 
 
 def has_mask(graph: Path) -> bool:
-    """Whether such a file exists and belongs to this graph.
+    """Return whether such a file exists and belongs to this graph.
 
     Never of a graph with its weights inside.
     """
@@ -112,7 +112,7 @@ def has_mask(graph: Path) -> bool:
 
 
 def git_id(file: Path) -> str:
-    """The id that git gives a file's content."""
+    """Return the id that git gives a file's content."""
     start = hashlib.sha1(f"blob {file.stat().st_size}\0".encode(), usedforsecurity=False)
     return digest_of(file, start)
 
@@ -155,7 +155,7 @@ class Installed(NamedTuple):
 
 
 def is_embedder(folder: Path) -> bool:
-    """Whether a folder holds an embedder: a tokenizer and a graph, but no language model."""
+    """Return whether a folder holds an embedder: a tokenizer and a graph, but no language model."""
     return (
         os.path.isfile(folder / _EMBEDDER)
         and not is_language_model(folder)
@@ -169,17 +169,17 @@ def is_language_model(folder: Path) -> bool:
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder holds a model, of either kind."""
+    """Return whether a folder holds a model, of either kind."""
     return is_language_model(folder) or is_embedder(folder)
 
 
 def folder_of(name: str) -> Path:
-    """Where the model of this name is, or would be."""
+    """Return where the model of this name is, or would be."""
     return root() / "models" / _file_name(name)
 
 
 def find(name: str) -> Path | None:
-    """The folder of a model that is in the cache, or None.
+    """Return the folder of a model that is in the cache, or None.
 
     Raises:
         ModelError: others than this user may have put it there.
@@ -197,18 +197,18 @@ def find(name: str) -> Path | None:
 
 
 def name_of(folder: Path) -> str | None:
-    """The name of the model in a folder of the cache; None: it lies elsewhere."""
+    """Return the name of the model in a folder of the cache; None: it lies elsewhere."""
     is_here = folder.absolute().parent == (root() / "models").absolute()
     return name_in(folder) if is_here else None
 
 
 def name_in(folder: Path) -> str:
-    """The name of the model that a folder of ``models`` or ``partial`` is of."""
+    """Return the name of the model that a folder of ``models`` or ``partial`` is of."""
     return "/".join(unquote(part) for part in folder.name.split("--"))
 
 
 def folders(kind: str) -> list[Path]:
-    """What is in a folder of the cache, in order: in one that cannot be read, nothing."""
+    """Return what is in a folder of the cache, in order: in one that cannot be read, nothing."""
     with suppress(OSError):
         return sorted((root() / kind).iterdir())
     return []
@@ -311,7 +311,7 @@ def install(name: str, source: Path, origin: str, commit: str = "") -> Path:
 
 
 def nearest() -> Path:
-    """The cache's folder, or the nearest existing folder above it."""
+    """Return the cache's folder, or the nearest existing folder above it."""
     return next(folder for folder in (root(), *root().parents) if folder.exists())
 
 
@@ -336,7 +336,7 @@ def disk_errors() -> Iterator[None]:
 
 
 def disk_error(error: OSError) -> DownloadError:
-    """What to tell the user about an error while writing the cache."""
+    """Return what to tell the user about an error while writing the cache."""
     if error.errno in FULL:
         return DownloadError(
             f"The disk of {root()} is full. Make room, or set STRUCTGEN_CACHE to a folder on "
@@ -349,7 +349,7 @@ def disk_error(error: OSError) -> DownloadError:
 
 
 def wrong_file(what: str, actual: str, expected: str) -> DownloadError:
-    """What to tell the user about a file that arrived and is another one."""
+    """Return what to tell the user about a file that arrived and is another one."""
     return DownloadError(
         f"{what} is not the file it should be: it has {actual}, expected {expected}. It was "
         "deleted. Try again; if it stays so, a mirror or a proxy serves another file."
@@ -393,7 +393,7 @@ def _partial(name: str) -> Path:
 
 
 def _file_name(name: str) -> str:
-    """One file name for a model's name: ``org/repository`` becomes ``org--repository``.
+    """Return one file name for a model's name: ``org/repository`` becomes ``org--repository``.
 
     Reversible: dashes that could be taken for the separator are written ``%2D``.
     """

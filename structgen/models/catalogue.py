@@ -145,7 +145,7 @@ def _entry(
     files: Sequence[dict[str, Any]] = (),
     **fields: Any,
 ) -> Entry:
-    """An entry as ``catalogue.json`` has it: fields that hold nothing are left out there."""
+    """Return an entry as ``catalogue.json`` has it: fields that hold nothing are left out there."""
     return Entry(
         languages=tuple(languages),
         suits=tuple(suits),
@@ -167,26 +167,26 @@ ENTRIES = MappingProxyType(
 
 
 def named(name: str) -> Entry | None:
-    """The entry that has this name, or is this repository's folder; None: there is none."""
+    """Return the entry that has this name, or is this repository's folder; None: there is none."""
     if name in ENTRIES:
         return ENTRIES[name]
     return next((entry for entry in ENTRIES.values() if entry.repository == name != ""), None)
 
 
 def cache_name(name: str) -> str:
-    """The name of this model in the cache."""
+    """Return the name of this model in the cache."""
     return ENTRIES[name].cache_name if name in ENTRIES else name
 
 
 def in_short() -> str:
-    """The names that need no account and little room, and how many more there are."""
+    """Return the names that need no account and little room, and how many more there are."""
     first = [entry.name for entry in ENTRIES.values() if not entry.repository]
     more = len(ENTRIES) - len(first)
     return ", ".join(first) + (f" and {more} more: `structgen models list`" if more else "")
 
 
 def suggestions(name: str, others: list[str] | None = None) -> list[str]:
-    """Names close to one that is unknown, the closest first; empty when none is.
+    """Return names close to one that is unknown, the closest first; empty when none is.
 
     Args:
         name: the unknown name.

@@ -204,8 +204,8 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
 
 
 def _of_tokens(folder: Path) -> Iterator[Lack]:
-    """What is wrong with the file of tokens that the runtime reads in place of its usual one, and
-    with a chat template that is a file: a link out of the folder would be read to everybody."""
+    """Yield what is wrong with the file of tokens that the runtime reads in place of its usual one,
+    and with a chat template that is a file: a link out of the folder would be read to everybody."""
     try:
         inside(folder, TEMPLATE)
     except ValueError as error:
@@ -229,7 +229,7 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
 
 
 def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
-    """What is wrong with the steps that read pictures or sounds for models of this type."""
+    """Return what is wrong with the steps that read pictures or sounds for models of this type."""
     try:
         said = document(file, object_pairs_hook=unique)
         wrong = list(islice(steps_wrong(part, kind, said), _MOST_TOLD))
@@ -239,8 +239,8 @@ def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
 
 
 def _special(folder: Path) -> Iterator[Lack]:
-    """What the runtime would read by its usual name, and never come to the end of: pipes, devices,
-    and files of text with hundreds of gigabytes of nothing."""
+    """Yield what the runtime would read by its usual name, and never come to the end of: pipes,
+    devices, and files of text with hundreds of gigabytes of nothing."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() or not path.exists():
             continue
@@ -253,7 +253,7 @@ def _special(folder: Path) -> Iterator[Lack]:
 
 
 def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All settings of a configuration, and the names that lead to each."""
+    """Yield all settings of a configuration, and the names that lead to each."""
     if isinstance(section, dict) and section:
         for key, value in section.items():
             if key == "load_config" and isinstance(value, str):  # of OpenVINO: JSON in a string
@@ -310,7 +310,7 @@ def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
 
 
 def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) -> Iterator[Lack]:
-    """Which inputs and outputs of a graph are of types that the runtime takes for wider ones.
+    """Yield which inputs and outputs of a graph are of types that the runtime takes for wider ones.
 
     Args:
         graph: the file.
@@ -356,7 +356,7 @@ def _mapped(file: BinaryIO) -> mmap.mmap:
 def _inside(
     data: mmap.mmap, place: tuple[int, int], way: tuple[int, ...]
 ) -> Iterator[tuple[int, int]]:
-    """The fields that such numbers lead to, one in another."""
+    """Yield the fields that such numbers lead to, one in another."""
     for number, start, end in _fields(data, *place):
         if number == way[0]:
             yield from _inside(data, (start, end), way[1:]) if way[1:] else [(start, end)]
@@ -507,7 +507,7 @@ def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | N
 
 
 def _parameters(data: mmap.mmap) -> Iterator[tuple[str, int, list[int], int]]:
-    """Name, type, shape and bytes of each parameter in an adapter's tables (FlatBuffers)."""
+    """Yield name, type, shape and bytes of each parameter in an adapter's tables (FlatBuffers)."""
 
     def number(at: int, size: int = 4, signed: bool = False) -> int:
         if not 0 <= at <= len(data) - size:
@@ -520,7 +520,7 @@ def _parameters(data: mmap.mmap) -> Iterator[tuple[str, int, list[int], int]]:
         return table + (number(places + at, 2) if at < number(places, 2) else 0)
 
     def items(table: int, index: int, most: int) -> tuple[int, int]:
-        """Where the items of a field begin, and how many there are."""
+        """Return where the items of a field begin, and how many there are."""
         at = field(table, index)
         if at == table:
             raise ValueError("a parameter lacks its name, its shape or its numbers")

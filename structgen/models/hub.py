@@ -49,7 +49,7 @@ _USUAL = ("onnx/model.onnx", "model.onnx")
 
 
 def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
-    """The files to fetch, or None where the repository holds no embedder.
+    """Return the files to fetch, or None where the repository holds no embedder.
 
     Args:
         name: ``org/name``, or with the path of a graph in it, for messages.
@@ -232,7 +232,7 @@ def token_from(source: str | None) -> Iterator[None]:
 
 
 def _said(kind: str, value: str) -> str:
-    """The token of a source, of which messages show no more than the kind."""
+    """Return the token of a source, of which messages show no more than the kind."""
     found: str | None = value
     if kind == "env":
         found = os.environ.get(value)
@@ -257,7 +257,7 @@ def _said(kind: str, value: str) -> str:
 
 
 def looks_like(name: str) -> bool:
-    """Whether a name can be that of a repository, or of a folder in one."""
+    """Return whether a name can be that of a repository, or of a folder in one."""
     return _NAME.fullmatch(name) is not None and ".." not in name.split("/")
 
 
@@ -344,13 +344,13 @@ def describe(name: str) -> tuple[str, int, str]:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """The repository's id, and the path inside it."""
+    """Return the repository's id, and the path inside it."""
     organisation, repository, *rest = name.split("/")
     return f"{organisation}/{repository}", "/".join(rest)
 
 
 def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tuple[list[str], str]:
-    """The files that make the model that a name means, and the folder that they are in."""
+    """Return the files that make the model that a name means, and the folder that they are in."""
     repo_id, _ = _parts(name)
     if task == "embed" or (task is None and not any(map(_is_config, files))):
         chosen = wanted(name, subfolder, files)
@@ -427,7 +427,7 @@ def _url(repo_id: str, file: str, commit: str) -> str:
 
 
 def _inside(folder: Path, path: str, repo_id: str) -> Path:
-    """Where a path goes that the hub named.
+    """Return where a path goes that the hub named.
 
     Raises:
         DownloadError: it leads out of the folder.
@@ -450,7 +450,7 @@ class _Listing:
 
 
 def _listing(repo_id: str) -> _Listing:
-    """What the hub has of a repository."""
+    """Return what the hub has of a repository."""
     heard = _heard(lambda: _listed(repo_id), _LISTING_SECONDS, f"listed {repo_id}")
     try:
         info = json.loads(heard)
@@ -540,7 +540,7 @@ def _watch(response: Any, *_: Any, **__: Any) -> None:
 
 
 def _short(read: Callable[..., Iterator[bytes]], *args: Any, **kwargs: Any) -> Iterator[bytes]:
-    """What an answer says that holds no file."""
+    """Yield what an answer says that holds no file."""
     size = 0
     for part in read(*args, **kwargs):
         size += len(part)
@@ -590,7 +590,7 @@ def _hub_file(file: dict[str, Any]) -> HubFile:
 
 
 def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
-    """The folder in the repository, ``""`` for its root, that the name means."""
+    """Return the folder in the repository, ``""`` for its root, that the name means."""
     folders = sorted(f.removesuffix(cache.CONFIG).rstrip("/") for f in filter(_is_config, files))
     if subfolder in folders:
         return subfolder

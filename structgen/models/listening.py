@@ -69,14 +69,14 @@ class Transcript:
     segments: Sequence[Segment]
 
     def srt(self) -> str:
-        """The transcript as subtitles in SubRip's format."""
+        """Return the transcript as subtitles in SubRip's format."""
         return "".join(
             f"{number}\n{_clock(one.start, ',')} --> {_clock(one.end, ',')}\n{_line(one.text)}\n\n"
             for number, one in enumerate(self.segments, 1)
         )
 
     def vtt(self) -> str:
-        """The transcript as subtitles in the WebVTT format."""
+        """Return the transcript as subtitles in the WebVTT format."""
         cues = (
             f"{_clock(one.start, '.')} --> {_clock(one.end, '.')}\n{_line(one.text)}\n\n"
             for one in self.segments
@@ -155,7 +155,7 @@ class Listening:
 
 
 def _line(text: str) -> str:
-    """Text that ends no cue and begins none."""
+    """Return text that ends no cue and begins none."""
     return " ".join(text.split()).replace("-->", "->")
 
 

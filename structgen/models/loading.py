@@ -23,7 +23,7 @@ _LONGEST = 2000  # characters of a runtime's error, which may quote a folder's f
 
 
 def remedy(folder: Path) -> str:
-    """What to do about a model that cannot be loaded."""
+    """Return what to do about a model that cannot be loaded."""
     name = cache.name_of(folder)
     if name is None:
         return "Fetch or convert the model again."
@@ -31,7 +31,7 @@ def remedy(folder: Path) -> str:
 
 
 def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
-    """The error about a folder with the fix: fetch a folder of the cache again."""
+    """Return the error about a folder with the fix: fetch a folder of the cache again."""
     says = " ".join(lack.says for lack in lacking)
     if cache.name_of(folder) is not None:
         return f"{says} {remedy(folder)}"
@@ -39,7 +39,7 @@ def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
 
 
 def in_short(error: Exception) -> str:
-    """A runtime's error without the places in its source code."""
+    """Return a runtime's error without the places in its source code."""
     return _INTERNALS.sub("", str(error)[:_LONGEST]).strip().rstrip(".")
 
 
@@ -47,7 +47,7 @@ def in_short(error: Exception) -> str:
 def panics_told(file: Path, kind: type[ModelError] = ModelError) -> Iterator[None]:
     """Explain a panic or an error of ``tokenizers`` on a file with false contents.
 
-    A panic is no `Exception`, and would end more than the call.
+    A panic is not an `Exception`, and would end more than the call.
 
     Raises:
         ModelError: so it has ended; of the kind that is named.
@@ -80,13 +80,13 @@ _PROVIDER_OPTIONS = "provider_options"
 
 
 def runtime_names(providers: Iterable[str]) -> list[str]:
-    """The names of providers as ONNX Runtime's own sessions want them."""
+    """Return the names of providers as ONNX Runtime's own sessions want them."""
     of_name = {name: whole for whole, name in _NAMES.items()}
     return [of_name[name] for name in providers]
 
 
 def installed() -> list[str]:
-    """Names of the execution providers that are installed."""
+    """Return names of the execution providers that are installed."""
     import onnxruntime  # type: ignore[import-untyped]
 
     return [_NAMES[name] for name in _NAMES if name in onnxruntime.get_available_providers()]

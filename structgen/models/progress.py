@@ -48,7 +48,7 @@ def reporting(progress: Progress | None) -> Iterator[Progress]:
 
 
 def has_bars() -> bool:
-    """Whether a bar can be drawn: in a terminal, or a notebook that has widgets."""
+    """Return whether a bar can be drawn: in a terminal, or a notebook that has widgets."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     in_notebook = type(shell).__name__ == "ZMQInteractiveShell"
     return sys.stderr.isatty() or (in_notebook and find_spec("ipywidgets") is not None)
@@ -76,7 +76,7 @@ def late(progress: Progress | None) -> Iterator[Progress]:
 
 
 def bytes_under(folder: Path) -> int:
-    """Bytes of the files below a folder; what vanishes meanwhile counts as 0."""
+    """Return bytes of the files below a folder; what vanishes meanwhile counts as 0."""
     total = 0
     with suppress(OSError):  # A folder went away while it was listed: the next look is right again.
         for file in folder.rglob("*"):
@@ -87,7 +87,7 @@ def bytes_under(folder: Path) -> int:
 
 
 def megabytes(size: int) -> str:
-    """A size for people: ``93 MB``, ``0.4 MB``."""
+    """Return a size for people: ``93 MB``, ``0.4 MB``."""
     return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e6:.1f} MB"
 
 

@@ -229,7 +229,7 @@ def _of_entry(entry: Entry, there: cache.Installed | None) -> ModelInfo:
 
 
 def _of_folder(name: str, folder: Path) -> ModelInfo:
-    """What a folder says of itself."""
+    """Return what a folder says of itself."""
     record = cache.read_record(folder)
     is_embedder = cache.is_embedder(folder)
     said = _json(folder / ("config.json" if is_embedder else cache.CONFIG))

@@ -65,7 +65,7 @@ _CHATS = (
 
 
 def check(folder: Path, template: str | None) -> None:
-    """See that a folder's tokenizer and chat template can be used, and warn of wrong tokens.
+    """Check that a folder's tokenizer and chat template can be used, and warn of wrong tokens.
 
     Args:
         folder: of a model.
@@ -109,7 +109,7 @@ def check(folder: Path, template: str | None) -> None:
 
 
 def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
-    """See that ``tokenizers`` can use a ``tokenizer.json``.
+    """Check that ``tokenizers`` can use a ``tokenizer.json``.
 
     Raises:
         ValueError: it ends the process that uses it, takes too much of its time or memory, or has
@@ -144,8 +144,8 @@ def _ended(key: str, asked: Mapping[str, Any]) -> str | None:
 
 
 def _tried(asked: Mapping[str, Any]) -> str | None:
-    """What is wrong, a verb and what follows, or `_READS`; ``""``: nothing; None: it could not be
-    tried."""
+    """Return what is wrong, a verb and what follows, or `_READS`; ``""``: nothing; None: it could
+    not be tried."""
     if getattr(sys, "frozen", False) or not sys.executable:
         return None  # there is no interpreter to start
     given = {**asked, "paths": sys.path, "seconds": CPU_SECONDS}
@@ -208,7 +208,7 @@ def write_nothing(folder: Path, settings: Mapping[str, Any] | None = None, **mor
 
 
 def tokenizer(og: Any, folder: str, ends: Sequence[str]) -> Any:
-    """The runtime's tokenizer of a folder; ``ends``: how the names of its files may end."""
+    """Return the runtime's tokenizer of a folder; ``ends``: how the names of its files may end."""
     try:
         return og.Tokenizer(folder)
     except TypeError:  # The last runtime for Python 3.10 wants a model, which may be large.
@@ -327,7 +327,7 @@ _LONGEST_PIECE = 512  # characters of a token
 
 
 def _wrong(data: bytes) -> str | None:
-    """What a ``tokenizer.json`` has that could take gigabytes or hours for some text."""
+    """Return what a ``tokenizer.json`` has that could take gigabytes or hours for some text."""
     try:
         document = json.loads(data)
         model = document["model"]
@@ -358,7 +358,7 @@ def _wrong(data: bytes) -> str | None:
 
 
 def _growths(section: Any) -> Iterator[float]:
-    """How many characters, or tokens, each step of a part may write for one."""
+    """Yield how many characters, or tokens, each step of a part may write for one."""
     if isinstance(section, list):
         for one in section:
             yield from _growths(one)
@@ -386,7 +386,7 @@ def _growths(section: Any) -> Iterator[float]:
 
 
 def _pattern(document: Any) -> str | None:
-    """What is wrong with the patterns of a ``tokenizer.json``."""
+    """Return what is wrong with the patterns of a ``tokenizer.json``."""
     for name in ("normalizer", "pre_tokenizer", "decoder"):
         for pattern in _patterns(document.get(name)):
             rest = f"|{pattern}|".replace("\r", r"\r").replace("\n", r"\n")
@@ -401,7 +401,7 @@ def _pattern(document: Any) -> str | None:
 
 
 def _patterns(section: Any) -> Iterator[str]:
-    """All regular expressions in a part of a ``tokenizer.json``."""
+    """Yield all regular expressions in a part of a ``tokenizer.json``."""
     if isinstance(section, dict):
         for name, value in section.items():
             yield from [str(value)] if name == "Regex" else _patterns(value)

@@ -140,7 +140,7 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def dialect_of(name: str) -> Dialect:
-    """The dialect of that name.
+    """Return the dialect of that name.
 
     Raises:
         OptionError: there is none.

@@ -51,7 +51,7 @@ class Characters:
         self._decode = codecs.getincrementaldecoder("utf-16-le")().decode
 
     def feed(self, text: str, is_last: bool = False) -> str:
-        """The text goes on; returns what of it is whole.
+        """Return the text continues; returns what of it is whole.
 
         Raises:
             RemoteError: it has half a character.
@@ -139,7 +139,7 @@ def _text(value: Any) -> str:
 
 
 def _content(value: Any) -> tuple[str, str]:
-    """The text of a message, and thoughts among it. Some servers write it in parts."""
+    """Return the text of a message, and thoughts among it. Some servers write it in parts."""
     texts: dict[str, list[str]] = {"text": [], "thinking": []}
 
     def add(found: Any, kind: str) -> None:
@@ -204,7 +204,7 @@ def _list(value: Any) -> Sequence[Any]:
 
 
 def _scored(one: Any) -> tuple[bytes, float]:
-    """A token and its log probability."""
+    """Return a token and its log probability."""
     logprob, data, token = _get(one, "logprob"), _get(one, "bytes"), _get(one, "token")
     is_known = isinstance(logprob, (int, float)) and not isinstance(logprob, bool)
     if not is_known or not isinstance(token, str) or not isinstance(data, (list, type(None))):
@@ -353,7 +353,7 @@ class Exchange:
         return None if timeout is None else self._began + timeout - time.perf_counter()
 
     def request(self, *, in_pieces: bool) -> dict[str, Any]:
-        """The arguments of the next request, for ``client.chat.completions.create``."""
+        """Return the arguments of the next request, for ``client.chat.completions.create``."""
         question, self.is_in_pieces = self._question, in_pieces
         self._start()
         arguments = {**question.arguments, **question.sent.arguments, "messages": self._messages}
@@ -387,10 +387,10 @@ class Exchange:
         self._put(said)
 
     def take_piece(self, piece: Any) -> Iterator[Chunk]:
-        """A piece of a reply has come; yields what text there is to give out, or nothing yet.
+        """Yield a piece of a reply has come; yields what text there is to give out, or nothing yet.
 
         Raises:
-            ParseError: no text of the type goes on so; of a stream only.
+            ParseError: no text of the type continues so; of a stream only.
             RemoteError: it is not understood.
         """
         said, counts = read(piece, "delta", logprobs=self._question.search.logprobs)
@@ -588,7 +588,7 @@ class Exchange:
         return Parsed(str if constraint is None else constraint.output.parse, text)
 
     def _failed(self, error: NotOfType | ParseError) -> StructgenError:
-        """The error of an attempt, which is noted."""
+        """Return the error of an attempt, which is noted."""
         name, text = self._name, self._raw
         self._attempts.append(Attempt("$", text, str(error)))
         if len(self._attempts) == 1:

@@ -110,7 +110,7 @@ def chunks(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, Non
 
 
 def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, None]:
-    """One reply in pieces, up to its end or to where it is interrupted."""
+    """Yield one reply in pieces, up to its end or to where it is interrupted."""
     arguments = exchange.request(in_pieces=True)
     if exchange.is_interrupted:
         return
@@ -126,7 +126,7 @@ def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, Non
 
 
 def _begun(ask: Callable[[], Any], exchange: Exchange) -> Any:
-    """The beginning of an answer, unless the call ends before.
+    """Return the beginning of an answer, unless the call ends before.
 
     In a thread: while a server sends the head of an answer, the client looks at no time limit.
 
@@ -226,7 +226,7 @@ async def _reply_async(
 
 
 async def _within(waiting: Any, exchange: Exchange) -> Any:
-    """What is awaited, unless the call ends before.
+    """Return what is awaited, unless the call ends before.
 
     Raises:
         TimeoutError: so it does.
@@ -298,7 +298,7 @@ class _Bound:
         self._left = _MOST_IN_ALL
 
     def take(self, piece: bytes) -> bytes:
-        """A piece has come; returns what is whole.
+        """Return a piece has come; returns what is whole.
 
         Raises:
             RemoteError: it is too much.
@@ -320,7 +320,7 @@ class _Bound:
         return self.rest(blank + 3).replace(b"\n\r\n", b"\n\n")
 
     def rest(self, end: int | None = None) -> bytes:
-        """What is held, or its beginning.
+        """Return what is held, or its beginning.
 
         Raises:
             RemoteError: it has too many values, or is not in UTF-8.

@@ -60,10 +60,10 @@ class Answer:
         return "".join(self._pieces)
 
     def feed(self, piece: str) -> str:
-        """The answer goes on; returns what of the text is new and certain.
+        """Return the answer continues; returns what of the text is new and certain.
 
         Raises:
-            NotOfType: no text of the type goes on so.
+            NotOfType: no text of the type continues so.
         """
         data = piece.encode("utf-8", "surrogatepass")
         if self._object is not None:
@@ -122,7 +122,7 @@ class _Object:
             raise NotOfType('The answer ended before its object {"value": …} was whole.')
 
     def _inside(self, data: bytes) -> tuple[bytes, bytes]:
-        """What of the value comes, and what comes behind it."""
+        """Return what of the value comes, and what comes behind it."""
         begin = self._reader.n_bytes
         text = ""
         try:

@@ -45,7 +45,7 @@ class CannotSay(Exception):
 
 
 def as_pattern(grammar: ir.Grammar) -> str:
-    """The texts of a grammar as one regular expression, which is to match from end to end.
+    """Return the texts of a grammar as one regular expression, which is to match from end to end.
 
     Raises:
         CannotSay: it has rules, or a part that plain regular expressions cannot say.
@@ -54,7 +54,7 @@ def as_pattern(grammar: ir.Grammar) -> str:
 
 
 def regex_of(grammar: ir.Grammar) -> ir.Regex:
-    """The texts of a grammar that is regular.
+    """Return the texts of a grammar that is regular.
 
     Raises:
         CannotSay: it is not, or it is JSON other than a bare scalar.
@@ -86,7 +86,7 @@ _SAYS_NOTHING = {"type", "title", "description", "default", "examples", "$struct
 
 
 def pattern_of(regex: ir.Regex) -> str:
-    """A regular expression in plain syntax.
+    """Return a regular expression in plain syntax.
 
     Raises:
         CannotSay: it has a part that has no such syntax.
@@ -108,7 +108,7 @@ class _PatternWriter:
         literal: a run of characters.
         one_of: a set of characters, not of one.
         group: puts an expression into parentheses.
-        between: what stands between two that follow one another.
+        between: what is between two that follow one another.
     """
 
     literal: Callable[[str], str]
@@ -117,7 +117,7 @@ class _PatternWriter:
     between: str
 
     def whole(self, regex: ir.Regex) -> str:
-        """An expression that may be an alternation."""
+        """Return an expression that may be an alternation."""
         if isinstance(regex, ir.Alternate):
             if not regex.parts:
                 raise CannotSay("a part that no text matches")
@@ -145,7 +145,7 @@ class _PatternWriter:
         return self.between.join(out)
 
     def _item(self, regex: ir.Regex) -> str:
-        """Something that a repeat may stand behind."""
+        """Something that a repeat may be behind."""
         single = _single(regex)
         if single is not None:
             return self.literal(single)
@@ -188,7 +188,7 @@ def _flat(regex: ir.Concat) -> Sequence[ir.Regex]:
 
 
 def _single(regex: ir.Regex) -> str | None:
-    """The character that a set of one holds."""
+    """Return the character that a set of one holds."""
     if isinstance(regex, ir.CharSet) and len(regex.ranges) == 1:
         low, high = regex.ranges[0]
         if low == high:
@@ -252,7 +252,7 @@ class Gbnf:
 
 
 def as_gbnf(grammar: ir.Grammar) -> Gbnf:
-    """The texts of a grammar in GBNF.
+    """Return the texts of a grammar in GBNF.
 
     Raises:
         CannotSay: some part of it has no words there.
@@ -310,7 +310,7 @@ def _ascii(name: str) -> str:
 
 
 def is_left_recursive(grammar: ir.Grammar) -> bool:
-    """Whether a rule begins with itself, which llama.cpp cannot read."""
+    """Return whether a rule begins with itself, which llama.cpp cannot read."""
     if not isinstance(grammar, ir.ContextFree):
         return False
     empty: set[int] = set()
@@ -375,7 +375,7 @@ class SentSchema:
 
 
 def sent_schema(schema: Any, dialect: Dialect, name: str) -> SentSchema:
-    """The schema of an output type for a dialect.
+    """Return the schema of an output type for a dialect.
 
     Args:
         schema: as the grammar has it.
@@ -394,7 +394,7 @@ def sent_schema(schema: Any, dialect: Dialect, name: str) -> SentSchema:
 
 
 def text_schema(pattern: str | None, texts: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """The schema of an object whose ``value`` is a text."""
+    """Return the schema of an object whose ``value`` is a text."""
     value: dict[str, Any] = {"type": "string"}
     if texts is not None:
         value["enum"] = list(texts)
@@ -439,7 +439,7 @@ class _Writer:
         self.has_nulls = False
 
     def schema(self, schema: Any, path: str) -> dict[str, Any]:
-        """One schema, rewritten."""
+        """Return one schema, rewritten."""
         if self._dialect.is_subset:
             out = self._strict(schema, path)
             self._definitions(schema, path, out)
@@ -594,7 +594,7 @@ class _Writer:
         out["additionalProperties"] = False
 
     def _takes_null(self, schema: Any) -> bool:
-        """Whether a schema plainly has null among its values."""
+        """Return whether a schema plainly has null among its values."""
         if not isinstance(schema, Mapping):
             return False
         if _is_kind(schema.get("type"), "null"):
@@ -632,7 +632,7 @@ class _Writer:
 
 
 def _references(value: Any) -> Iterator[str]:
-    """Where the references of a schema lead."""
+    """Yield where the references of a schema lead."""
     if isinstance(value, list):
         for item in value:
             yield from _references(item)

@@ -41,7 +41,7 @@ Place = tuple[str, str]
 def enforcement(
     constraint: Constraint | None, dialect: str, sent: str, not_by_server: Collection[Place] | None
 ) -> Enforcement:
-    """Who enforces what of an output type.
+    """Return who enforces what of an output type.
 
     Args:
         constraint: the output type, as it is validated here; None: free text.
@@ -89,7 +89,7 @@ class Sent:
 
 
 def sent(constraint: Constraint | None, dialect: Dialect, output_type: Any) -> Sent:
-    """What is sent of an output type in a dialect.
+    """Return what is sent of an output type in a dialect.
 
     Args:
         constraint: the type, compiled to validate answers; None: free text.
@@ -195,7 +195,7 @@ def _tools(
 
 
 def _format(schema: dict[str, Any], dialect: Dialect, output: OutputType) -> dict[str, Any]:
-    """The argument ``response_format``."""
+    """Return the argument ``response_format``."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", output.name).strip("_")[:64] or "answer"
     described: dict[str, Any] = {"name": name, "schema": schema}
     if dialect.strict is not None:
@@ -211,7 +211,7 @@ def _in_body(
     not_by_server: Collection[Place] | None = (),
     more: str = "",
 ) -> Sent:
-    """What travels in the extra body, which the server enforces but for what is named."""
+    """Return what travels in the extra body, which the server enforces but for what is named."""
     what = f"{'.'.join(dialect.body[kind])}{more}"
     how = enforcement(constraint, dialect.name, what, not_by_server)
     for key in reversed(dialect.body[kind]):

@@ -50,7 +50,7 @@ _CHECKING = {
 
 
 def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The compile options for validating answers: every way that JSON may be written.
+    """Return the compile options for validating answers: every way that JSON may be written.
 
     Raises:
         OptionError: one of ``options`` is about how JSON is written, or is none.
@@ -85,10 +85,10 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def messages_of(prompt: Any) -> list[dict[str, Any]]:
-    """The messages of a prompt: a text is what a user says. Pictures and sounds go along.
+    """Return the messages of a prompt: a text is what a user says. Pictures and sounds go along.
 
     Raises:
-        PromptError: it is empty or malformed, or ends with an answer that is to go on.
+        PromptError: it is empty or malformed, or ends with an answer that is to continue.
     """
     parsed = chat.parse(prompt)
     if isinstance(parsed, str):
@@ -109,7 +109,7 @@ def messages_of(prompt: Any) -> list[dict[str, Any]]:
 def arguments_of(
     given: Mapping[str, Any], search: SearchOptions, dialect: Dialect, index: int = 0
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments of a request and its extra body, from the options of a call.
+    """Return the arguments of a request and its extra body, from the options of a call.
 
     Args:
         given: the options as they were given, to tell which were.
@@ -234,7 +234,7 @@ class Task:
         return None if self.constraint is None else self.constraint.output
 
     def search(self, options: Mapping[str, Any]) -> SearchOptions:
-        """The options of a call, checked.
+        """Return the options of a call, checked.
 
         Raises:
             OptionError: one of them is unknown, out of range or does not travel.
@@ -253,7 +253,7 @@ class Task:
     def question(
         self, prompt: Any, search: SearchOptions, given: Mapping[str, Any], index: int
     ) -> Question:
-        """What is asked for one output.
+        """Return what is asked for one output.
 
         Raises:
             PromptError: the prompt is empty or malformed.
@@ -265,7 +265,7 @@ class Task:
         return Question(self.constraint, self.sent, arguments, extra, search)
 
     def one(self, prompt: Any, options: Mapping[str, Any], *, is_stream: bool = False) -> Exchange:
-        """The exchange for one output.
+        """Return the exchange for one output.
 
         Raises:
             OptionError: the options are for several, or for what a stream cannot do.

@@ -72,7 +72,7 @@ from .tools import (
 
 
 def further(choice: Any) -> Any:
-    """The choice of tools after a round: what had to be called once need not be again."""
+    """Return the choice of tools after a round: what had to be called once need not be again."""
     if choice == "required":
         return "auto"
     if isinstance(choice, Mapping):
@@ -86,7 +86,7 @@ def further(choice: Any) -> Any:
 
 
 def summed(usages: Sequence[Usage]) -> Usage:
-    """The usage of all rounds together. The first text is that of the first round."""
+    """Return the usage of all rounds together. The first text is that of the first round."""
     prompt = sum(usage.prompt_tokens for usage in usages)
     output = sum(usage.completion_tokens for usage in usages)
     total = sum(usage.total_time or 0.0 for usage in usages)
@@ -113,8 +113,8 @@ def summed(usages: Sequence[Usage]) -> Usage:
 
 
 def is_held(chunk: ChatChunk) -> bool:
-    """Whether a chunk is held back: calls that run here are not the caller's, and the end of a
-    round may not be the end."""
+    """Return whether a chunk is held back: calls that run here are not the caller's, and the end of
+    a round may not be the end."""
     return any(
         choice.finish_reason is not None or choice.delta.tool_calls is not None
         for choice in chunk.choices
@@ -122,7 +122,7 @@ def is_held(chunk: ChatChunk) -> bool:
 
 
 def beside(response: ChatResponse, **fields: Any) -> ChatChunk:
-    """A chunk of an answer that has no choices, but something else to tell."""
+    """Return a chunk of an answer that has no choices, but something else to tell."""
     head = {name: getattr(response, name) for name in ("id", "created", "model")}
     fingerprint = response.system_fingerprint
     return ChatChunk(**head, choices=[], system_fingerprint=fingerprint, **fields)
@@ -131,7 +131,7 @@ def beside(response: ChatResponse, **fields: Any) -> ChatChunk:
 async def until(
     work: asyncio.Future[Any], events: asyncio.Queue[AgenticToolCall]
 ) -> AsyncGenerator[AgenticToolCall, None]:
-    """The events until some work is done, and those that it has told by then."""
+    """Yield the events until some work is done, and those that it has told by then."""
     while not work.done():
         get = asyncio.ensure_future(events.get())
         try:
@@ -170,7 +170,7 @@ class ToolRequest:
     round: int
 
     def __repr__(self) -> str:
-        """The call for who is asked, with escapes for what does not show."""
+        """Return the call for who is asked, with escapes for what does not show."""
         what = f"{self.name}({dict(self.arguments)!r})"
         return f"ToolRequest({what}, id={self.id!r}, round={self.round})"
 
@@ -247,13 +247,13 @@ class Agent:
         self._created = 0
 
     async def answer(self, ask: Callable[[ChatRequest], Asked]) -> Asked:
-        """The chunks of all rounds, and then the response.
+        """Yield the chunks of all rounds, and then the response.
 
         Args:
             ask: asks the model once.
 
         Raises:
-            What asking raises, and what ``approve`` does; of tools only what is no `Exception`.
+            What asking raises, and what ``approve`` does; of tools only what is not an `Exception`.
         """
         search = self._search
         messages = list(self._request.messages)
@@ -359,7 +359,7 @@ class Agent:
         return not (self._usages and any(begins))
 
     def _runs(self, calls: Sequence[ToolCall]) -> bool:
-        """Whether there are calls, all of tools that have code."""
+        """Return whether there are calls, all of tools that have code."""
         found = [self._tools.get(call.function.name) for call in calls]
         return bool(calls) and all(tool is None or tool.is_runnable for tool in found)
 
@@ -412,7 +412,7 @@ class Agent:
         ]
 
     async def _permitted(self, record: AgenticToolCall) -> Run | None:
-        """What runs a call; None: it may not run, and its record says why."""
+        """Return what runs a call; None: it may not run, and its record says why."""
         name = record.name
         tool = self._tools.get(name)
         if tool is None:
@@ -443,7 +443,7 @@ class Agent:
         return lambda: self._ran(tool, checked, record)
 
     async def _asked(self, request: ToolRequest) -> bool | str:
-        """What ``approve`` says."""
+        """Return what ``approve`` says."""
         approve = self._request.approve
 
         async def asked() -> Any:
@@ -544,7 +544,7 @@ class Agent:
 
 
 def _key(call: ToolCall) -> str:
-    """What calls of one tool with the same arguments have in common."""
+    """Return what calls of one tool with the same arguments have in common."""
     arguments = call.function.arguments
     with contextlib.suppress(ArithmeticError, ValueError, RecursionError):
         # Numbers by their digits: what takes a Decimal tells apart what are one float.
@@ -571,7 +571,7 @@ _NOT_ASKED: dict[str, Any] = {
 
 
 def expanded(tools: Sequence[Any]) -> dict[str, Tool]:
-    """The tools of a request, by name.
+    """Return the tools of a request, by name.
 
     Raises:
         RequestError: one is none, or two have one name.
@@ -601,7 +601,7 @@ class Conversations:
     code: CodeExecution | None = None
 
     def running(self, request: ChatRequest) -> CodeSession | None:
-        """What runs the code of a request, to be closed.
+        """Return what runs the code of a request, to be closed.
 
         Raises:
             RequestError: nothing does, or nobody is asked before.
@@ -624,7 +624,7 @@ class Conversations:
         return CodeSession(self.code)
 
     def searching(self, request: ChatRequest) -> Search | None:
-        """The search that a request asks for.
+        """Return the search that a request asks for.
 
         Raises:
             RequestError: there is none.
@@ -647,7 +647,7 @@ class Conversations:
         model: str,
         loop: asyncio.AbstractEventLoop | None,
     ) -> Asked:
-        """The chunks of an answer, and then the response.
+        """Yield the chunks of an answer, and then the response.
 
         Args:
             request: what was asked.
@@ -708,7 +708,7 @@ class Conversations:
 
 
 def _continued(request: ChatRequest, turn: Turn) -> ChatRequest:
-    """The request with what was said before."""
+    """Return the request with what was said before."""
     if (request.n or 1) != 1:
         raise RequestError("n: a session continues with one answer.", param="n")
     new = [message.model_dump(exclude_none=True) for message in request.messages]
@@ -752,7 +752,7 @@ def _note(response: ChatResponse, record: RequestRecord, span: Span) -> None:
 
 
 def counted(usage: Usage) -> dict[str, float]:
-    """A usage as metrics count it."""
+    """Return a usage as metrics count it."""
     details = usage.completion_tokens_details
     found: dict[str, float] = {
         "prompt": usage.prompt_tokens,

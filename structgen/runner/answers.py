@@ -69,7 +69,7 @@ _REASONS: dict[str, FinishReason] = {
 def reason_of(
     result: GenerationResult[Any], asked: Wanted, *, has_calls: bool = False
 ) -> FinishReason:
-    """Why an output ended, in OpenAI's words."""
+    """Return why an output ended, in OpenAI's words."""
     if has_calls:
         return "tool_calls"
     if result.finish_reason == "budget" and asked.answer_is_free:
@@ -137,7 +137,7 @@ LEAST = -9999.0
 
 
 def written(token: bytes) -> str:
-    """A token as text; where its bytes are none by themselves, ``bytes:\\xe2\\x80``."""
+    """Return a token as text; where its bytes are none by themselves, ``bytes:\\xe2\\x80``."""
     try:
         return token.decode()
     except UnicodeDecodeError:
@@ -153,7 +153,7 @@ def _listed(top: tuple[TopToken, ...]) -> list[TopToken]:
 
 
 def chat_logprobs(scores: Sequence[Scored]) -> ChoiceLogprobs:
-    """Those of tokens of a chat's answer, which are all its tokens, calls included."""
+    """Return those of tokens of a chat's answer, which are all its tokens, calls included."""
     return ChoiceLogprobs(
         content=[
             TokenLogprob(
@@ -183,7 +183,7 @@ class CompletionScores:
         self._length = start
 
     def of(self, scores: Sequence[Scored]) -> CompletionLogprobs:
-        """Those of the tokens that come next."""
+        """Return those of the tokens that come next."""
         tokens, numbers, tops, offsets = [], [], [], []
         for one in scores:
             tokens.append(written(one.token))
@@ -214,7 +214,7 @@ class Untold:
         self._scores += scores
 
     def take(self) -> list[Scored]:
-        """What is to be told now."""
+        """Return what is to be told now."""
         scores, self._scores = self._scores, []
         return scores
 
@@ -273,7 +273,7 @@ def sureness_of(
 
 
 async def explain(host: TextHost, request: ExplainRequest) -> str:
-    """Why a token was not allowed at a place, or that it was.
+    """Return why a token was not allowed at a place, or that it was.
 
     For a stranger the whole of it may take as many steps as to compile the form.
 
@@ -337,7 +337,7 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
 async def chat(
     host: TextHost, request: ChatRequest, model: str, began: float, *, streams: bool
 ) -> AsyncGenerator[ChatChunk | ChatResponse, None]:
-    """The answer to a chat: its chunks, and then the whole.
+    """Yield the answer to a chat: its chunks, and then the whole.
 
     Where it is not to be a stream, each output comes at once when all are made.
     """
@@ -394,7 +394,7 @@ class _Output:
         self._scores = Untold()
 
     def told(self, piece: Chunk | GenerationResult[Any]) -> list[ChunkChoice]:
-        """What a piece adds, or at last the result, which has all that no piece had."""
+        """Return what a piece adds, or at last the result, which has all that no piece had."""
         reader, request = self._reader, self._request
         deltas: list[Delta] = []
         if isinstance(piece, GenerationResult):
@@ -448,7 +448,7 @@ class _Steps:
                 self._known[step.index] = self._news[step.index] = step
 
     def take(self) -> list[TokenStep] | None:
-        """What is to be told now."""
+        """Return what is to be told now."""
         told = [_step(step) for step in self._news.values()] or None
         self._news.clear()
         return told
@@ -479,7 +479,7 @@ class _Reader:
         self._n_characters = 0  # of the content
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """The text goes on."""
+        """Yield the text continues."""
         if self._parts is None:
             yield from self._content(text)
             return
@@ -516,7 +516,7 @@ class _Reader:
 async def complete(
     host: TextHost, request: CompletionRequest, model: str, began: float, *, streams: bool
 ) -> AsyncGenerator[CompletionResponse, None]:
-    """The texts that go on from prompts, piece by piece; the last piece has the usage.
+    """Yield the texts that continue from prompts, piece by piece; the last piece has the usage.
 
     Where they are not to be a stream, each comes at once when all are made.
     """
@@ -582,7 +582,7 @@ async def complete(
 
 
 async def collected(pieces: AsyncIterator[CompletionResponse]) -> CompletionResponse:
-    """The whole of a completion's pieces."""
+    """Return the whole of a completion's pieces."""
     choices: dict[int, CompletionChoice] = {}
     async for piece in pieces:
         for more in piece.choices:

@@ -188,7 +188,7 @@ class CodeExecution:
         self._has_warned = False
 
     def find(self, id_: str) -> File | None:
-        """A file that code has made; None: there is none, or others have taken its place."""
+        """Return a file that code has made; None: there is none, or others have taken its place."""
         with self._lock:
             return self._files.get(id_)
 
@@ -328,8 +328,8 @@ class CodeSession:
 def _entries(
     folder: str, most: int, passed: type[OSError] = FileNotFoundError
 ) -> Iterator[tuple[str, str, int, os.stat_result]]:
-    """What is in a folder: its path, name, the open folder that it is in, what it is. Follows no
-    link, and opens nothing but folders: a pipe may be where one was.
+    """Return what is in a folder: its path, name, the open folder that it is in, what it is.
+    Follows no link, and opens nothing but folders: a pipe may be where one was.
 
     Args:
         folder: where to look.
@@ -380,7 +380,7 @@ def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[
 
 
 def _read(name: str, most: int, folder: int) -> bytes:
-    """A file of an open folder, if it is a plain one."""
+    """Return a file of an open folder, if it is a plain one."""
     try:
         place = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
@@ -406,7 +406,7 @@ class _Run:
         self.is_unwanted = False
 
     def result(self, code: str) -> tuple[str, dict[str, bool] | None]:
-        """What it writes, and how it ended; and what it was confined of."""
+        """Return what it writes, and how it ended; and what it was confined of."""
         policy = self._config.sandbox_policy
         reads, told = os.pipe()
         with (
@@ -473,7 +473,7 @@ class _Run:
         }
 
     def _read(self, process: subprocess.Popen[bytes]) -> tuple[bytes, str | None]:
-        """What a process writes until it ends or has to, and why it had to."""
+        """Return what a process writes until it ends or has to, and why it had to."""
         assert process.stdout is not None
         policy = self._config.sandbox_policy
         output, size = bytearray(), 0
@@ -525,7 +525,7 @@ class _Run:
 
 
 def _n_bytes(folder: str) -> float:
-    """Bytes of what is in a folder; infinite where there is too much to look at."""
+    """Return bytes of what is in a folder; infinite where there is too much to look at."""
     try:
         return _size(about for *_, about in _entries(folder, 10 * _MOST_ENTRIES))
     except (OSError, RecursionError):  # a folder that cannot be read, or has too much in it
@@ -533,7 +533,7 @@ def _n_bytes(folder: str) -> float:
 
 
 def _deleted(processes: list[int]) -> int:
-    """Bytes of the deleted files that processes have open."""
+    """Return bytes of the deleted files that processes have open."""
     found = []
     for pid in processes:
         with contextlib.suppress(OSError):
@@ -544,14 +544,14 @@ def _deleted(processes: list[int]) -> int:
 
 
 def _size(files: Iterable[os.stat_result]) -> int:
-    """Bytes of files, each of which counts once."""
+    """Return bytes of files, each of which counts once."""
     return sum({(one.st_dev, one.st_ino): one.st_size for one in files}.values())
 
 
 def _tree(pid: int, most: int = _MOST_ENTRIES, *, kills: bool = False) -> tuple[list[int], int]:
-    """A process and all that it has started, as far as the system tells, and how many threads they
-    have: one process or few threads more than are too many. ``kills`` kills each but the first as
-    it is found: while others are looked for, they start more."""
+    """Return a process and all that it has started, as far as the system tells, and how many
+    threads they have: one process or few threads more than are too many. ``kills`` kills each but
+    the first as it is found: while others are looked for, they start more."""
     found: list[int] = []
     threads = 0
     ahead = [pid]
@@ -570,7 +570,7 @@ def _tree(pid: int, most: int = _MOST_ENTRIES, *, kills: bool = False) -> tuple[
 
 
 def _environment(policy: SandboxPolicy, folder: str) -> dict[str, str]:
-    """What code sees of the program's environment: nothing that is secret."""
+    """Return what code sees of the program's environment: nothing that is secret."""
     names = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", *policy.extra_env)
     return {
         **{name: os.environ[name] for name in names if name in os.environ},

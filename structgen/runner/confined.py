@@ -188,7 +188,7 @@ def _bound_processes() -> None:
 
 
 def _tasks(user: int) -> int:
-    """How many processes and threads a user has, of which the system's limit is."""
+    """Return how many processes and threads a user has, of which the system's limit is."""
     found = 0
     for name in os.listdir("/proc"):
         if name.isdigit():

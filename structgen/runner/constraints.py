@@ -34,7 +34,7 @@ leaves out; and the choice as `structgen.ToolCalls` has it."""
 
 
 def offered(request: ChatRequest) -> Offered:
-    """The tools of a request, read and checked.
+    """Return the tools of a request, read and checked.
 
     Raises:
         RequestError: one is none, or ``tool_choice`` does not go with them.
@@ -57,7 +57,7 @@ def offered(request: ChatRequest) -> Offered:
 
 
 def name_of(tool: Any) -> str:
-    """What the model calls a tool; empty where it has no name."""
+    """Return what the model calls a tool; empty where it has no name."""
     if isinstance(tool, Mapping):
         function = tool.get("function", tool)
         return str(function.get("name", "")) if isinstance(function, Mapping) else ""
@@ -73,8 +73,8 @@ def name_of(tool: Any) -> str:
 
 
 def dialect(kind: str, grammar: str) -> str:
-    """The notation of a grammar whose ``grammar_type`` is ``"lark"`` or ``"gbnf"``; of Lark's,
-    llguidance's has a statement of its own, as clients of vLLM and mistral.rs write it."""
+    """Return the notation of a grammar whose ``grammar_type`` is ``"lark"`` or ``"gbnf"``; of
+    Lark's, llguidance's has a statement of its own, as clients of vLLM and mistral.rs write it."""
     is_guidance = kind == "lark" and dialect_of(grammar) == "llguidance"
     return "llguidance" if is_guidance else kind
 
@@ -86,13 +86,13 @@ def grammar_type_of(grammar: Any) -> Literal["lark", "gbnf"]:
 
 
 def closed_function(function: Mapping[str, Any]) -> dict[str, Any]:
-    """A function as OpenAI's API has it, whose arguments are `closed`.
+    """Return a function as OpenAI's API has it, whose arguments are `closed`.
 
     Those who write such schemas, by hand or by a library, leave ``additionalProperties`` out and
     mean what they name: a model would write others, and code that is called with them fails.
 
     Raises:
-        SchemaError: the parameters are no JSON.
+        SchemaError: the parameters are not JSON.
     """
     parameters = function.get("parameters")
     if not isinstance(parameters, Mapping):
@@ -101,10 +101,10 @@ def closed_function(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of arguments that is `closed`.
+    """Return a schema of arguments that is `closed`.
 
     Raises:
-        SchemaError: it is no JSON.
+        SchemaError: it is not JSON.
     """
     given = JsonSchema(schema).shared
     if "properties" in given and "type" not in given:  # arguments are an object, all the same
@@ -148,7 +148,7 @@ def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
 
 
 def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
-    """The tools, where one or some are named."""
+    """Return the tools, where one or some are named."""
     names = {name_of(tool): tool for tool in tools.values()}
     kind = choice.get("type") if isinstance(choice, Mapping) else None
     if kind == "function":
@@ -229,12 +229,12 @@ class Wanted:
 
     @property
     def answer_is_free(self) -> bool:
-        """Whether an answer that is no call of a tool is free text."""
+        """Whether an answer that is not a call of a tool is free text."""
         return self.type is None or self.param == "tools"
 
 
 def wanted(request: Sampled) -> Wanted:
-    """The form that a request asks for.
+    """Return the form that a request asks for.
 
     Raises:
         RequestError: it is none that there is, or there are several.
@@ -267,7 +267,7 @@ def wanted(request: Sampled) -> Wanted:
 
 
 def _answer(request: Sampled) -> Wanted:
-    """The form of an answer that is no call."""
+    """Return the form of an answer that is not a call."""
     given = [
         name
         for name in ("response_format", "grammar", "output_type")
@@ -295,7 +295,7 @@ def _answer(request: Sampled) -> Wanted:
 
 
 def _format(given: Any) -> Wanted | None:
-    """What a ``response_format`` says; None: text."""
+    """Return what a ``response_format`` says; None: text."""
     if isinstance(given, type):
         return Wanted(given, _key(given), "response_format")
     if not isinstance(given, Mapping):
@@ -395,7 +395,7 @@ def refusal(error: OutputTypeError, asked: Wanted) -> Exception:
 
 
 def _key(value: Any) -> Hashable:
-    """What an output type or tool is known by; None: nothing."""
+    """Return what an output type or tool is known by; None: nothing."""
     if isinstance(value, Mapping):
         try:
             return json.dumps(value)

@@ -99,7 +99,7 @@ def check_json(text: str, most: int = MAX_VALUES) -> int:
 
 
 def has_more(value: object, most: int) -> bool:
-    """Whether a value that was parsed consists of more values."""
+    """Return whether a value that was parsed consists of more values."""
     ahead = [value]
     while ahead:
         one = ahead.pop()
@@ -126,7 +126,7 @@ ByName = Annotated[dict[str, ValueT], WrapValidator(in_slices)]
 
 
 def place(steps: Sequence[str | int]) -> str:
-    """Where in a request something is: ``messages[0].content``."""
+    """Return where in a request something is: ``messages[0].content``."""
     path = ""
     for step in steps:
         if isinstance(step, int):
@@ -200,7 +200,7 @@ class Request(Strictly):
     def of(
         cls: type[RequestT], given: Any, fields: Mapping[str, Any], model: str | None = None
     ) -> RequestT:
-        """The request that a caller means.
+        """Return the request that a caller means.
 
         Args:
             given: a request, a dict, or None; of most kinds also what the main field may be.
@@ -244,7 +244,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
 
 def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
-    """What Pydantic says of the first wrong field, as an error that names its path."""
+    """Return what Pydantic says of the first wrong field, as an error that names its path."""
     found = error.errors(include_url=False)
     paths = [steps_of(one["loc"], is_name=one["type"] in _UNKNOWN) for one in found]
     # Of a union each member says why it is not meant: the one that was read furthest was.
@@ -303,7 +303,7 @@ def steps_of(loc: Sequence[str | int], *, is_name: bool) -> list[str | int]:
 
 
 def shown(value: Any) -> str:
-    """A value, or how it begins."""
+    """Return a value, or how it begins."""
     text = repr(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -324,7 +324,7 @@ def only(given: Mapping[str, Any], known: set[str], param: str) -> None:
 
 
 def placed(error: OutputTypeError, param: str) -> RequestError:
-    """An error of a schema or grammar, with where in the request it is."""
+    """Return an error of a schema or grammar, with where in the request it is."""
     path = str(getattr(error, "path", ""))
     if path.startswith("$"):  # of a grammar it is the name of a rule, which the message has
         param += path.removeprefix("$")

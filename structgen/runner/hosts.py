@@ -352,10 +352,10 @@ class TextHost:
                 raise OptionError(f"{token!r} is not a token id. They are 0 to {size - 1:,}.")
 
     def text_of(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text of tokens, special ones by their names unless they are left out.
+        """Return the text of tokens, special ones by their names unless they are left out.
 
         Raises:
-            OptionError: one is no token id.
+            OptionError: one is not a token id.
         """
         self.check_tokens(tokens)
         vocabulary = self.models[0].vocabulary
@@ -392,8 +392,8 @@ class TextHost:
         )
 
     def place_for(self, beginning: Hashable) -> int:
-        """Which process a prompt goes to: the one that has read what it begins with, if it has not
-        much more to do than another."""
+        """Return which process a prompt goes to: the one that has read what it begins with, if it
+        has not much more to do than another."""
         if len(self.models) == 1:
             return 0
         self._turn = (self._turn + 1) % len(self.models)
@@ -445,7 +445,7 @@ class TextHost:
         *,
         foreign: bool = False,
     ) -> WorkerGenerator[Any]:
-        """A generator of outputs of a type.
+        """Return a generator of outputs of a type.
 
         Compiling runs in a thread, so that a large type holds up nobody; within the bounds of
         strangers where one asks.
@@ -601,7 +601,7 @@ Host = TextHost | EmbeddingHost
 
 
 async def opened(config: ModelConfig) -> Host:
-    """A model, loaded.
+    """Return a model, loaded.
 
     Raises:
         StructgenError: it cannot be.
@@ -635,7 +635,7 @@ async def opened(config: ModelConfig) -> Host:
 
 
 def kind_of(config: ModelConfig) -> Kind:
-    """What a model does, by its files; fetches them if need be.
+    """Return what a model does, by its files; fetches them if need be.
 
     Raises:
         StructgenError: it is not there, or cannot be fetched.
@@ -671,7 +671,7 @@ def by_id(given: Iterable[str]) -> dict[str, str]:
 
 
 def told_kind(config: ModelConfig) -> Kind | None:
-    """What a model does, as far as that is told without looking into its folder."""
+    """Return what a model does, as far as that is told without looking into its folder."""
     source = config.source
     if config.kind is not None or isinstance(source, Embedder):
         return config.kind or "embedding"
@@ -697,12 +697,12 @@ def size_of(config: ModelConfig) -> int:
 
 
 def load_options(config: ModelConfig) -> LoadOptions:
-    """How a text model is loaded."""
+    """Return how a text model is loaded."""
     return LoadOptions(**config.options(*(one.name for one in fields(LoadOptions))))
 
 
 def _path(config: ModelConfig, source: Any, **task: Any) -> Path:
-    """The folder of a model, fetched with the configuration's token if need be."""
+    """Return the folder of a model, fetched with the configuration's token if need be."""
     with models.token_from(config.token_source):
         return models.path(source, **task)
 
@@ -721,7 +721,7 @@ def _size_of(folder: Path) -> int:
 
 
 def resident(pid: int | None) -> int:
-    """Bytes of memory of a process that are in use; 0: not known."""
+    """Return bytes of memory of a process that are in use; 0: not known."""
     if pid is None:
         return 0
     try:
@@ -740,7 +740,7 @@ def installed(package: str) -> str:
 
 
 def _place_and_bound(config: ModelConfig) -> tuple[Path, int | None]:
-    """Where an embedder is, and how many bytes its process may take; None: not known."""
+    """Return where an embedder is, and how many bytes its process may take; None: not known."""
     place = Path(config.source).expanduser()
     if not place.exists():
         place = _path(config, config.source, task="embed")

@@ -210,7 +210,7 @@ class _Stream(Generic[T]):
             self._work.add_done_callback(ended)
 
     def _taken(self, piece: T | None) -> T | None:
-        """A piece; None at the end, and where this stream was closed."""
+        """Return a piece; None at the end, and where this stream was closed."""
         if self._is_over or self._work is None:
             return None
         if piece is not None:
@@ -398,7 +398,7 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling a function gives an awaitable, as far as can be told beforehand."""
+    """Return whether calling a function gives an awaitable, as far as can be told beforehand."""
     while isinstance(function, functools.partial):
         function = function.func
     # Of a class, too, this is what its instances are called by.
@@ -498,7 +498,7 @@ class Places:
     ) -> T:
         """Wait for a place, and do some work there, which is given what `of` yields.
 
-        What has begun goes on to its end, or to where it lets others go first, also when nobody
+        What has begun continues to its end, or to where it lets others go first, also when nobody
         waits for it any more, and keeps its place. Owners that come and go would else have as many
         threads and processes as they like.
 
@@ -594,7 +594,7 @@ class Places:
 
 @final
 class Aside:
-    """Threads for work that would hold up a loop: so many at once, which owners share fairly.
+    """Threads for work that would hold up a loop: that many at once, which owners share fairly.
 
     A thread cannot be stopped: see `Places.hold`.
     """

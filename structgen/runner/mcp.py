@@ -101,7 +101,7 @@ logging.getLogger("client").addFilter(_is_logged)  # of ``mcp.client.session``
 
 
 class _Unreadable(Exception):
-    """What a server sent is no message."""
+    """What a server sent is not a message."""
 
 
 T = TypeVar("T")
@@ -377,7 +377,7 @@ class Connection:
         await session.send_notification(types.InitializedNotification())
 
     def _told(self, what: str, error: BaseException) -> ToolFailure:
-        """What the model is told, and, with the server's last words, the caller."""
+        """Return what the model is told, and, with the server's last words, the caller."""
         failure = self._failure(what, error)
         return ToolFailure(str(failure).partition("\n")[0], detail=str(failure))
 
@@ -405,7 +405,7 @@ class Connection:
 
 
 def _why_unreadable(message: object) -> str | None:
-    """Why something that was heard is no message, where it is none and should have been."""
+    """Return why something received is not a message, if it should have been one."""
     if not isinstance(message, ValidationError):
         return None
     first = message.errors(include_url=False)[0]
@@ -473,7 +473,7 @@ class _Pace:
 
 
 def _has_many(text: str) -> bool:
-    """Whether a message has too many values."""
+    """Return whether a message has too many values."""
     try:
         check_values(text, MAX_VALUES)
     except ValueError:
@@ -484,10 +484,10 @@ def _has_many(text: str) -> bool:
 class _Lines(codecs.IncrementalDecoder):
     """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped. In
     place of one with too many values stands that it has. What else programs print is dropped: what
-    is no object, and a short one that does not say that it is a message, as logs have them.
+    is not an object, and a short one that does not say that it is a message, as logs have them.
 
     ``mcp`` reads a program's output by an encoding that can be named, and would keep what has no
-    end. What is no UTF-8 would end its reader.
+    end. What is not UTF-8 would end its reader.
     """
 
     def __init__(self, errors: str = "strict") -> None:
@@ -569,7 +569,7 @@ class _Heard:
 
 
 def _wrong_with(result: Mapping[str, Any]) -> str | None:
-    """What is wrong with an answer: too much of something, or that it is a question."""
+    """Return what is wrong with an answer: too much of something, or that it is a question."""
     if result.get("resultType", "complete") != "complete":
         return "it asks for input, which it does not get"
     parts = result.get("content")
@@ -587,7 +587,7 @@ async def _heard(transport: Any) -> AsyncIterator[tuple[Any, Any]]:
 class _Exchange:
     """Requests over HTTP and their answers, which are left when their call ends, or in time.
 
-    ``mcp`` would go on after that with what has no end: comments of streams, heads of answers.
+    ``mcp`` would continue after that with what has no end: comments of streams, heads of answers.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -620,7 +620,7 @@ class _Bounded:
     """Sends requests over HTTP. Their answers have an end, and little of them is held.
 
     What a server sends unasked has no use here. An error is the answer to a message: by others
-    ``mcp`` ends the connection, which all callers share. ``seconds`` is for what is no call.
+    ``mcp`` ends the connection, which all callers share. ``seconds`` is for what is not a call.
     """
 
     def __init__(self, client: Any, web: Any, seconds: float) -> None:
@@ -731,7 +731,7 @@ class _Bounded:
 
 
 def _id_of(answer: bytes) -> Any:
-    """Which request it answers; None where that cannot be read."""
+    """Return which request it answers; None where that cannot be read."""
     try:
         return from_json(answer)["id"]
     except (ValueError, LookupError, TypeError):
@@ -739,7 +739,7 @@ def _id_of(answer: bytes) -> Any:
 
 
 def _text(result: CallToolResult) -> str:
-    """What a tool returned, as text: models read nothing else."""
+    """Return what a tool returned, as text: models read nothing else."""
     parts: list[str] = []
     for item in result.content:
         if item.type == "text":
@@ -757,12 +757,12 @@ def _text(result: CallToolResult) -> str:
 
 
 def _bytes() -> Vocabulary:
-    """A vocabulary for what is compiled only to see whether it can be."""
+    """Return a vocabulary for what is compiled only to see whether it can be."""
     return Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], [256])
 
 
 def package() -> Any:
-    """The ``mcp`` package."""
+    """Return the ``mcp`` package."""
     try:
         return importlib.import_module("mcp")
     except ImportError as error:

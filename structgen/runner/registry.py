@@ -154,7 +154,7 @@ class Registry:
         self.aliases[alias] = self.entry(id_).id
 
     def entry(self, name: str | None) -> Entry:
-        """The model of an id or alias; the default where there is no name.
+        """Return the model of an id or alias; the default where there is no name.
 
         Raises:
             ModelNotFound: there is none.
@@ -230,7 +230,7 @@ class Registry:
                 entry.seconds += 0.1 * (time.monotonic() - began - entry.seconds)
 
     def _overloaded(self, id_: str) -> Overloaded:
-        """What is told to those for whom there is no place to wait."""
+        """Return what is told to those for whom there is no place to wait."""
         entry = self.entries[id_]
         waiting = entry.places.waiting
         seconds = max(1.0, entry.seconds * (waiting + 1) / (entry.config.max_seqs or self._most))
@@ -360,7 +360,7 @@ class Registry:
                 self._tell()
 
     def _held(self, beside: Entry) -> int:
-        """Bytes of all models that are loaded or have room to be, but for one."""
+        """Return bytes of all models that are loaded or have room to be, but for one."""
         return sum(one.held for one in self.entries.values() if one is not beside)
 
     async def unload(self, entry: Entry) -> None:
@@ -389,7 +389,7 @@ class Registry:
             await asyncio.shield(self._begin(self._close(entry, host)))
 
     def _begin(self, closing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Close a model, which goes on where the one who asked for it gives up."""
+        """Close a model, which continues where the one who asked for it gives up."""
         task = asyncio.ensure_future(closing)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -481,7 +481,7 @@ class Registry:
         self._change = asyncio.Event()
 
     async def _wait(self, seconds: float | None = None) -> None:
-        """Wait until something has changed, or for so many seconds."""
+        """Wait until something has changed, or for that many seconds."""
         # Not by `asyncio.wait_for`, which may swallow a cancellation before Python 3.12.
         loop = asyncio.get_running_loop()
         timer = None if seconds is None else loop.call_later(seconds, self._tell)

@@ -63,7 +63,7 @@ class TextPart(Strictly):
 
 
 def _part_schema(kind: str, required: str, **properties: Any) -> dict[str, Any]:
-    """The JSON Schema of a part that is of a kind, and has an object under that name."""
+    """Return the JSON Schema of a part that is of a kind, and has an object under that name."""
 
     def closed(required: list[str], properties: Mapping[str, Any]) -> dict[str, Any]:
         shape = {"type": "object", "required": required, "properties": properties}
@@ -253,7 +253,7 @@ class StreamOptions(Strictly):
 
 
 def _no_count(given: Any) -> Any:
-    """A flag, which the API of completions has a number for."""
+    """Return a flag, which the API of completions has a number for."""
     if type(given) is int:
         raise Wrong(f"{given} is no bool. Pass logprobs=true and top_logprobs={given}.")
     return given
@@ -557,7 +557,7 @@ class CompletionRequest(Sampled):
 
 
 def are_tokens(given: Any) -> bool:
-    """Whether these are token ids, one at least."""
+    """Return whether these are token ids, one at least."""
     return isinstance(given, (list, tuple)) and bool(given) and all(type(i) is int for i in given)
 
 
@@ -656,7 +656,7 @@ class ExplainRequest(Request):
         max_tokens: the limit on its tokens.
         before: ids of its tokens before the place.
         token: an id, the name of a special token, or text.
-        chosen: id of the token that stands there.
+        chosen: id of the token that is there.
     """
 
     response_format: Any = None

@@ -34,7 +34,7 @@ from structgen.types import QuotedText
 
 
 def new_id(prefix: str) -> str:
-    """An id that no other answer has."""
+    """Return an id that no other answer has."""
     return prefix + secrets.token_hex(12)
 
 
@@ -287,7 +287,7 @@ class Choice(_Valued):
 
     @classmethod
     def begun(cls, index: int = 0) -> Choice:
-        """A choice of which nothing has come yet."""
+        """Return a choice of which nothing has come yet."""
         return cls(index=index, message=ResponseMessage(), finish_reason="stop")
 
     def add(self, more: ChunkChoice) -> None:

@@ -64,7 +64,7 @@ from .work import prompt_length
 
 
 def text_host(host: Host, entry: Entry) -> TextHost:
-    """The host, which has to make text.
+    """Return the host, which has to make text.
 
     Raises:
         RequestError: it makes vectors.
@@ -79,7 +79,7 @@ def text_host(host: Host, entry: Entry) -> TextHost:
 def _web_search(
     callback: SearchCallback | None, model: str, registry: Registry, thread: LoopThread
 ) -> WebSearch:
-    """A search whose passages a model ranks. It does not hold the Runner, which holds it."""
+    """Return a search whose passages a model ranks. It does not hold the Runner, which holds it."""
 
     async def ranked(request: RerankRequest) -> RerankResponse:
         entry = registry.entry(model)
@@ -90,7 +90,7 @@ def _web_search(
 
 
 def embedding_host(host: Host, entry: Entry, registry: Registry) -> EmbeddingHost:
-    """The host, which has to make vectors.
+    """Return the host, which has to make vectors.
 
     Raises:
         RequestError: it makes text.
@@ -101,7 +101,7 @@ def embedding_host(host: Host, entry: Entry, registry: Registry) -> EmbeddingHos
 
 
 def _tokenised(model: Model, prompt: Any, is_bare: bool, is_bounded: bool) -> Passes[list[int]]:
-    """An errand: the tokens of a prompt; no pass of the model is made.
+    """Return an errand: the tokens of a prompt; no pass of the model is made.
 
     Args:
         model: the model.
@@ -774,7 +774,7 @@ class Runner(
     def _answer(
         self, request: ChatRequest, loop: asyncio.AbstractEventLoop | None, *, streams: bool
     ) -> Asked:
-        """The chunks of a chat, and then the response."""
+        """Return the chunks of a chat, and then the response."""
 
         async def ask(asked: ChatRequest) -> Asked:
             began = time.perf_counter()

@@ -55,7 +55,7 @@ class WebSearch:
         rerank: orders passages by how well they answer the query.
 
     Raises:
-        OptionError: the callback is no function.
+        OptionError: the callback is not a function.
     """
 
     def __init__(self, callback: Any, rerank: Rerank) -> None:
@@ -69,7 +69,7 @@ class WebSearch:
         self._rerank = rerank
 
     async def passages(self, query: str, most: int) -> list[SearchPassage]:
-        """The passages that answer a query best.
+        """Return the passages that answer a query best.
 
         Raises:
             ToolFailure: the callback returned something else.
@@ -167,7 +167,7 @@ class Search:
 
 
 def _quotes(output_type: Any) -> bool:
-    """Whether an output type quotes what was found."""
+    """Return whether an output type quotes what was found."""
     try:
         filled(output_type, {SOURCE: "x"})
     except OptionError:
@@ -206,7 +206,7 @@ def _results(given: Any) -> list[tuple[str, str, str]]:
 
 
 def _cut(title: str, url: str, text: str) -> list[SearchPassage]:
-    """A page as passages, which end where a sentence or a line does, if one does."""
+    """Return a page as passages, which end where a sentence or a line does, if one does."""
     found = []
     while text:
         end = len(text)

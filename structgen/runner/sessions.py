@@ -157,7 +157,7 @@ class Database:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Make the table, or see that it is ours."""
+        """Make the table, or check that it is ours."""
         connection.execute("PRAGMA secure_delete = ON")  # what is deleted is not left in the file
         connection.execute("BEGIN IMMEDIATE")
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
@@ -276,7 +276,7 @@ class Sessions:
         self._lanes: dict[str, dict[Future[None], frozenset[Future[None]]]] = {}
 
     def ids(self) -> list[str]:
-        """The ids of all sessions, those that were used last first."""
+        """Return the ids of all sessions, those that were used last first."""
         with self._transaction() as connection:
             rows = connection.execute("SELECT id FROM sessions ORDER BY used DESC, id")
             return [row[0] for row in rows]
@@ -432,7 +432,7 @@ class Sessions:
         return row
 
     def _begin(self, session_id: str) -> Row | None:
-        """The row, which is used now; None: there is none."""
+        """Return the row, which is used now; None: there is none."""
         with self._transaction() as connection:
             now = self._clock()
             connection.execute("UPDATE sessions SET used = ? WHERE id = ?", (now, session_id))
@@ -473,7 +473,7 @@ class Sessions:
         connection.executemany("DELETE FROM sessions WHERE id = ?", free)
 
     def _enter(self, session_id: str) -> Future[None]:
-        """A place in the line of those who want a turn."""
+        """Return a place in the line of those who want a turn."""
         ticket: Future[None] = Future()
         within = _IN_TURNS.get()
         with self._lock:
@@ -491,7 +491,7 @@ class Sessions:
         return ticket
 
     def _needed(self, turns: Iterable[Future[None]]) -> set[Future[None]]:
-        """All turns that have to end before these have ended."""
+        """Return all turns that have to end before these have ended."""
         found: set[Future[None]] = set()
         left = [*turns]
         while left:
@@ -560,8 +560,8 @@ class Turn:
             self._sessions._leave(self.session_id, self._ticket)
 
     def with_history(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
-        """What was said, and then ``messages``. A system message at their beginning stands in
-        place of the session's.
+        """Return what was said, and then ``messages``. A system message at their beginning stands
+        in place of the session's.
 
         Raises:
             SessionError: together they are longer than a session may be.
@@ -580,7 +580,7 @@ class Turn:
         """Keep ``messages`` as all that was said.
 
         Raises:
-            SessionError: another process has gone on with the session meanwhile, or it was
+            SessionError: another process has continued the session meanwhile, or it was
                 deleted; or the file cannot be written. What is kept is as it was.
         """
         sessions = self._sessions
@@ -609,7 +609,7 @@ def _text(messages: Messages) -> str:
 
 
 def _messages(session_id: str, text: str) -> Messages:
-    """What is kept of a session.
+    """Return what is kept of a session.
 
     Raises:
         SessionError: somebody else has changed it.

@@ -78,7 +78,7 @@ class Histogram:
         self.sum += value
 
     def quantile(self, share: float) -> float | None:
-        """A bound that this share of the values does not exceed; None where there are none.
+        """Return a bound that this share of the values does not exceed; None where there are none.
 
         Infinite where more than the rest lies above the last bound.
         """
@@ -284,7 +284,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def _read(self) -> dict[str, _Family]:
-        """A copy of all numbers, and of those that others keep."""
+        """Return a copy of all numbers, and of those that others keep."""
         with self._lock:
             gauges = dict(self._gauges)
             found = {
@@ -310,7 +310,7 @@ def _copied(series: dict[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, int]]:
-    """Each bound with how many values were at most that."""
+    """Return each bound with how many values were at most that."""
     found, seen = [], 0
     for bound, count in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
         seen += count
@@ -405,7 +405,7 @@ class Traces:
     def begin(
         self, operation: str, name: str, *, parent: Span | None = None, **attributes: Any
     ) -> Span:
-        """A span that begins now.
+        """Return a span that begins now.
 
         Args:
             operation: ``chat``, ``execute_tool`` and so on.
@@ -427,7 +427,7 @@ class Traces:
         return made
 
     def tracer(self) -> Tracer | None:
-        """What makes spans; None: nobody wants any."""
+        """Return what makes spans; None: nobody wants any."""
         if self._asked is False:
             return None
         if self._asked is None and "opentelemetry.trace" not in sys.modules:

@@ -239,7 +239,7 @@ class Tool:
         return ToolOutcome(told, None, error_told, time.perf_counter() - started, checked, cut)
 
     async def _result(self, call: Call, limit: float | None) -> tuple[Any, str]:
-        """What the call gives, and the text of it."""
+        """Return what the call gives, and the text of it."""
         function = self._function(call)
 
         def called() -> tuple[Any, str | None]:
@@ -261,8 +261,8 @@ class Tool:
         return f"The tool raised {_kind(error)}: {await self._said(error, limit)}"
 
     async def _said(self, error: Exception, limit: float | None) -> str:
-        """What an exception says, or its beginning; nothing, where its own code raises another or
-        takes long."""
+        """Return what an exception says, or its beginning; nothing, where its own code raises
+        another or takes long."""
         if type(error) is ToolFailure and all(type(arg) is str for arg in error.args):
             return shown(str(error), _LONGEST_ERROR)[0]
         seconds = _SAYING_SECONDS if limit is None else min(limit, _SAYING_SECONDS)
@@ -284,7 +284,7 @@ class Tool:
         return made
 
     async def _in_thread(self, function: Callable[[], ResultT], limit: float | None) -> ResultT:
-        """What a function returns, in a thread."""
+        """Return what a function returns, in a thread."""
         with self._lock:
             if self._left_running >= _MOST_LEFT_RUNNING:
                 raise ToolFailure(
@@ -316,10 +316,10 @@ class Tool:
 
 
 def as_text(value: Any) -> str:
-    """What a model is told of a value: a str as it is, anything else as JSON.
+    """Return what a model is told of a value: a str as it is, anything else as JSON.
 
     Raises:
-        ToolFailure: it is no JSON.
+        ToolFailure: it is not JSON.
     """
     if isinstance(value, str):
         return str.__str__(value)  # without the code of a class of its own
@@ -343,14 +343,14 @@ def as_text(value: Any) -> str:
 
 
 def _kind(value: object) -> str:
-    """The name of a value's class, whatever its metaclass says of names."""
+    """Return the name of a value's class, whatever its metaclass says of names."""
     name: str = vars(type)["__name__"].__get__(type(value))
     return name
 
 
 def shown(text: str, longest: int) -> tuple[str, bool]:
-    """A text as a model is told it, and whether it was cut. What no prompt can hold (NUL, halves of
-    surrogate pairs) becomes ``\ufffd``."""
+    """Return a text as a model is told it, and whether it was cut. What no prompt can hold (NUL,
+    halves of surrogate pairs) becomes ``\ufffd``."""
     if len(text) <= longest:
         return _NOT_TEXT.sub("\ufffd", text), False
     begins = _NOT_TEXT.sub("\ufffd", text[:longest])
@@ -361,7 +361,7 @@ def shown(text: str, longest: int) -> tuple[str, bool]:
 
 
 def tools_of(values: Iterable[AnyTool]) -> dict[str, Tool]:
-    """The tools that a user named, by name.
+    """Return the tools that a user named, by name.
 
     Raises:
         OutputTypeError: one is none, cannot be enforced, or has the name of another.

@@ -49,7 +49,7 @@ _MOST_WAITING = 64
 """Most forms that wait to be tried, half a megabyte each."""
 
 _NICE = 5
-"""By how much these processes stand behind the models', so that they slow nobody's tokens down."""
+"""By how much these processes are behind the models', so that they slow nobody's tokens down."""
 
 _KEPT_BYTES = 4 << 20
 """Most bytes of verdicts that are remembered: some thousands."""
@@ -73,10 +73,10 @@ _HEAD = struct.Struct(">I")
 
 
 def check_form(request: Sampled, max_work: int = reading.MAX_WORK) -> None:
-    """Compile the form that a request asks for, for no model, in so many steps.
+    """Compile the form that a request asks for, for no model, in that many steps.
 
     Raises:
-        RequestError: it cannot be enforced; ``param`` says where that stands.
+        RequestError: it cannot be enforced; ``param`` says where that is.
     """
     asked = wanted(request)
     if asked.type is None:
@@ -92,7 +92,7 @@ def check_form(request: Sampled, max_work: int = reading.MAX_WORK) -> None:
 def problems_of(
     grammar_type: str, grammar: Any, max_work: int = reading.MAX_WORK
 ) -> list[dict[str, Any]]:
-    """What is wrong with a form, found in so many steps: of each ``message``, ``line``,
+    """Return what is wrong with a form, found in that many steps: of each ``message``, ``line``,
     ``path``, ``is_error``."""
     found: list[dict[str, Any]] = []
     if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
@@ -113,7 +113,7 @@ def problems_of(
 
 
 def picture_of(pattern: str) -> dict[str, Any]:
-    """The automaton of a regular expression: ``states``, ``edges``, ``is_whole``.
+    """Return the automaton of a regular expression: ``states``, ``edges``, ``is_whole``.
 
     Raises:
         RequestError: it is none, or no text matches.
@@ -148,7 +148,7 @@ class Trials:
         )
 
     async def start(self, number: int = RUNNING) -> None:
-        """Start so many processes, so that no form waits for one."""
+        """Start that many processes, so that no form waits for one."""
         while len(self._idle) < number - self._places.active:
             async with self._places.of(None):
                 self._idle.append(await self._process())
@@ -196,10 +196,10 @@ class Trials:
         return dict(_answer_in(await self._asked(_asks("picture", regex=pattern))))
 
     async def _asked(self, text: bytes) -> dict[str, Any]:
-        """What a process answers: an ``answer``, or an ``error`` and its ``param``.
+        """Return what a process answers: an ``answer``, or an ``error`` and its ``param``.
 
         Raises:
-            RequestError: it ran out of time, which is no verdict.
+            RequestError: it ran out of time, which is not a verdict.
             WorkerDied: it was lost, and so was another.
         """
         for _ in range(_TRIES):
@@ -219,7 +219,7 @@ class Trials:
         )
 
     async def _tried(self, text: bytes) -> dict[str, Any] | None:
-        """What one process answers; None: it was lost."""
+        """Return what one process answers; None: it was lost."""
         process = self._idle.pop() if self._idle else await self._process()
         is_fine = False
         try:
@@ -277,7 +277,7 @@ class Trials:
 
 
 def _asks(do: str, **given: Any) -> bytes:
-    """What a process is asked, on whose behalf it may take so many steps."""
+    """Return what a process is asked, on whose behalf it may take that many steps."""
     stranger = STRANGER.get()
     most = reading.MAX_WORK if stranger is None else stranger.max_work
     return json.dumps({"do": do, "max_work": most, **given}).encode()
@@ -290,7 +290,7 @@ def _answer_in(said: dict[str, Any]) -> Any:
 
 
 def _place(text: bytes) -> str | None:
-    """Which field a form that takes too much stands in."""
+    """Return which field a form that takes too much is in."""
     given = json.loads(text)
     places = given.get("fields", given)
     return next((name for name in (*_FIELDS, "regex") if name in places), None)

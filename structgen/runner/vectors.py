@@ -42,7 +42,7 @@ tenth less time in all."""
 async def embed(
     host: Host, request: EmbeddingRequest, model: str, instead: str
 ) -> EmbeddingResponse:
-    """The vectors of texts; ``instead`` says what to pass where a model has none.
+    """Return the vectors of texts; ``instead`` says what to pass where a model has none.
 
     Raises:
         RequestError: a field is wrong, a text too long, or the model has no vectors.
@@ -70,7 +70,7 @@ async def embed(
 async def _embedded(
     host: EmbeddingHost, request: EmbeddingRequest, texts: Sequence[Any], model: str
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """The vectors of an embedder, and how many tokens the texts have."""
+    """Return the vectors of an embedder, and how many tokens the texts have."""
     embedder, cuts = host.embedder, request.truncate_sequence
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} ranks documents and makes no vectors.", param="model")
@@ -90,8 +90,8 @@ async def _embedded(
 
 
 def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool | None) -> str:
-    """A text that is no longer than an embedder could read; ``cuts``: the beginning of it; None:
-    it cannot be cut.
+    """Return a text that is no longer than an embedder could read; ``cuts``: the beginning of it;
+    None: it cannot be cut.
 
     Raises:
         RequestError: it is.
@@ -111,7 +111,7 @@ def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool | None) -
 
 
 def _told(error: OptionError | PromptError) -> str:
-    """An embedder's error in the words of a request."""
+    """Return an embedder's error in the words of a request."""
     return str(error).replace("on_truncation='warn'", "truncate_sequence=True")
 
 
@@ -244,7 +244,7 @@ def _vectors(
     dimensions: int | None,
     cuts: bool,
 ) -> Passes[tuple[npt.NDArray[np.float32], int]]:
-    """An errand: the vectors of texts, and how many tokens these have.
+    """Yield an errand: the vectors of texts, and how many tokens these have.
 
     Args:
         model: the model.

@@ -54,7 +54,7 @@ _SECTIONS = ("think", "draft")
 
 
 def search_of(request: Sampled) -> dict[str, Any]:
-    """The options of a call, but for the limit on its tokens.
+    """Return the options of a call, but for the limit on its tokens.
 
     Raises:
         RequestError: a value is wrong; it names the field.
@@ -98,8 +98,8 @@ def samples_how(request: Sampled, defaults: Mapping[str, Any] | None) -> dict[st
 
 
 def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:
-    """The limit on an output's tokens as an option, and what `structgen.Generator` is told of
-    thinking.
+    """Return the limit on an output's tokens as an option, and what `structgen.Generator` is told
+    of thinking.
 
     Raises:
         RequestError: a value is wrong, or two contradict each other.
@@ -185,7 +185,7 @@ class Work:
 
 
 async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
-    """What a request comes to.
+    """Return what a request comes to.
 
     Raises:
         RequestError: a field is wrong for this model, or its form cannot be enforced.
@@ -223,7 +223,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
 
 
 def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
-    """The form that a request asks for, and its prompts. Raises as `work_of`."""
+    """Return the form that a request asks for, and its prompts. Raises as `work_of`."""
     asked = wanted(request)
     # Each prompt is sent for each of n= outputs. The first model has what is asked of one here.
     model, cuts = cast(Any, host.models[0]), bool(request.truncate_sequence)
@@ -241,7 +241,7 @@ def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
 
 
 def _scores(options: Mapping[str, Any], n_outputs: int, host: TextHost) -> int:
-    """The most log probabilities that so many outputs may have; those of long tokens are several.
+    """The most log probabilities that that many outputs may have; those of long tokens are several.
 
     Raises:
         RequestError: a stranger asks for more than there may be, or the tokens are a stranger's.
@@ -264,7 +264,7 @@ def _scores(options: Mapping[str, Any], n_outputs: int, host: TextHost) -> int:
 
 
 def _beginning(request: Sampled) -> Hashable:
-    """What the prompts of a conversation have in common, whatever is said later in it."""
+    """Return what the prompts of a conversation have in common, whatever is said later in it."""
     if isinstance(request, ChatRequest):
         found = []
         for message in request.messages:
@@ -296,7 +296,7 @@ def _thinking_field(request: Sampled) -> str | None:
 
 
 async def prompt_length(host: TextHost, request: ChatRequest) -> int:
-    """How many tokens the prompt of a chat has.
+    """Return how many tokens the prompt of a chat has.
 
     Raises:
         As `work_of`.
@@ -309,7 +309,7 @@ async def prompt_length(host: TextHost, request: ChatRequest) -> int:
 
 
 def told(error: Exception, work: Work) -> Exception:
-    """An error of a call, with the field that it is about, where there is one."""
+    """Return an error of a call, with the field that it is about, where there is one."""
     if isinstance(error, CompileLimitExceeded) and work.asked.param != "output_type":
         return placed(error, work.asked.param)  # by a mask
     if not isinstance(error, OptionError):
@@ -329,7 +329,7 @@ def _in_words(error: OptionError, thinking: str | None, param: str | None) -> Re
 async def pieces_of(
     work: Work, *, streams: bool
 ) -> AsyncGenerator[tuple[int, Chunk | GenerationResult[Any]], None]:
-    """The pieces of all outputs as they come, each with its number; the last is the result.
+    """Yield the pieces of all outputs as they come, each with its number; the last is the result.
 
     Where they are not to be a stream: the results alone, those of a prompt when all are made.
 

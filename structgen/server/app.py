@@ -144,7 +144,7 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """What Starlette finds wrong: no such path, or not with this method."""
+    """Return what Starlette finds wrong: no such path, or not with this method."""
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path}"
     if error.status_code == 404:
@@ -166,7 +166,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request, asked: str) -> list[str]:
-    """What a path may be asked with: Starlette tells of the first endpoint only."""
+    """Return what a path may be asked with: Starlette tells of the first endpoint only."""
     found: dict[str, Any] = {}
     for path, methods in request.app.openapi()["paths"].items():
         pattern = re.sub(r"\\\{\w+\\\}", ".+", re.escape(path))

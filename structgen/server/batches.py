@@ -76,7 +76,7 @@ _ROOM = 5.0
 """Seconds after which a line is asked again for which there is no room beside others."""
 
 _PAUSE = 60.0
-"""Seconds after which a batch goes on that could not be written, for a full disk, say."""
+"""Seconds after which a batch continues that could not be written, for a full disk, say."""
 
 _ID = re.compile(r"(file|batch)-[0-9a-f]{24}")
 _WRITTEN = re.compile(rb'"(?:completion|output)_tokens": ?(\d{1,9})')
@@ -138,7 +138,7 @@ def outcome(row: Row) -> tuple[Any, int]:
 
 
 def _refused_line(custom_id: Any, message: str) -> Row:
-    """The answer to a line that is not asked at all."""
+    """Return the answer to a line that is not asked at all."""
     error = {"code": "invalid_request", "message": message}
     if not isinstance(custom_id, (str, int, float)):
         custom_id = None  # it may be deep
@@ -244,14 +244,14 @@ class Files:
         return about
 
     def room(self, owner: str) -> int:
-        """How many bytes more the owner may have."""
+        """Return how many bytes more the owner may have."""
         top = self._of(owner) if self._by_owner else self.folder  # `walk` passes over what is gone
         files = (Path(place, name) for place, _, names in os.walk(top) for name in names)
         kept = (one for one in files if one.suffix == ".data" or one.parent.suffix == ".parts")
         return self._max_bytes - sum(map(_size, kept))
 
     def get(self, owner: str, id_: str) -> dict[str, Any]:
-        """What is known of a file or batch.
+        """Return what is known of a file or batch.
 
         Raises:
             ApiError: the owner has none of that id.
@@ -262,7 +262,7 @@ class Files:
         return found
 
     def all(self, owner: str, kind: str = "file") -> list[dict[str, Any]]:
-        """All files of an owner, or batches, the newest first."""
+        """Return all files of an owner, or batches, the newest first."""
         paths = self._of(owner).glob(f"{kind}-*.json")
         found = [one for path in paths if (one := _read(path)) is not None]
         return sorted(found, key=lambda one: (one["created_at"], one["id"]), reverse=True)
@@ -298,7 +298,7 @@ class Files:
             self._describe(owner, batch)
 
     def note(self, owner: str, batch: dict[str, Any]) -> None:
-        """Write down what has become of a batch; one that is being cancelled goes on being so."""
+        """Write down what has become of a batch; one that is being cancelled continues being so."""
         with self._lock:
             known = self.get(owner, batch["id"])
             if known["status"] == "cancelling" and is_under_way(batch):
@@ -322,15 +322,15 @@ class Files:
         return batch
 
     def content(self, owner: str, id_: str) -> Path:
-        """Where a file's content is."""
+        """Return where a file's content is."""
         return self._of(owner) / f"{id_}.data"
 
     def parts(self, owner: str, id_: str) -> Path:
-        """Where the parts of a batch's answers are."""
+        """Return where the parts of a batch's answers are."""
         return self._of(owner) / f"{id_}.parts"
 
     def unfinished(self) -> list[tuple[str, dict[str, Any]]]:
-        """The batches that are under way, with their owners, the oldest first."""
+        """Return the batches that are under way, with their owners, the oldest first."""
         found = []
         for path in self.folder.glob("*/owner"):
             with contextlib.suppress(OSError, ValueError):
@@ -377,7 +377,7 @@ class Files:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The description of a file or batch; None: there is none, or what is there is none."""
+    """Return the description of a file or batch; None: there is none, or what is there is none."""
     try:
         given = path.read_bytes()
         kind = FileAnswer if path.name.startswith("file-") else BatchAnswer
@@ -388,7 +388,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; 0 where it has just been deleted."""
+    """Return bytes of a file; 0 where it has just been deleted."""
     try:
         return path.stat().st_size
     except OSError:
@@ -396,12 +396,12 @@ def _size(path: Path) -> int:
 
 
 def none(id_: str) -> ApiError:
-    """The answer to who asks for what there is not."""
+    """Return the answer to who asks for what there is not."""
     return ApiError(404, f"There is no {id_[:100]!r}.", code="not_found")
 
 
 def is_under_way(batch: Mapping[str, Any]) -> bool:
-    """Whether something is still done for a batch."""
+    """Return whether something is still done for a batch."""
     return batch["status"] in _UNDER_WAY
 
 
@@ -442,7 +442,7 @@ class Asking:
         self.n_bytes = 0
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """The answer to each line.
+        """Return the answer to each line.
 
         Raises:
             _Stopped: nothing more is asked.
@@ -635,7 +635,7 @@ class Batches:
         """Answer lines of a batch, from where it stopped, and write what has become of it.
 
         Returns:
-            After how many seconds it goes on; None: it has ended.
+            After how many seconds it continues; None: it has ended.
         """
         files = self._files
         batch = files.get(owner, id_)
@@ -694,7 +694,7 @@ class Batches:
     def _lines(
         self, owner: str, batch: Mapping[str, Any]
     ) -> tuple[Source, Sequence[dict[str, Any]]]:
-        """The lines of a batch; none and the reasons where they cannot be answered."""
+        """Return the lines of a batch; none and the reasons where they cannot be answered."""
         id_, most = batch["input_file_id"], self._settings
 
         def read(line: str) -> Any:
@@ -741,7 +741,7 @@ class Batches:
         batch["request_counts"] |= {"completed": counts[True], "failed": counts[False]}
 
     def _fail(self, owner: str, id_: str, error: Exception) -> float | None:
-        """Say that a batch has failed. What could not be written goes on later, as `_answer`."""
+        """Say that a batch has failed. What could not be written continues later, as `_answer`."""
         if isinstance(error, ApiError):
             return None if error.status == 404 else _PAUSE  # it was forgotten, or the disk is full
         if isinstance(error.__cause__, OSError):
@@ -767,7 +767,7 @@ _NONE = Source(lambda: iter(()), total=0)
 
 
 def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
-    """The errors of the first lines whose ``custom_id`` is that of a line before them."""
+    """Return the errors of the first lines whose ``custom_id`` is that of a line before them."""
     known: dict[str, int] = {}
     errors: list[dict[str, Any]] = []
     with path.open("rb") as file:
@@ -802,7 +802,7 @@ class _Turn:
         self.is_whole = False
 
     def rows(self) -> Iterator[Row | BadRow]:
-        """All lines, or those that are read before the turn is over."""
+        """Yield all lines, or those that are read before the turn is over."""
         until = math.inf
         for number, row in enumerate(self._lines.read()):
             if time.monotonic() > until and self._has_others():
@@ -814,7 +814,7 @@ class _Turn:
 
 
 def listed(found: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of a list.
+    """Return a page of a list.
 
     Args:
         found: all of it, the newest first.

@@ -84,13 +84,13 @@ _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:[/\\][^/\\\s:'\"]+)+[/\\]
 
 
 def public(message: str) -> str:
-    """What clients may know of a model's error: the log has what its process wrote after the first
-    line, and in which folders of this machine the files are."""
+    """Return what clients may know of a model's error: the log has what its process wrote after the
+    first line, and in which folders of this machine the files are."""
     return _FOLDERS.sub("", message.partition("\n")[0][: 2 * _LONGEST])
 
 
 def told(error: BaseException) -> ApiError:
-    """The answer to a request that failed with an error."""
+    """Return the answer to a request that failed with an error."""
     if isinstance(error, ApiError):
         return error
     message = str(error)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def settings_of(request: Request) -> Settings:
-    """The server's settings."""
+    """Return the server's settings."""
     settings: Settings = request.app.state.settings
     return settings
 
@@ -46,7 +46,7 @@ async def answered(request: Request, work: Awaitable[T], told: Told = told) -> T
     Raises:
         ApiError: it took too long, or failed, and ``told`` says how.
         ClientGone: nobody waits for it any more.
-        Exception: what is nobody's fault here: it goes on as it is, to the log.
+        Exception: what is nobody's fault here: it continues as it is, to the log.
     """
     try:
         return await within(request.receive, work, settings_of(request).request_seconds)
@@ -75,7 +75,7 @@ async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
 
 
 def too_long(most: float) -> ApiError:
-    """What is said where an answer takes longer than answers may."""
+    """Return what is said where an answer takes longer than answers may."""
     return ApiError(
         408,
         f"The answer took longer than {most:g} s, which is this server's limit "
@@ -108,7 +108,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(data: str, name: str | None = None) -> bytes:
-    """An event. JSON has no line breaks, so that it is one line."""
+    """Return an event. JSON has no line breaks, so that it is one line."""
     head = "" if name is None else f"event: {name}\n"
     return f"{head}data: {data}\n\n".encode()
 
@@ -116,7 +116,7 @@ def event(data: str, name: str | None = None) -> bytes:
 async def begun(
     request: Request, pieces: AsyncChunkStream[T], told: Told
 ) -> AsyncGenerator[T, None]:
-    """A stream that has begun: its first piece is there.
+    """Return a stream that has begun: its first piece is there.
 
     Args:
         request: whose client may go away.

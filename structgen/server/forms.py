@@ -26,7 +26,7 @@ class Field(NamedTuple):
 
 
 def check_form(kind: str) -> None:
-    """Refuse a ``Content-Type`` that is no form's.
+    """Refuse a ``Content-Type`` that is not a form's.
 
     Raises:
         ApiError: so it is.
@@ -36,13 +36,13 @@ def check_form(kind: str) -> None:
 
 
 def form_schema(required: list[str], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """What an endpoint says of its form, as ``openapi_extra=``."""
+    """Return what an endpoint says of its form, as ``openapi_extra=``."""
     schema = {"type": "object", "properties": dict(properties), "required": required}
     return {"requestBody": {"required": True, "content": {FORM: {"schema": schema}}}}
 
 
 def fields_of(kind: str, data: bytes, known: Collection[str]) -> list[tuple[str, Field]]:
-    """The parts of a form and their names, in order.
+    """Return the parts of a form and their names, in order.
 
     Args:
         kind: the ``Content-Type``.
@@ -50,7 +50,7 @@ def fields_of(kind: str, data: bytes, known: Collection[str]) -> list[tuple[str,
         known: names of fields; those that end with ``[]`` may be there several times.
 
     Raises:
-        ApiError: it is no form, or a field is unknown or there twice.
+        ApiError: it is not a form, or a field is unknown or there twice.
     """
     boundary = _parameters(kind).get("boundary", "")
     if not 1 <= len(boundary) <= 70:
@@ -78,7 +78,7 @@ def fields_of(kind: str, data: bytes, known: Collection[str]) -> list[tuple[str,
 
 
 def _parameters(header: str) -> dict[str, str]:
-    """What stands behind the value of a header, by name."""
+    """Return what is behind the value of a header, by name."""
     found = _PARAMETER.findall(header[:_LONGEST_HEAD])
     return {name.lower(): quoted or bare for name, quoted, bare in found}
 

@@ -3,7 +3,7 @@
 Owns the id of a request; who may ask (`Keys`, of which only hashes are kept) and how often
 (`RateLimit`); reading the body in bounds of size and time; that every error leaves as JSON; that
 every answer is counted, has a line in the log, and a span where there are spans (`span_of`). One
-layer of ASGI, and not of Starlette's `BaseHTTPMiddleware`, which would stand between a stream and
+layer of ASGI, and not of Starlette's `BaseHTTPMiddleware`, which would are between a stream and
 its client.
 """
 
@@ -72,7 +72,7 @@ class Keys:
         return len(self._hashes)
 
     def holder(self, key: str) -> str | None:
-        """A name for who has a key, which tells nothing of it; None: it is not accepted.
+        """Return a name for who has a key, which tells nothing of it; None: it is not accepted.
 
         All keys are compared, each in constant time. The next server may give other names.
         """
@@ -111,7 +111,7 @@ def keys_in(path: Path) -> list[str]:
 
 
 def bearer(header: str | None) -> str | None:
-    """The key in an ``Authorization`` header; None: there is none."""
+    """Return the key in an ``Authorization`` header; None: there is none."""
     scheme, _, key = (header or "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else None
 
@@ -189,7 +189,7 @@ _OPEN = re.compile(r"/|/(health(/live|/ready)?|docs|openapi\.json|favicon\.ico|p
 
 
 def needs_no_key(path: str) -> bool:
-    """Whether everybody may ask for a path."""
+    """Return whether everybody may ask for a path."""
     return _OPEN.fullmatch(path) is not None
 
 
@@ -450,7 +450,7 @@ class Gateway:
     async def _body(
         self, receive: Receive, headers: Headers, taken: Callable[[int], int], most: int
     ) -> bytes:
-        """The whole body; ``taken`` is told how many bytes of it are held.
+        """Return the whole body; ``taken`` is told how many bytes of it are held.
 
         Raises:
             ApiError: it is too large, or too slow, or too many are held.
@@ -511,5 +511,5 @@ class Gateway:
 
 
 def _endpoint(scope: Scope) -> str | None:
-    """The path of the endpoint that was reached, with names in place of what varies."""
+    """Return the path of the endpoint that was reached, with names in place of what varies."""
     return getattr(scope.get("route"), "path", None)

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def new_id(prefix: str) -> str:
-    """An id that nothing else has."""
+    """Return an id that nothing else has."""
     return prefix + secrets.token_hex(16)
 
 
@@ -29,18 +29,18 @@ BEGUN: dict[str, Any] = {
 
 
 def response_of(echo: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer that has only begun, of no model yet; ``echo``: what was asked."""
+    """Return an answer that has only begun, of no model yet; ``echo``: what was asked."""
     head = {"id": new_id("resp_"), "object": "response", "created_at": int(time.time())}
     return {**head, **BEGUN, "model": "", **echo}
 
 
 def text_part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
-    """A part of a message."""
+    """Return a part of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
 
 
 def usage_of(usage: Any) -> dict[str, Any]:
-    """Tokens of a chat, as they are called here."""
+    """Return tokens of a chat, as they are called here."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
@@ -56,7 +56,7 @@ def usage_of(usage: Any) -> dict[str, Any]:
 
 
 def items_of(given: Any) -> list[dict[str, Any]]:
-    """An ``input`` that was checked as items, each with its type and id."""
+    """Return an ``input`` that was checked as items, each with its type and id."""
     if given is None:
         return []
     if isinstance(given, str):
@@ -105,7 +105,7 @@ def messages_in(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _content(content: Any) -> Any:
-    """The content of a message: its text, or its parts where some are pictures."""
+    """Return the content of a message: its text, or its parts where some are pictures."""
     if isinstance(content, str) or all(part["type"] != "input_image" for part in content):
         return _joined(content)
     return [
@@ -117,14 +117,14 @@ def _content(content: Any) -> Any:
 
 
 def _joined(content: Any) -> str:
-    """The text of a content, or of its parts."""
+    """Return the text of a content, or of its parts."""
     if isinstance(content, str):
         return content
     return "".join(text_of(part) for part in content)
 
 
 def text_of(part: Any) -> str:
-    """What the model reads of a part."""
+    """Return what the model reads of a part."""
     if part["type"] == "input_json":
         return json.dumps(part["data"], ensure_ascii=False)
     text: str = part["text"]

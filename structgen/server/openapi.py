@@ -60,7 +60,7 @@ def body(
     without: tuple[str, ...] = (),
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What an endpoint says of its body, as ``openapi_extra=``.
+    """Return what an endpoint says of its body, as ``openapi_extra=``.
 
     Args:
         kind: the class that the body is read into.
@@ -80,7 +80,7 @@ def answers(
     chunk: type[BaseModel] | None = None,
     events: str | None = None,
 ) -> dict[int | str, dict[str, Any]]:
-    """What an endpoint says of its answers, as ``responses=``.
+    """Return what an endpoint says of its answers, as ``responses=``.
 
     Args:
         kind: the class of a whole answer.

@@ -71,7 +71,7 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> int:
 
 
 def _addresses(body: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:
-    """Where in a body addresses of pictures stand: in what, under which key, and its path."""
+    """Yield where in a body addresses of pictures stand: in what, under which key, and its path."""
     for field in ("messages", "input"):
         for i, message in enumerate(_list(body.get(field))):
             content = message.get("content") if isinstance(message, dict) else None
@@ -95,7 +95,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socket]) -> bytes:
-    """What there is at an address.
+    """Return what there is at an address.
 
     Args:
         url: of http or https.
@@ -105,7 +105,7 @@ def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socke
 
     Raises:
         ValueError: its host is none of these, or it answers with something else than a picture of
-            at most so many bytes.
+            at most that many bytes.
         OSError, HTTPException: it cannot be asked.
     """
     for _ in range(_MOST_REDIRECTS + 1):
@@ -123,7 +123,7 @@ def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socke
 
 
 def _named(parts: SplitResult, hosts: Sequence[str]) -> str:
-    """The host of an address as it was named to the server."""
+    """Return the host of an address as it was named to the server."""
     host, port = (parts.hostname or "").rstrip("."), parts.port
     shown = f"[{host}]" if ":" in host else host
     if port is not None and port != _PORTS[parts.scheme]:
@@ -139,7 +139,7 @@ def _named(parts: SplitResult, hosts: Sequence[str]) -> str:
 def _asked(
     parts: SplitResult, hosts: Sequence[str], end: float, links: list[socket.socket]
 ) -> tuple[int, str | None, bytes]:
-    """The status of an answer, where it sends on to, and its bytes."""
+    """Return the status of an answer, where it sends on to, and its bytes."""
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
     address = _address(host, port, hosts)
@@ -177,7 +177,7 @@ def _left(end: float) -> float:
 
 
 def _address(host: str, port: int, hosts: Sequence[str]) -> str:
-    """The address that a name leads to, if it may be asked."""
+    """Return the address that a name leads to, if it may be asked."""
     for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         address = str(found[4][0])
         named = {one.rsplit(":", 1)[0] if one.count(":") == 1 else one.strip("[]") for one in hosts}

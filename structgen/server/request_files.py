@@ -39,7 +39,7 @@ def _living(app: Any) -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def _each_once(rows: Iterator[Row | BadRow]) -> Iterator[Row | BadRow]:
-    """The lines, without those whose ``custom_id`` is that of a line before them."""
+    """Yield the lines, without those whose ``custom_id`` is that of a line before them."""
     known: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
         custom_id = row.get("custom_id") if isinstance(row, dict) else None

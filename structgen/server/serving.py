@@ -28,7 +28,7 @@ from .settings import Settings
 
 
 def runner_of(settings: Settings) -> Runner:
-    """A Runner with the models of settings; nothing is loaded.
+    """Return a Runner with the models of settings; nothing is loaded.
 
     Raises:
         OptionError, ModelNotFound: a model, alias or the default is wrong, or two models have one
@@ -189,7 +189,7 @@ class _Text(logging.Formatter):
         return super().format(record)
 
     def formatException(self, ei: Any) -> str:
-        """A traceback, whose lines nobody takes for lines of the log."""
+        """Return a traceback, whose lines nobody takes for lines of the log."""
         lines = super().formatException(ei).split("\n")
         return "\n".join(f"  {printable(line)}" for line in lines)
 

@@ -149,7 +149,7 @@ class Settings(BaseModel):
     @field_validator("api_keys", "cors_origins", "allowed_hosts", "image_hosts", mode="before")
     @classmethod
     def _separated(cls, given: Any, info: ValidationInfo) -> Any:
-        """A text is a list with commas, as environment variables have it."""
+        """Return a text is a list with commas, as environment variables have it."""
         if isinstance(given, str):
             given = tuple(one.strip() for one in given.split(",") if one.strip())
             if not given and info.field_name == "api_keys":
@@ -178,7 +178,7 @@ class Settings(BaseModel):
     @field_validator("models", "embedders", "deciders", mode="before")
     @classmethod
     def _by_id(cls, given: Any) -> Any:
-        """A list of names, each of which may be ``id=source``."""
+        """Return a list of names, each of which may be ``id=source``."""
         if isinstance(given, str):
             given = given.split(",")
         if isinstance(given, (list, tuple)):
@@ -254,7 +254,7 @@ def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """What a variable says: a value of TOML, or just the text."""
+    """Return what a variable says: a value of TOML, or just the text."""
     if text[:1] in "[{" or text in ("true", "false"):
         try:
             return tomllib.loads(f"value = {text}")["value"]

@@ -1005,7 +1005,7 @@ INPUT: dict[str, Any] = {
         {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "minItems": 1},
     ]
 }
-"""What vectors are made of, and what completions go on from: a text, its tokens, several."""
+"""What vectors are made of, and what completions continue from: a text, its tokens, several."""
 
 DOCUMENTS: dict[str, Any] = {
     "type": "array",

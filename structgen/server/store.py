@@ -61,7 +61,7 @@ class Stored:
     size: int = field(default=0, compare=False)
 
     def texts(self) -> list[str]:
-        """The answer, items and messages as JSON."""
+        """Return the answer, items and messages as JSON."""
         parts = (self.response, self.items, self.messages)
         return [json.dumps(one, ensure_ascii=False) for one in parts]
 
@@ -115,7 +115,7 @@ class Store:
         await self._turns.do(stored.owner, put)
 
     async def get(self, id_: str, owner: str) -> Stored | None:
-        """One, for whose it is.
+        """Return one, for whose it is.
 
         Raises:
             ApiError: the file cannot be read, or somebody has changed it.
@@ -216,7 +216,7 @@ class Job:
     Attributes:
         stored: it, as far as it is there.
         task: what makes it.
-        events: what has happened; each stands at its sequence number.
+        events: what has happened; each is at its sequence number.
         is_wanted: whether it is to be kept: it was not deleted.
         is_kept: whether the store has it as it has become, not as it began.
         is_stopped: whether it was told to end. Told twice, it would leave its last events.
@@ -256,7 +256,7 @@ class Job:
         self._more = asyncio.Event()
 
     async def after(self, number: int) -> AsyncGenerator[bytes, None]:
-        """The events after one, as they come."""
+        """Yield the events after one, as they come."""
         at = number + 1
         while True:
             while at < len(self.events):
@@ -305,7 +305,7 @@ class Jobs:
             count, held = count - 1, held - size
 
     def get(self, id_: str, owner: str) -> Job | None:
-        """One, for whose it is."""
+        """Return one, for whose it is."""
         found = self._jobs.get(id_)
         return found if found is not None and found.stored.owner == owner else None
 

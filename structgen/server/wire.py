@@ -77,12 +77,12 @@ class Asked(Generic[RequestT]):
     rename: Callable[[str], str]
 
     def told(self, error: BaseException) -> ApiError:
-        """The answer to an error, in the client's words."""
+        """Return the answer to an error, in the client's words."""
         return renamed(error, self.rename)
 
 
 def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
-    """The answer to an error; fields are called by other names."""
+    """Return the answer to an error; fields are called by other names."""
     said = told(error)
     if said.param is not None:
         theirs = rename(said.param)
@@ -92,7 +92,7 @@ def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
 
 
 def named(path: str, names: Mapping[str, str]) -> str:
-    """A path that may begin with one of our names, with that of the client in its place."""
+    """Return a path that may begin with one of our names, with that of the client in its place."""
     for ours, theirs in names.items():
         if path == ours or path.startswith((f"{ours}.", f"{ours}[")):
             return theirs + path[len(ours) :]
@@ -105,7 +105,7 @@ def asked(
     settings: Settings,
     rename: Callable[[str], str] = str,
 ) -> Asked[RequestT]:
-    """The request in a body.
+    """Return the request in a body.
 
     Args:
         kind: its class.
@@ -161,7 +161,7 @@ def asked(
 
 
 def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:
-    """A body of one of the server's own endpoints.
+    """Return a body of one of the server's own endpoints.
 
     Raises:
         ApiError: a field is unknown or wrong.
@@ -173,7 +173,7 @@ def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:
 
 
 def refused(message: str, param: str, code: str = "unsupported_field") -> ApiError:
-    """A 400 about a field."""
+    """Return a 400 about a field."""
     return ApiError(400, message, param=param, code=code)
 
 
@@ -263,7 +263,7 @@ def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
 
 
 def _within(messages: Any, name: str) -> list[Any]:
-    """What a field of all messages lists, which may be anything."""
+    """Return what a field of all messages lists, which may be anything."""
     messages = messages if isinstance(messages, list) else []
     found = [one.get(name) for one in messages if isinstance(one, Mapping)]
     return [part for parts in found if isinstance(parts, list) for part in parts]
@@ -329,10 +329,10 @@ T = TypeVar("T")
 
 
 def reader() -> Aside:
-    """What large bodies are read by: one thread, in which owners take turns.
+    """Return what large bodies are read by: one thread, in which owners take turns.
 
     The event loop waits for the interpreter lock behind each thread that works. So all large bodies
-    have one thread, and others' work goes on between its slices.
+    have one thread, and others' work continues between its slices.
     """
     return Aside(1, _MOST_WAITING, "structgen-bodies")
 

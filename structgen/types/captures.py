@@ -124,7 +124,7 @@ class Capturing:
     def _ends(
         self, steps: _Steps, with_tokens: bool, terminal: int | ir.Regex, data: bytes, at: int
     ) -> list[int]:
-        """Where a text of a terminal may end that begins at a place of ``data``.
+        """Return where a text of a terminal may end that begins at a place of ``data``.
 
         ``with_tokens``: special tokens have texts.
         """
@@ -242,8 +242,8 @@ class _Derivation:
                         reach(after, at)
 
     def spans(self) -> list[_Span] | None:
-        """The nonterminals of the derivation with their texts, from the right, each before those
-        inside it; None if there is no derivation."""
+        """Return the nonterminals of the derivation with their texts, from the right, each before
+        those inside it; None if there is no derivation."""
         todo = [(self._start, 0, self._size)]
         if todo[0] not in self._whole:
             return None
@@ -255,7 +255,7 @@ class _Derivation:
         return found
 
     def _parts(self, span: _Span) -> list[_Span]:
-        """The nonterminals that one consists of."""
+        """Return the nonterminals that one consists of."""
         nonterminal, begin, end = span
         for rule in self._rules_of[nonterminal]:
             parts = self._divide((rule, len(self._rules[rule][1]), begin), end, span)
@@ -264,7 +264,7 @@ class _Derivation:
         raise AssertionError("what was derived has a derivation")
 
     def _divide(self, item: _Item, end: int, whole: _Span) -> list[_Span] | None:
-        """The nonterminals of what an item has read up to ``end``; None where it has not.
+        """Return the nonterminals of what an item has read up to ``end``; None where it has not.
 
         No part is the whole again, or made of it: it was derived before the whole was.
         """

@@ -74,8 +74,8 @@ def filled(output_type: Any, given: Mapping[str, str]) -> OutputType:
 
 
 def cache_key(output_type: Any) -> Hashable | None:
-    """What to keep a compiled ``output_type`` under; None: it may mean something else next time, or
-    holds a document, which is not to be kept.
+    """Return what to keep a compiled ``output_type`` under; None: it may mean something else next
+    time, or holds a document, which is not to be kept.
 
     Types may be equal without meaning the same: int | str equals str | int, Literal[1] equals
     Literal[True]. Their spelling tells them apart.

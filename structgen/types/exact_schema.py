@@ -94,7 +94,7 @@ class Limits:
 
     @classmethod
     def of(cls, schema: Any) -> Limits:
-        """Those of a core schema: ``ge``, ``gt`` and so on."""
+        """Return those of a core schema: ``ge``, ``gt`` and so on."""
         lower = _tightest(((schema.get("ge"), False), (schema.get("gt"), True)), max)
         upper = _tightest(((schema.get("le"), False), (schema.get("lt"), True)), min)
         return cls(
@@ -256,7 +256,7 @@ def _exponent(value: Decimal) -> int:
 
 
 def _shape(limits: Limits) -> str:
-    """The text of a number, with that many digits before and after its point."""
+    """Return the text of a number, with that many digits before and after its point."""
     places = limits.decimal_places
     if limits.max_digits is not None:
         places = limits.max_digits if places is None else min(places, limits.max_digits)
@@ -277,7 +277,7 @@ def _from(bound: Decimal, is_exclusive: bool, sign: str, other: str) -> list[Any
 
 
 def _above(bound: Decimal, is_exclusive: bool) -> str:
-    """Numbers without a sign from ``bound``, which is not negative, on."""
+    """Return numbers without a sign from ``bound``, which is not negative, on."""
     whole, _, fraction = format(bound, "f").partition(".")
     whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
     forms = [rf"[1-9][0-9]{{{0 if whole == '0' else len(whole)},}}(?:\.[0-9]+)?"]
@@ -442,7 +442,7 @@ def _year_days(leap: bool) -> frozenset[str]:
 
 
 def _fold(texts: Iterable[str]) -> str:
-    """A pattern for exactly ``texts`` (ASCII, of one length), sharing equal tails."""
+    """Return a pattern for exactly ``texts`` (ASCII, of one length), sharing equal tails."""
     memo: dict[frozenset[str], str] = {}
 
     def fold(tails: frozenset[str]) -> str:
@@ -485,13 +485,13 @@ _BESIDE = "pydantic_js_annotation_functions"
 
 
 def refused(message: str, fix: str) -> JsonSchemaValue:
-    """A node that cannot be masked: why, and what to do instead."""
+    """Return a node that cannot be masked: why, and what to do instead."""
     return {REFUSED: [message, fix]}
 
 
 def constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
-    """A core schema whose JSON Schema is ``found``, with the titles and name of ``schema``, and the
-    patterns beside it."""
+    """Return a core schema whose JSON Schema is ``found``, with the titles and name of ``schema``,
+    and the patterns beside it."""
     given = schema.get("metadata", {})
     metadata = {
         key: value
@@ -630,7 +630,7 @@ class ExactSchema(GenerateJsonSchema):
     function_wrap_schema = function_plain_schema = _function
 
     def _as_pydantic(self, schema: Any) -> JsonSchemaValue:
-        """What Pydantic makes of a schema whose own method here stands for several types."""
+        """Return what Pydantic makes of a schema whose own method here stands for several types."""
         made: JsonSchemaValue = getattr(super(), f"{schema['type'].replace('-', '_')}_schema")(
             schema
         )
@@ -878,7 +878,7 @@ class ExactSchema(GenerateJsonSchema):
 
 
 def _holds_bytes(schema: Any) -> bool:
-    """Whether what is read from JSON in the end is bytes."""
+    """Return whether what is read from JSON in the end is bytes."""
     while schema["type"] != "bytes":
         schema = next((schema[key] for key in _INNER if key in schema), None)
         if schema is None:
@@ -887,8 +887,8 @@ def _holds_bytes(schema: Any) -> bool:
 
 
 def _is_text(schema: Any) -> bool:
-    """Whether a core schema is that of ``str``, with nothing around it that makes another of it:
-    checks of `regexes`, and limits of Pydantic's."""
+    """Return whether a core schema is that of ``str``, with nothing around it that makes another of
+    it: checks of `regexes`, and limits of Pydantic's."""
     while schema["type"] in FUNCTIONS and known(schema) in (Kind.FINE, Kind.LIMIT):
         if known(schema) is Kind.FINE and not is_check_of_text(schema):
             return False
@@ -925,7 +925,7 @@ def _zone(schema: Mapping[str, Any]) -> Zone:
 
 
 def _limits(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The bounds of a date or a date-time, which may be written as text."""
+    """Return the bounds of a date or a date-time, which may be written as text."""
     read = SchemaValidator({"type": schema["type"]}).validate_python
     limits = {key: schema.get(key) for key in ("ge", "gt", "le", "lt")}
     return {key: read(limit) for key, limit in limits.items() if limit is not None}

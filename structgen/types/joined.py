@@ -92,12 +92,12 @@ class Division:
             self._enter(part + 1, at, (at, ends))
 
     def ends(self) -> list[int] | None:
-        """Where each part ends, if the text ends here; None where it must not."""
+        """Return where each part ends, if the text ends here; None where it must not."""
         return None if self._whole is None else _in_order(self._whole)
 
     def settled(self) -> list[int]:
-        """Where the first parts end, as many as that is known of, and how far the next one goes at
-        least: for every continuation that comes to an end."""
+        """Return where the first parts end, as many as that is known of, and how far the next one
+        goes at least: for every continuation that comes to an end."""
         # A part that has just begun has nothing of its own, so that it tells of no other end.
         found = [_in_order(ends) for ends in self._ways()]
         if not found:
@@ -138,7 +138,7 @@ class Divider:
         self._machines: dict[bool, list[Any]] = {}
 
     def __call__(self, text: str) -> list[str]:
-        """The pieces of ``text``.
+        """Return the pieces of ``text``.
 
         Raises:
             ParseError: it has none.
@@ -154,11 +154,11 @@ class Divider:
         raise ParseError(f"The text does not fit {self._name}: {shown(text)}.", text=text)
 
     def growing(self) -> Division:
-        """A text that grows, written under any options."""
+        """Return a text that grows, written under any options."""
         return Division(self._machines_of(True))
 
     def _machines_of(self, is_loose: bool) -> list[Any]:
-        """An automaton of each part."""
+        """Return an automaton of each part."""
         # Only when there is a text: automata are a lot of code to those who have types only.
         from structgen.automaton import build
 
@@ -169,7 +169,7 @@ class Divider:
 
 
 def is_text_of(divider: Divider, text: str) -> bool:
-    """Whether there is a way to divide ``text``."""
+    """Return whether there is a way to divide ``text``."""
     try:
         divider(text)
     except ParseError:
@@ -181,13 +181,13 @@ Lower = Callable[[Any], OutputType]
 
 
 def joined_type(value: Joined, name: str, lower: Lower) -> OutputType:
-    """The output type of a sum. Parses to the text."""
+    """Return the output type of a sum. Parses to the text."""
     parts = [_part(part, f"part {n} of {name}", lower) for n, part in enumerate(value.parts, 1)]
     return _sequence(parts, str, name, all_checked(parts))
 
 
 def repeated_type(value: Repeated, name: str, lower: Lower) -> OutputType:
-    """The output type of several texts in a row. Parses to the text."""
+    """Return the output type of several texts in a row. Parses to the text."""
     return _repeated(_part(value.part, f"the part of {name}", lower), value, name)
 
 
@@ -207,7 +207,7 @@ def _repeated(part: OutputType, value: Repeated, name: str) -> OutputType:
 
 
 def template_type(value: Template, name: str, lower: Lower) -> OutputType:
-    """The output type of a template. Parses to its holes' values by name."""
+    """Return the output type of a template. Parses to its holes' values by name."""
     holes: list[str | None] = []
     outputs: list[OutputType] = []
     for text, hole in value.parts:
@@ -286,7 +286,7 @@ def _sequence(
     checked: tuple[tuple[str, str], ...],
     growing: Callable[[], PartReader] | None = None,
 ) -> OutputType:
-    """One output type after the other."""
+    """Return one output type after the other."""
     located = [part.locate for part in parts if part.locate is not None]
     return OutputType(
         ir.Sequence(tuple(part.grammar for part in parts)),

@@ -158,7 +158,7 @@ def _decimal(text: str) -> Decimal | None:
 
 
 def _changed(schema: Any) -> tuple[Any, bool]:
-    """A core schema with Decimals that are what was written, and whether it has any."""
+    """Return a core schema with Decimals that are what was written, and whether it has any."""
     if isinstance(schema, (list, tuple)):
         parts = [_changed(part) for part in schema]
         return type(schema)([part for part, _ in parts]), any(found for _, found in parts)
@@ -178,7 +178,7 @@ def _changed(schema: Any) -> tuple[Any, bool]:
 
 
 def _chained(schema: Any, restore: Callable[[Any], Any]) -> Any:
-    """What is read is restored, and then has to satisfy the schema's constraints."""
+    """Return what is read is restored, and then has to satisfy the schema's constraints."""
     first = {"type": schema["type"]}
     if schema["type"] != "any":
         first["allow_inf_nan"] = True
@@ -243,7 +243,7 @@ _FOREIGN = (
 
 
 def json_type(output_type: Any, name: str) -> JsonType:
-    """The JSON Schema and parser of ``output_type``.
+    """Return the JSON Schema and parser of ``output_type``.
 
     Args:
         output_type: a type, or a ``TypeAdapter``.
@@ -317,7 +317,7 @@ _BUILDING = fork_safe(threading.Lock())
 
 
 def _core_config(adapter: TypeAdapter[Any]) -> Any:
-    """What the user gave `TypeAdapter` as ``config=``, as pydantic-core has it."""
+    """Return what the user gave `TypeAdapter` as ``config=``, as pydantic-core has it."""
     given = getattr(adapter, "_config", None)
     if not given:
         return None
@@ -517,7 +517,7 @@ def _without_marks(schema: dict[str, Any], name: str) -> tuple[tuple[str, str], 
 
 
 def _nodes(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object in ``value`` with its path."""
+    """Yield every object in ``value`` with its path."""
     stack: list[tuple[str, Any]] = [(path, value)]
     while stack:
         where, item = stack.pop()

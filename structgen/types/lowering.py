@@ -190,7 +190,7 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
 
 
 def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
-    """A terminal of a grammar, from what was given for it."""
+    """Return a terminal of a grammar, from what was given for it."""
     if isinstance(value, str):
         return value
     if isinstance(value, SpecialToken):
@@ -235,7 +235,7 @@ def _lower_by_schema(output_type: Any, name: str) -> OutputType:
 
 
 def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
-    """The bare texts whose JSON string is valid under a string schema."""
+    """Return the bare texts whose JSON string is valid under a string schema."""
     parts: list[ir.Regex] = []
     for rule in (schema, *schema.get("allOf", ())):
         for keyword in rule.keys() - _ANNOTATIONS - _STRING_KEYWORDS:
@@ -302,7 +302,7 @@ def _lower_union(
 
 
 def _any_of(parts: Sequence[OutputType], name: str) -> OutputType:
-    """A text of any of ``parts``."""
+    """Return a text of any of ``parts``."""
     # What any text parses to comes last, before it what nearly any does: text with tags.
     readers = [_exact(part) for part in sorted(parts, key=_takes_most)]
 
@@ -327,14 +327,14 @@ def _any_of(parts: Sequence[OutputType], name: str) -> OutputType:
 
 
 def _takes_most(part: OutputType) -> int:
-    """How late to try whether a text is one of these."""
+    """Return how late to try whether a text is one of these."""
     if isinstance(part.grammar, ir.Pattern) and part.grammar.regex == ir.ANY_TEXT:
         return 3
     return (2 if part.parse is str else 1) if ir.has_rules(part.grammar) else 0
 
 
 def _exact(part: OutputType) -> Callable[[str], Any]:
-    """The parser of one kind of a union: numbers from numbers only, objects from objects.
+    """Return the parser of one kind of a union: numbers from numbers only, objects from objects.
 
     Pydantic alone would make 1 of ``true``, and True of 1; a `JsonSchema` parses any JSON; and a
     pattern's own parser takes any text.

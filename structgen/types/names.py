@@ -107,7 +107,7 @@ _OWN = (
 
 
 def name_of(output_type: Any) -> str:
-    """A short name: ``Character``, ``list[int]``, ``Literal['a', 'b']``, ``date | None``."""
+    """Return a short name: ``Character``, ``list[int]``, ``Literal['a', 'b']``, ``date | None``."""
     return shortened(_name(output_type))
 
 

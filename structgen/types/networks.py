@@ -21,12 +21,12 @@ _GROUP = f"{HEX}{{1,4}}"
 
 
 def text(pattern: str, **limits: int) -> Schema:
-    """The strings that ``pattern`` matches from end to end."""
+    """Return the strings that ``pattern`` matches from end to end."""
     return {"type": "string", "pattern": f"^(?:{pattern})$", **limits}
 
 
 def expression(part: list[Any], **limits: int) -> Schema:
-    """The strings of an expression of `grammar.regex.algebra`."""
+    """Return the strings of an expression of `grammar.regex.algebra`."""
     return {"type": "string", regex_algebra.KEYWORD: part, **limits}
 
 
@@ -221,7 +221,7 @@ def base64(*, is_url: bool = False, is_text: bool = False) -> Schema:
     alphabet += "-_" if is_url else "+/"
 
     def sextets(zeros: int) -> str:
-        """A character of six bits, of which those of ``zeros`` are 0."""
+        """Return a character of six bits, of which those of ``zeros`` are 0."""
         return f"[{re.escape(''.join(c for i, c in enumerate(alphabet) if not i & zeros))}]"
 
     # The first bit of each of three bytes.

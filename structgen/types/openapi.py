@@ -33,7 +33,7 @@ class Body(NamedTuple):
 def body(
     document: Any, operation: str, part: Part, status: int | str | None, media_type: str | None
 ) -> Body:
-    """The schema of an operation's request or response; see `JsonSchema.from_openapi`."""
+    """Return the schema of an operation's request or response; see `JsonSchema.from_openapi`."""
     if part not in ("request", "response"):
         raise OptionError(f"part= is 'request' or 'response', got {part!r}.")
     try:
@@ -64,7 +64,7 @@ def _body(
 
 
 def from_yaml(text: str, name: str) -> Any:
-    """The value of a YAML text, as JSON would have it: dates stay text.
+    """Return the value of a YAML text, as JSON would have it: dates stay text.
 
     Raises:
         SchemaError: it is not YAML, or PyYAML is not there.
@@ -106,7 +106,7 @@ class _Reader:
         self._defs: dict[str, Any] = {}
 
     def found(self, pointer: str, place: list[str]) -> tuple[Any, list[str]]:
-        """The target of a reference, and its place."""
+        """Return the target of a reference, and its place."""
         if not pointer.startswith("#/"):
             raise SchemaError(
                 f"$ref {pointer!r} leads out of the OpenAPI document, at {_shown(place)}. "
@@ -139,7 +139,7 @@ class _Reader:
         raise SchemaError(f"References lead round in a circle, at {_shown(place)}.")
 
     def alone(self, schema: Any, place: list[str]) -> Body:
-        """A schema with all that it refers to."""
+        """Return a schema with all that it refers to."""
         top = self._read(schema, place)
         if self._defs:
             top = (
@@ -169,7 +169,7 @@ class _Reader:
         return self._parts(schema, place)
 
     def _name(self, reference: str, place: list[str]) -> str:
-        """The name under which what a reference leads to is kept."""
+        """Return the name under which what a reference leads to is kept."""
         name = self._names.get(reference)
         if name is None:
             value, where = self.found(reference, place)
@@ -215,7 +215,7 @@ class _Reader:
 
 
 def _format_limits(name: Any) -> dict[str, Any] | None:
-    """What a format of OpenAPI's own says of a value."""
+    """Return what a format of OpenAPI's own says of a value."""
     if name in _BITS:
         most = 1 << _BITS[name]
         return {"minimum": -most, "maximum": most - 1}
@@ -228,7 +228,7 @@ def _format_limits(name: Any) -> dict[str, Any] | None:
 
 
 def _operation(reader: _Reader, wanted: str) -> tuple[tuple[Any, list[str]], tuple[Any, list[str]]]:
-    """The path and the operation that ``wanted`` names, each with its place."""
+    """Return the path and the operation that ``wanted`` names, each with its place."""
     method, _, template = wanted.partition(" ")
     by_route = template.startswith("/") and method.lower() in _METHODS
     known: list[str] = []
@@ -304,7 +304,7 @@ def _response(
 
 
 def _media(content: Mapping[str, Any], wanted: str | None, place: list[str]) -> str:
-    """The media type that is JSON, or the one that is wanted."""
+    """Return the media type that is JSON, or the one that is wanted."""
     if wanted is not None:
         if wanted in content:
             return wanted

@@ -127,7 +127,7 @@ _BY_FUNCTION: Mapping[str, Callable[[Any], Schema | Refusal]] = {
 
 
 def function_of(schema: Any) -> Callable[..., Any]:
-    """The function of one of `FUNCTIONS`, without what was given to it beforehand."""
+    """Return the function of one of `FUNCTIONS`, without what was given to it beforehand."""
     function: Any = schema["function"]["function"]
     while isinstance(function, functools.partial):
         function = function.func
@@ -135,7 +135,7 @@ def function_of(schema: Any) -> Callable[..., Any]:
 
 
 def known(schema: Any) -> Kind | Schema | Refusal:
-    """What to make of one of `FUNCTIONS`."""
+    """Return what to make of one of `FUNCTIONS`."""
     function = function_of(schema)
     is_class = isinstance(function, type)
     module = str(getattr(function, "__module__", None) or type(function).__module__)
@@ -200,7 +200,7 @@ def is_check_of_text(schema: Any) -> bool:
 
 
 def title(schema: Any) -> str:
-    """What to call the function of one of `FUNCTIONS` in messages."""
+    """Return what to call the function of one of `FUNCTIONS` in messages."""
     function = function_of(schema)
     return str(getattr(function, "__name__", type(function).__name__))
 

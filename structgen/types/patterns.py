@@ -48,7 +48,7 @@ class OwnPatterns:
 
 
 def core_nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    """A core schema, and all in it."""
+    """Yield a core schema, and all in it."""
     stack: list[Any] = [schema]
     while stack:
         node = stack.pop()
@@ -121,7 +121,7 @@ class NoForm(Exception):
 
 
 def to_ecma(pattern: str) -> tuple[str, bool]:
-    r"""The pattern in ECMA-262's syntax, and whether it holds for texts of ASCII only.
+    r"""Return the pattern in ECMA-262's syntax, and whether it holds for texts of ASCII only.
 
     That is so with ``\b`` and ``\B``, which look at Unicode's words.
 
@@ -175,7 +175,7 @@ class _Reader:
         return sets.get(char, f"\\{char}")
 
     def _class(self) -> str:
-        """The class that begins here."""
+        """Return the class that begins here."""
         begin = self.at
         self.at += 1
         is_negated = self.pattern.startswith("^", self.at)

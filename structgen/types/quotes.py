@@ -98,7 +98,7 @@ class QuotedText(str):
         return self
 
     def _repr_html_(self) -> str:
-        """The text and its place, in a notebook."""
+        """Return the text and its place, in a notebook."""
         return f"{notebook.shown(str(self))} <small>{self.start:,}\u2013{self.end:,}</small>"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -282,7 +282,7 @@ class Quote(TextPattern[QuotedText]):
         return True
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex.algebra` calls an expression.
+        """Return what `grammar.regex.algebra` calls an expression.
 
         Raises:
             DocumentMissing: no document is given.
@@ -361,7 +361,7 @@ def _check_document(document: Any) -> None:
 
 
 def holds_document(output_type: Any) -> bool:
-    """Whether a type that is no class has a `Quote` in it."""
+    """Return whether a type that is no class has a `Quote` in it."""
     if isinstance(output_type, TextPattern):
         return output_type.is_private
     parts = (

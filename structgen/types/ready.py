@@ -80,7 +80,7 @@ class Ready(TextPattern[str]):
         return self._members
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex.algebra` calls an expression."""
+        """Return what `grammar.regex.algebra` calls an expression."""
         if self._expression is None:
             texts = self.texts
             if texts is not None:
@@ -108,7 +108,7 @@ class Ready(TextPattern[str]):
         raise ParseError(f"{str(text)[:80]!r} does not fit {self!r}.", text=str(text))
 
     def __or__(self, other: Any) -> Any:
-        """Texts of either; beside a type, a union of types."""
+        """Return texts of either; beside a type, a union of types."""
         if isinstance(other, (TextPattern, str, Combining, Mapping)):
             return super().__or__(other)
         return Union[self._annotated, other]  # noqa: UP007 - `|` asks both of its operands
@@ -155,7 +155,7 @@ def _again(name: str, arguments: tuple[Any, ...] | None) -> Any:
 
 
 def package(name: str, needed_for: str) -> Any:
-    """The module of a package that lists texts.
+    """Return the module of a package that lists texts.
 
     Raises:
         OutputTypeError: it is not installed.
@@ -177,7 +177,7 @@ def _listed(name: str, about: str, texts: Callable[[str], Iterable[Any]]) -> Rea
 
 
 def _of_table(table: str, field: str, beside: str = "") -> Callable[[str], Iterable[Any]]:
-    """A field of what a table of ``pycountry`` lists, if it has another one as well."""
+    """Return a field of what a table of ``pycountry`` lists, if it has another one as well."""
     return lambda name: (
         getattr(one, field, None)
         for one in getattr(package("pycountry", name), table)
@@ -390,7 +390,7 @@ def _pattern(source: str, flags: int = 0) -> Callable[[], list[Any]]:
 
 
 def _network(make: Callable[[], networks.Schema]) -> Callable[[], list[Any]]:
-    """The expression of a schema of `networks`: its own, or its pattern's."""
+    """Return the expression of a schema of `networks`: its own, or its pattern's."""
 
     def expression() -> list[Any]:
         schema = make()
@@ -492,7 +492,7 @@ _SIGNS = r"[ ()\-/.]"
 
 @functools.lru_cache(maxsize=256)
 def phone_number(region: str, format: PhoneFormat = "e164") -> Ready:
-    """A telephone number that is valid in a country, as libphonenumber has it.
+    """Return a telephone number that is valid in a country, as libphonenumber has it.
 
     Args:
         region: the country's code of two letters.
@@ -525,7 +525,7 @@ def _digits(source: str) -> list[Any]:
 
 
 def _of_region(table: Any, read: Any = _digits) -> list[Any]:
-    """The national numbers of a region; ``read`` makes an expression of each pattern."""
+    """Return the national numbers of a region; ``read`` makes an expression of each pattern."""
     kinds = []
     for kind in _KINDS:
         found = getattr(table, kind)
@@ -544,7 +544,7 @@ def _e164(table: Any) -> list[Any]:
 
 
 def _spread(source: str) -> list[Any]:
-    """The texts that match a pattern of digits once the signs between them are taken out."""
+    """Return the texts that match a pattern of digits once the signs between them are taken out."""
 
     def spread(match: re.Match[str]) -> str:
         atom = match[0]
@@ -563,7 +563,7 @@ def _written(table: Any, *, is_national: bool) -> list[Any]:
 
 
 def _formats(table: Any, *, is_national: bool) -> Iterator[list[Any]]:
-    """The numbers that each format writes: the first that fits a number does."""
+    """Yield the numbers that each format writes: the first that fits a number does."""
     # Countries that share a code write their numbers like the first of them.
     shared = package("phonenumbers", "phone_number")
     main = shared.PhoneMetadata.metadata_for_region(
@@ -590,7 +590,7 @@ def _formats(table: Any, *, is_national: bool) -> Iterator[list[Any]]:
 
 
 def _shape(one: Any, *, is_national: bool) -> tuple[str, str] | None:
-    """How a format writes a number: what comes before its first digit, and the rest.
+    """Return how a format writes a number: what comes before its first digit, and the rest.
 
     None where it adds digits between them, leaves some out, or is not used.
     """
@@ -617,7 +617,7 @@ def _shape(one: Any, *, is_national: bool) -> tuple[str, str] | None:
 
 @functools.lru_cache(maxsize=256)
 def postal_code(region: str) -> Ready:
-    """A postal code by the form it has in a country.
+    """Return a postal code by the form it has in a country.
 
     Args:
         region: the country's code of two letters.

@@ -167,7 +167,7 @@ def _constructor(
     is_array: bool,
     tag: tuple[str, Any] | None,
 ) -> Callable[[Any], Any]:
-    """What makes an instance of a checked value; named as the user's code if it runs any."""
+    """Return what makes an instance of a checked value; named as the user's code if it runs any."""
     parameters = dict(names)
 
     def make(value: Any) -> Any:
@@ -217,7 +217,7 @@ def _filled(hint: Any, arguments: Mapping[Any, Any]) -> Any:
 
 
 def _converted_from(converter: Any, hint: Any) -> Any:
-    """What a converter takes, where it says so."""
+    """Return what a converter takes, where it says so."""
     inner = getattr(converter, "converter", converter)
     if not inspect.isfunction(inner):
         return hint
@@ -290,7 +290,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _matched(pattern: re.Pattern[str], how: str) -> Any:
-    """The constraint of texts in which ``re``'s function of that name finds ``pattern``."""
+    """Return the constraint of texts in which ``re``'s function of that name finds ``pattern``."""
     if how == "fullmatch":
         return Regex(pattern)
     if how == "match":
@@ -300,7 +300,7 @@ def _matched(pattern: re.Pattern[str], how: str) -> Any:
 
 
 def _one_of(options: Any) -> Any:
-    """The type of the values among ``options``; None if not all are plain."""
+    """Return the type of the values among ``options``; None if not all are plain."""
     if isinstance(options, enum.EnumMeta):
         return options
     if isinstance(options, Iterable) and not isinstance(options, str):  # of that all parts are in
@@ -311,7 +311,7 @@ def _one_of(options: Any) -> Any:
 
 
 def _deeply(hint: Any, validator: Any, kind: str, code: list[str]) -> Any:
-    """A container with its items limited; None if ``hint`` does not say what they are."""
+    """Return a container with its items limited; None if ``hint`` does not say what they are."""
     arguments = get_args(hint)
     if kind == "_DeepMapping":
         if len(arguments) != 2 or get_origin(hint) is Union:

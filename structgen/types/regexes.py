@@ -38,7 +38,7 @@ class TextPattern(Typed[T_co]):
     __slots__ = ()
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex.algebra` calls an expression."""
+        """Return what `grammar.regex.algebra` calls an expression."""
         raise NotImplementedError
 
     @property
@@ -52,11 +52,11 @@ class TextPattern(Typed[T_co]):
         return False
 
     def checker(self) -> Callable[[str], str]:
-        """What Pydantic calls with a string: linear in its length."""
+        """Return what Pydantic calls with a string: linear in its length."""
         return _checker(self)
 
     def __and__(self, other: TextPattern | str) -> TextPattern[str]:
-        """Texts of both."""
+        """Return texts of both."""
         return _combined("and", self, other)
 
     def __rand__(self, other: str) -> TextPattern[str]:
@@ -67,7 +67,7 @@ class TextPattern(Typed[T_co]):
     @overload
     def __or__(self, other: Any) -> AnyOf: ...
     def __or__(self, other: Any) -> TextPattern[str] | AnyOf:
-        """Texts of either: of two patterns a pattern, else of either output type."""
+        """Return texts of either: of two patterns a pattern, else of either output type."""
         return AnyOf(self, other) if _part(other) is None else _combined("or", self, other)
 
     def __ror__(self, other: Any) -> TextPattern[str] | AnyOf:
@@ -78,18 +78,18 @@ class TextPattern(Typed[T_co]):
     @overload
     def __add__(self, other: Any) -> Joined: ...
     def __add__(self, other: Any) -> TextPattern[str] | Joined:
-        """A text of this one followed by one of the other, which may be any output type."""
+        """Return a text of this one followed by one of the other, which may be any output type."""
         return _followed(self, other)
 
     def __radd__(self, other: Any) -> TextPattern[str] | Joined:
         return _followed(other, self)
 
     def __invert__(self) -> TextPattern[str]:
-        """All other texts."""
+        """Return all other texts."""
         return Combined("not", (self,))
 
     def __sub__(self, other: TextPattern | str) -> TextPattern[str]:
-        """Texts of this one that are none of the other's."""
+        """Return texts of this one that are none of the other's."""
         part = _part(other)
         return NotImplemented if part is None else self & ~part
 
@@ -223,7 +223,7 @@ class Regex(TextPattern[str]):
         object.__setattr__(self, "flags", int(flags))
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex.algebra` calls an expression."""
+        """Return what `grammar.regex.algebra` calls an expression."""
         return ["regex", self.pattern, self.flags]
 
     def __repr__(self) -> str:
@@ -232,7 +232,7 @@ class Regex(TextPattern[str]):
 
 
 def _flags_named(letters: str) -> str:
-    """What to write for flags that are given by their letters, as a sentence to add."""
+    """Return what to write for flags that are given by their letters, as a sentence to add."""
     if not letters or not set(letters.lower()) <= set("aimsx"):
         return ""
     return f" Write {' | '.join(f're.{letter}' for letter in letters.upper())}."
@@ -256,7 +256,7 @@ class Combined(TextPattern[str]):
         return any(part.is_private for part in self.parts)
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex.algebra` calls an expression."""
+        """Return what `grammar.regex.algebra` calls an expression."""
         counts = [self.least, self.most] if self.operation == "times" else []
         return [self.operation, *(part.expression() for part in self.parts), *counts]
 
@@ -294,7 +294,7 @@ def _combined(
 
 
 def _followed(first: Any, second: Any) -> TextPattern[str] | Joined:
-    """One after the other: a pattern if both are, or text, else parts of different kinds."""
+    """Return one after the other: a pattern if both are, or text, else parts of different kinds."""
     if _part(first) is not None and _part(second) is not None:
         return _combined("then", first, second)
     return cast(Joined, joined_with(first, second))

@@ -164,7 +164,7 @@ class JsonSchema(Combining, Typed[Any]):
 
 
 def text_of_file(path: str | os.PathLike[str]) -> str:
-    """The text of a file in UTF-8.
+    """Return the text of a file in UTF-8.
 
     Raises:
         SchemaError: it cannot be read.
@@ -179,7 +179,7 @@ def text_of_file(path: str | os.PathLike[str]) -> str:
 
 
 def _document(source: str | os.PathLike[str]) -> Any:
-    """An OpenAPI document from its text or file."""
+    """Return an OpenAPI document from its text or file."""
     name = os.fspath(source)
     if not isinstance(source, os.PathLike) and not _PATH.fullmatch(name):
         return _read(name)
@@ -225,7 +225,7 @@ _PATH = re.compile(r"[^\s{}\[\]\"]+\.[A-Za-z0-9]+|[^\s{}\[\]\"]*[/\\][^\s{}\[\]\
 
 
 def _read(text: str) -> Any:
-    """The value of JSON ``text``, as RFC 8259 has it."""
+    """Return the value of JSON ``text``, as RFC 8259 has it."""
     try:
         # Editors of Windows begin files in UTF-8 with a mark.
         value = _DECODER.decode(text.removeprefix("\ufeff"))
@@ -245,7 +245,7 @@ def _read(text: str) -> Any:
 
 
 def _is_shallow(value: Any) -> bool:
-    """Whether nesting is as usual; ``value`` is of dicts, lists and scalars."""
+    """Return whether nesting is as usual; ``value`` is of dicts, lists and scalars."""
     level = [value]
     for _ in range(_PLAIN_DEPTH):
         level = [
@@ -274,7 +274,7 @@ _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
 
 
 def _instead(value: Any) -> str:
-    """What to pass instead of what is not a schema, where that is plain."""
+    """Return what to pass instead of what is not a schema, where that is plain."""
     if isinstance(value, os.PathLike):
         return " For the schema in a file, pass the text: path.read_text()."
     if isinstance(value, type) or hasattr(value, "__args__"):
@@ -283,7 +283,7 @@ def _instead(value: Any) -> str:
 
 
 def _copy(value: Any) -> Any:
-    """A copy of ``value``, of dicts, lists and scalars; the order of keys is kept.
+    """Return a copy of ``value``, of dicts, lists and scalars; the order of keys is kept.
 
     Raises:
         SchemaError: it is not JSON.
@@ -302,7 +302,7 @@ class _NotPlain(Exception):
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """A copy of ``value``, where it is plainly JSON."""
+    """Return a copy of ``value``, where it is plainly JSON."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value

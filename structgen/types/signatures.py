@@ -43,7 +43,7 @@ _WITHIN: Mapping[str, str] = {
 
 
 def is_function(value: Any) -> bool:
-    """Whether ``value`` is a function, a method or a `functools.partial`."""
+    """Return whether ``value`` is a function, a method or a `functools.partial`."""
     return inspect.isroutine(value) or isinstance(value, functools.partial)
 
 
@@ -66,7 +66,7 @@ def marked(output_type: Any) -> Any:
 
 
 def one_of(functions: Sequence[Callable[..., Any]]) -> Any:
-    """The type of calls of one of ``functions``, whose name is always written.
+    """Return the type of calls of one of ``functions``, whose name is always written.
 
     Raises:
         OutputTypeError: two of them have one name, or one has none.
@@ -128,7 +128,7 @@ class _OneOf:
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Parameter, Any]]:
-    """The parameters of ``function`` with their types.
+    """Yield the parameters of ``function`` with their types.
 
     Raises:
         OutputTypeError: there is no signature, or a parameter without an annotation.
@@ -196,7 +196,7 @@ def _is_call(schema: Any) -> bool:
 
 
 def _calls(schema: Any) -> Iterator[Any]:
-    """The calls that may be at one place of the text."""
+    """Yield the calls that may be at one place of the text."""
     kind = schema.get("type")
     if _is_call(schema):
         yield schema
@@ -247,7 +247,7 @@ def _choice_with_names(choice: Any) -> Any:
 
 
 def _reading(schema: Any, *, is_named: bool) -> CoreSchema:
-    """The core schema of a `Call`, from one that would make it."""
+    """Return the core schema of a `Call`, from one that would make it."""
     function: Callable[..., Any] = schema["function"]
     arguments = _arguments(schema["arguments_schema"], function)
     if not is_named:
@@ -265,7 +265,7 @@ def _reading(schema: Any, *, is_named: bool) -> CoreSchema:
 
 
 def _arguments(schema: Any, function: Callable[..., Any]) -> CoreSchema:
-    """The object of a call's arguments, each under its parameter's name."""
+    """Return the object of a call's arguments, each under its parameter's name."""
     signature = {parameter.name: parameter for parameter, _ in _parameters(function)}
     fields: dict[str, core_schema.TypedDictField] = {}
     for item in schema["arguments_schema"]:

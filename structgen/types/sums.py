@@ -63,7 +63,7 @@ class SchemaBuilder(Protocol):
     """GenSON's builder of a JSON Schema."""
 
     def to_schema(self) -> Any:
-        """The schema, a dict."""
+        """Return the schema, a dict."""
 
 
 Own: TypeAlias = "Typed[TextT] | TypeAdapter[TextT] | re.Pattern[str]"
@@ -109,7 +109,7 @@ class Combining:
     )
 
     def __or__(self, other: Any) -> AnyOf:
-        """A text of this, or of another output type."""
+        """Return a text of this, or of another output type."""
         return AnyOf(self, other)
 
     def __ror__(self, other: Any) -> AnyOf:

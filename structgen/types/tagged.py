@@ -173,7 +173,7 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut
 
 
 def _places(end: str, text: str) -> list[int]:
-    """Where ``end`` is in ``text``, in order; it may overlap itself."""
+    """Return where ``end`` is in ``text``, in order; it may overlap itself."""
     places: list[int] = []
     at = text.find(end)
     while at >= 0:
@@ -240,7 +240,7 @@ class _Pieces:
         self._plain = plain or _TEXT
 
     def _free(self, end: int, *, is_closed: bool) -> _Found:
-        """Text continues to a place, and may end there; there is no piece of empty text."""
+        """Return text continues to a place, and may end there; there is no piece of empty text."""
         more = self._text[self.at : end]
         self.at = max(self.at, end)
         self._is_open = self._is_open or bool(more)
@@ -256,7 +256,7 @@ class _Pieces:
         self._step += 1
 
     def _certain(self, marks: Sequence[str]) -> int:
-        """How far text goes at least: what it ends in may be the start of a mark."""
+        """Return how far text goes at least: what it ends in may be the start of a mark."""
         n = max((len(mark) - 1 for mark in marks), default=0)
         for start in range(max(self.at, len(self._text) - n), len(self._text)):
             if any(mark.startswith(self._text[start:]) for mark in marks):
@@ -426,7 +426,7 @@ class CallPieces(_Pieces):
         return True
 
     def _opens(self) -> bool:
-        """Whether a call's arguments begin here."""
+        """Return whether a call's arguments begin here."""
         if not self._before:
             return False  # there are no more
         opened = _opening(self._syntax, self._before, tuple(self._tools)).match(self._text, self.at)
@@ -455,7 +455,7 @@ def _opening(syntax: ToolSyntax, before: str, names: tuple[str, ...]) -> re.Patt
 def tagged_type(
     value: Tagged | TaggedText, name: str, lower: Callable[[Any], OutputType]
 ) -> OutputType:
-    """The output type of free text with tags.
+    """Return the output type of free text with tags.
 
     Args:
         value: the user's value.

@@ -161,7 +161,7 @@ Mark = tuple["str | SpecialToken", ...]
 
 
 def mark_of(written: str | SpecialToken, tokens: Collection[str]) -> Mark:
-    """A begin or an end in pieces.
+    """Return a begin or an end in pieces.
 
     Args:
         written: the user's value.
@@ -182,7 +182,7 @@ def mark_of(written: str | SpecialToken, tokens: Collection[str]) -> Mark:
 
 
 def text_of(mark: Mark) -> str:
-    """The text of a begin or an end in the output."""
+    """Return the text of a begin or an end in the output."""
     return "".join(part if isinstance(part, str) else part.text for part in mark)
 
 
@@ -234,7 +234,7 @@ FREE = Flow()
 
 
 def tag_grammar(parts: Sequence[TagPart], bounds: Bounds, flow: Flow = FREE) -> ir.ContextFree:
-    """The texts in which each begin opens its tag, with that many tags in all.
+    """Return the texts in which each begin opens its tag, with that many tags in all.
 
     Raises:
         OutputTypeError: an ambiguous begin, or too many counts.
@@ -277,13 +277,13 @@ def tag_grammar(parts: Sequence[TagPart], bounds: Bounds, flow: Flow = FREE) -> 
 
 
 def overlap(begins: Sequence[str]) -> bool:
-    """Whether one begin may end in the middle of another."""
+    """Return whether one begin may end in the middle of another."""
     prefixes = {begin[:n] for begin in begins for n in range(1, len(begin))}
     return any(begin[n:] in prefixes for begin in begins for n in range(1, len(begin)))
 
 
 def up_to(begin: str, begins: Sequence[str]) -> ir.Regex:
-    """Texts that end in ``begin`` and have none of ``begins`` that starts earlier."""
+    """Return texts that end in ``begin`` and have none of ``begins`` that starts earlier."""
     earlier = tree.alternate(
         tree.concat(
             (
@@ -298,7 +298,7 @@ def up_to(begin: str, begins: Sequence[str]) -> ir.Regex:
 
 
 def without(begins: Sequence[str]) -> ir.Regex:
-    """Texts that have none of ``begins``."""
+    """Return texts that have none of ``begins``."""
     return tree.complement(
         tree.concat((ir.ANY_TEXT, tree.alternate(map(ir.literal, begins)), ir.ANY_TEXT))
     )
@@ -309,7 +309,7 @@ def _free(begins: Sequence[str]) -> ir.Regex:
 
 
 def regular(grammar: ir.Grammar) -> ir.Regex | None:
-    """The regular expression of a grammar that is one; it sees a text of its own."""
+    """Return the regular expression of a grammar that is one; it sees a text of its own."""
     if isinstance(grammar, ir.Pattern):
         return ir.Intersect((grammar.regex,))
     if isinstance(grammar, ir.Choice):
@@ -340,7 +340,7 @@ class Terminals:
         return len(self.all) - 1
 
     def text(self, piece: str | SpecialToken) -> int:
-        """The number of a fixed text, or of a token."""
+        """Return the number of a fixed text, or of a token."""
         if isinstance(piece, SpecialToken):
             for number, known in enumerate(self.all):
                 if known == ir.SpecialToken(piece.text):
@@ -349,7 +349,7 @@ class Terminals:
         return self.number(ir.Embedded(repr(piece), ir.Choice((piece,))))
 
     def inside(self, part: TagPart) -> list[int]:
-        """What comes after the begin."""
+        """Return what comes after the begin."""
         name = f"what stands after {text_of(part.begin)!r}"
         pattern = regular(part.grammar)
         if pattern is not None and len(part.end) == 1 and isinstance(part.end[0], str):

@@ -43,7 +43,7 @@ class Text(TextPattern[str]):
         return (self.text,)
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex.algebra` calls an expression."""
+        """Return what `grammar.regex.algebra` calls an expression."""
         return ["regex", re.escape(self.text), 0]
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Template(Combining, Typed[dict[str, Any]]):
 
 
 def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ...]:
-    """The texts between holes, each with the hole after it."""
+    """Return the texts between holes, each with the hole after it."""
     told = f"Template({shown(text)})"
     parts: list[tuple[str, str | None]] = []
     before = ""

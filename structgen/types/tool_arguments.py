@@ -65,7 +65,7 @@ class Parameter:
 
 
 def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tuple[Parameter, ...]:
-    """The parameters of a tool in their order.
+    """Return the parameters of a tool in their order.
 
     Raises:
         OutputTypeError: arguments of the tool cannot be written so.
@@ -119,7 +119,7 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
 def _ways(
     grammar: ir.Json, how: ParameterSyntax
 ) -> tuple[ir.Regex | None, ir.Json | None, re.Pattern[str] | None]:
-    """What `Parameter` has of its values."""
+    """Return what `Parameter` has of its values."""
     # Only now: automata are a lot of code to those who have types only.
     from structgen.automaton.schema import StringReader, types_of
 
@@ -217,7 +217,7 @@ class ParameterReader:
         return more + "}", self._at
 
     def _opens(self, text: str) -> bool:
-        """Whether a parameter begins."""
+        """Return whether a parameter begins."""
         how = self._how
         before = how.again + how.before if self._joint else how.before
         for one, said in itertools.product(self._left, ("true", "false")):
@@ -234,7 +234,7 @@ class ParameterReader:
         return False
 
     def _value(self, text: str) -> str | None:
-        """The open value as JSON; None: it is not whole, or no value."""
+        """Return the open value as JSON; None: it is not whole, or no value."""
         assert self._open is not None
         begin, after = self._at, self._how.after
         end: int | None = None
@@ -294,7 +294,7 @@ class _End:
         return None
 
     def is_json(self, text: str) -> bool:
-        """Whether a text up to the end is JSON; if not, nothing more is found."""
+        """Return whether a text up to the end is JSON; if not, nothing more is found."""
         try:
             json.loads(text)
         except (ValueError, RecursionError):

@@ -79,7 +79,7 @@ class Call:
 
 
 def name_of_function(function: Callable[..., Any]) -> str:
-    """The name of a function, of a method, or of the function in a `functools.partial`."""
+    """Return the name of a function, of a method, or of the function in a `functools.partial`."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
@@ -102,7 +102,7 @@ IN_JSON = {word: name for name, word in _IN_PYTHON.items()}
 
 
 def with_words(text: str, words: Mapping[str, str]) -> str:
-    """A value with other words, of `IN_JSON` say, outside of strings."""
+    """Return a value with other words, of `IN_JSON` say, outside of strings."""
     tokens = rf'"(?:[^"\\]|\\.)*"|{"|".join(words)}'
     return re.sub(tokens, lambda found: words.get(found[0], found[0]), text)
 
@@ -133,7 +133,7 @@ class ParameterSyntax:
             )
 
     def written(self, name: str, value: Any) -> str:
-        """An argument as it is written."""
+        """Return an argument as it is written."""
         is_text = isinstance(value, str) and self.values == "xml"
         text = value if is_text else json.dumps(value, ensure_ascii=False)
         if self.values == "python":
@@ -249,8 +249,8 @@ class ToolsOffered:
 def _row(
     marker: str, *texts: str, joint: str = "", parameters: ParameterSyntax | None = None
 ) -> ToolSyntax:
-    """A syntax of texts: what comes before all calls; before a name, after it and after a call;
-    after all calls. ``joint`` is between two."""
+    """Return a syntax of texts: what comes before all calls; before a name, after it and after a
+    call; after all calls. ``joint`` is between two."""
     first, before, between, after, last = texts
     again = after + joint + before
     return ToolSyntax(marker, first + before, between, again, after + last, True, parameters)
@@ -427,7 +427,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         return self.may_be_text if self.text is None else self.text
 
     def written_as(self, syntax: ToolSyntax) -> ToolCalls:
-        """The same in a syntax, unless it has one."""
+        """Return the same in a syntax, unless it has one."""
         return self if self.syntax is not None else replace(self, syntax=syntax)
 
     def without_markers(self, syntax: ToolSyntax) -> tuple[ToolSyntax, ...]:
@@ -453,7 +453,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
 
 
 def _begins_in(marker: str, syntax: ToolSyntax) -> bool:
-    """Whether a marker is in what comes before arguments, or at its end begins."""
+    """Return whether a marker is in what comes before arguments, or at its end begins."""
     fixed = (syntax.before, syntax.between)
     starts = [marker[:n] for n in range(1, len(marker))]
     return any(marker in text for text in fixed) or syntax.between.endswith(tuple(starts))

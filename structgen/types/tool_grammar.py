@@ -48,7 +48,7 @@ _NUMBER = ir.Pattern(parse_python("0|[1-9][0-9]{0,3}"), source="number of a call
 def tool_grammar(
     calls: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], tokens: Collection[str]
 ) -> ir.ContextFree:
-    """The texts of answers.
+    """Return the texts of answers.
 
     Args:
         calls: the user's options.
@@ -74,7 +74,7 @@ def tool_grammar(
         return found
 
     def arguments(how: ParameterSyntax | None) -> list[int]:
-        """The symbols of the tools' arguments in a form."""
+        """Return the symbols of the tools' arguments in a form."""
         if how not in given:
             given[how] = [
                 made.number(ir.Embedded(f"arguments of {tool.name}", tool.output.grammar))
@@ -85,8 +85,8 @@ def tool_grammar(
         return given[how]
 
     def one_by_one(tool: Tool, how: ParameterSyntax) -> int:
-        """The nonterminal of a tool's arguments. Two for the rest from each on: the first of all,
-        and those after others."""
+        """Return the nonterminal of a tool's arguments. Two for the rest from each on: the first of
+        all, and those after others."""
         begin = len(names)
         for number, one in enumerate(tool.parameters):
             same = one.text, repr(one.value)
@@ -137,7 +137,7 @@ def tool_grammar(
 def _values(
     one: Parameter, how: ParameterSyntax, made: Terminals, tokens: Collection[str]
 ) -> list[tuple[str, list[int]]]:
-    """How a value and what closes it are written, each with whether it is a string."""
+    """Return how a value and what closes it are written, each with whether it is a string."""
     first, *more = mark_of(how.after, tokens) or ("",)
     name, after = f"value such as {one.name}", list(map(made.text, more))
     ways: list[tuple[str, list[int]]] = []
@@ -172,8 +172,8 @@ def _free(
     named: Callable[[str], list[list[int]]],
     tokens: Collection[str],
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """The rules of an answer that is text, or begins with it; none that begins as a call without
-    markers does."""
+    """Return the rules of an answer that is text, or begins with it; none that begins as a call
+    without markers does."""
     plain = calls.without_markers(syntax)
     openings = [one.opening(tool.name) for one in plain for tool in tools]
     said = () if calls.blank else (saying(tools),)
@@ -217,7 +217,7 @@ def _free(
 
 
 def saying(tools: Sequence[Tool]) -> ir.Regex:
-    """Texts that are not blank, and in which no call of a tool is written as JSON."""
+    """Return texts that are not blank, and in which no call of a tool is written as JSON."""
 
     def spaced(*parts: str | ir.Regex) -> ir.Regex:
         return tree.concat(
@@ -239,14 +239,14 @@ def saying(tools: Sequence[Tool]) -> ir.Regex:
 
 
 def no_calls(syntax: ToolSyntax, tools: Sequence[Tool]) -> ir.Regex:
-    """Texts in which no call begins."""
+    """Return texts in which no call begins."""
     if syntax.marker:
         return without([syntax.marker])
     return tree.complement(tree.concat((_BLANKS, _begun(syntax, tools))))
 
 
 def _begun(syntax: ToolSyntax, tools: Sequence[Tool]) -> ir.Regex:
-    """Texts that begin as calls do."""
+    """Return texts that begin as calls do."""
     begins = syntax.begins(tool.name for tool in tools)
     return tree.concat((tree.alternate(map(ir.literal, begins)), ir.ANY_TEXT))
 
@@ -254,7 +254,7 @@ def _begun(syntax: ToolSyntax, tools: Sequence[Tool]) -> ir.Regex:
 def answer_type(
     calls: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], lower: Callable[[Any], OutputType]
 ) -> OutputType:
-    """The type of answers that are no calls: none of its texts begins as a call does.
+    """Return the type of answers that are no calls: none of its texts begins as a call does.
 
     Raises:
         OutputTypeError: there is no such type, or one of its texts might be a call.
@@ -278,7 +278,7 @@ def answer_type(
 
 
 def _may_begin(grammar: ir.Grammar, begun: str) -> bool:
-    """Whether a text of a grammar begins so, under any options."""
+    """Return whether a text of a grammar begins so, under any options."""
     if isinstance(grammar, ir.Choice):
         return any(text.startswith(begun) for text in grammar.texts)
     if isinstance(grammar, ir.Json) and begun[0] not in _BEGINS_JSON:
@@ -292,7 +292,7 @@ def _may_begin(grammar: ir.Grammar, begun: str) -> bool:
 
 
 def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputType]) -> OutputType:
-    """The output type of calls.
+    """Return the output type of calls.
 
     Args:
         value: the user's value.
@@ -395,7 +395,7 @@ def _without_calls(
 def read_calls(
     asked: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], name: str, text: str
 ) -> list[Any]:
-    """The text before the calls, if any, and the calls.
+    """Return the text before the calls, if any, and the calls.
 
     Raises:
         ParseError: a call is not whole, its arguments are not valid, or what there is, is not what
@@ -424,7 +424,7 @@ def read_calls(
 
 
 def _text(asked: ToolCalls, name: str, text: str) -> list[Any]:
-    """The parts of an answer that is text alone."""
+    """Return the parts of an answer that is text alone."""
     if not asked.blank and not text.strip(BLANK_CHARACTERS):
         raise ParseError(
             f"The text does not fit {name}: it says nothing. Text: {text!r}", text=text

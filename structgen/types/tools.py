@@ -56,7 +56,7 @@ class Tool:
 
 
 def read_tools(tools: Sequence[Any], lower: Callable[[Any], OutputType]) -> tuple[Tool, ...]:
-    """The tools that a user named.
+    """Return the tools that a user named.
 
     Raises:
         OutputTypeError: one is none, has no name, or one that another has, too.

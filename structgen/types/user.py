@@ -119,7 +119,7 @@ class OutputType(Typed[T_co]):
 
 
 def all_checked(parts: Iterable[OutputType]) -> tuple[tuple[str, str], ...]:
-    """What code looks at in any of some parts, each once."""
+    """Return what code looks at in any of some parts, each once."""
     return tuple(dict.fromkeys(found for part in parts for found in part.checked))
 
 
@@ -314,7 +314,7 @@ _GRAMMAR_FILES = (".lark", ".gbnf", ".ebnf")
 
 
 def choice_type(items: Sequence[Any], name: str) -> OutputType:
-    """The output type that writes exactly one of ``items``.
+    """Return the output type that writes exactly one of ``items``.
 
     Raises:
         OutputTypeError: no items, an item that has no bare text, or two different items that

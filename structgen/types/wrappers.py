@@ -27,7 +27,7 @@ _LONGEST = 80
 
 
 def lower_schema(value: JsonSchema) -> OutputType:
-    """The output type of a schema."""
+    """Return the output type of a schema."""
     grammar = ir.Json(value.shared, value.options)
     return OutputType(
         grammar, functools.partial(_parse_json, value), functools.partial(_name, value)
@@ -35,7 +35,7 @@ def lower_schema(value: JsonSchema) -> OutputType:
 
 
 def lower_pattern(value: TextPattern, name: str) -> OutputType:
-    """The output type of a regular expression, called ``name`` in messages."""
+    """Return the output type of a regular expression, called ``name`` in messages."""
     texts = value.texts
     if texts is not None:
         return OutputType(ir.Choice(texts), str, name)
@@ -62,7 +62,7 @@ def _parse_json(schema: JsonSchema, text: str) -> Any:
 
 
 def schema_hint(output_type: Any, lowered: OutputType[Any]) -> str:
-    """The JSON Schema of an output type, as text for a prompt.
+    """Return the JSON Schema of an output type, as text for a prompt.
 
     Args:
         output_type: the user's output type.
@@ -92,7 +92,7 @@ def _described(output_type: Any, grammar: ir.Json) -> Any:
 
 
 def without(schema: Any, begun: str) -> Any:
-    """A schema without keywords that begin so, such as those that only structgen reads."""
+    """Return a schema without keywords that begin so, such as those that only structgen reads."""
     if isinstance(schema, Mapping):
         kept = (name for name in schema if not name.startswith(begun))
         return {name: without(schema[name], begun) for name in kept}

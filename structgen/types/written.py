@@ -56,7 +56,7 @@ class Written:
 
 
 def write(output: OutputType, options: Mapping[str, Any], vocabulary_uid: str) -> bytes:
-    """An output type as bytes.
+    """Return an output type as bytes.
 
     Args:
         output: the type, fitted to its vocabulary if it has to be.
@@ -86,7 +86,7 @@ def write(output: OutputType, options: Mapping[str, Any], vocabulary_uid: str) -
 
 
 def read(data: bytes) -> Written:
-    """What `write` has written.
+    """Return what `write` has written.
 
     Raises:
         TypeError: ``data`` is not bytes.
@@ -247,7 +247,7 @@ class _Reader:
         self._sets = [self._set(self.field(row, tuple[int, ...])) for row in sets]
 
     def node(self, data: Any, kind: type) -> Any:
-        """A node of a kind."""
+        """Return a node of a kind."""
         if kind is _Regex and type(data) is int:
             return self.field(data, ir.CharSet)
         name, *values = data if isinstance(data, list) and data else [None]
@@ -261,7 +261,7 @@ class _Reader:
         return _MADE.get(name, _NODES[name])(*map(self.field, values, hints))
 
     def field(self, data: Any, hint: Any) -> Any:
-        """A value of a type that fields have."""
+        """Return a value of a type that fields have."""
         if hint is ir.CharSet:
             _check(0 <= self.field(data, int) < len(self._sets), "a set of characters")
             return self._sets[data]
@@ -296,7 +296,7 @@ class _Reader:
 
 @functools.cache
 def _hints(name: str) -> list[Any]:
-    """The types of a node's fields that are written."""
+    """Return the types of a node's fields that are written."""
     names = {"Regex": _Regex, "Grammar": _Grammar, "AnyTerminal": _Terminal}
     hints = get_type_hints(_NODES[name], None, names)
     written = [hints[field] for field in _written(name)]
@@ -305,7 +305,7 @@ def _hints(name: str) -> list[Any]:
 
 @functools.cache
 def _written(name: str) -> list[str]:
-    """The fields of a node that are written: all but a key of the store of grammars."""
+    """Return the fields of a node that are written: all but a key of the store of grammars."""
     return [field.name for field in fields(_NODES[name]) if field.name != "key"]
 
 
@@ -411,7 +411,7 @@ def _check(holds: bool, what: str) -> None:
 
 
 def _malformed(what: str) -> OutputTypeError:
-    """What to raise where something else stands than ``what``."""
+    """Return what to raise where something else stands than ``what``."""
     return OutputTypeError(
         f"the bytes of the constraint are malformed: something else stands where {what} was "
         "expected. They were not written by Constraint.to_bytes()."

@@ -206,7 +206,7 @@ class RopeTokens:
 _Spelt: TypeAlias = "tuple[bytes, list[int], list[tuple[int, int]]]"
 
 _FEW_SPELT, _MANY_SPELT, _SPELT_BYTES = 4, 16, 1 << 15
-"""How many texts are kept: within these bounds, as many as have about so many bytes."""
+"""How many texts are kept: within these bounds, as many as have about that many bytes."""
 _END = 16
 """So many bytes at their ends tell the texts apart that are kept."""
 _NOTHING_SPELT: _Spelt = b"", [0], [(0, 0)]

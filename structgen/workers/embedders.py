@@ -50,7 +50,7 @@ class EmbedderProcess:
         weakref.finalize(self, _end, self.__dict__)
 
     def embedder(self) -> Embedder:
-        """The embedder, whose work is done there.
+        """Return the embedder, whose work is done there.
 
         Raises:
             StructgenError: it cannot be loaded.
@@ -97,7 +97,7 @@ class EmbedderProcess:
         return self._said or self._started().ready
 
     def _started(self) -> WorkerProcess:
-        """The process, with the embedder loaded.
+        """Return the process, with the embedder loaded.
 
         Raises:
             ModelError: it cannot be loaded, or was closed.

@@ -173,7 +173,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     # -- inside -----------------------------------------------------------------------------
 
     def _filled(self, options: Mapping[str, Any]) -> WorkerGenerator[T_co]:
-        """A generator for one call that gives documents."""
+        """Return a generator for one call that gives documents."""
         given = OPTIONS["quote_from"].read("quote_from", options["quote_from"])
         return WorkerGenerator(self.model, *self._made_of, given)
 
@@ -224,11 +224,11 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         return several.result()
 
     def _taken(self, take: Take, ended: Ended, call: RunningCall) -> Any:
-        """What a call that has ended gives; raises what it failed with."""
+        """Return what a call that has ended gives; raises what it failed with."""
         return take(self._here(raised(ended), call))
 
     def _here(self, result: GenerationResult[Any], call: RunningCall) -> GenerationResult[T_co]:
-        """A result of the process, with what makes values of it."""
+        """Return a result of the process, with what makes values of it."""
         parse: Callable[[str], Any] = str if self._output is None else self._output.parse
         if call.values:
             (value,) = call.values
@@ -354,12 +354,12 @@ def _elsewhere(name: str) -> str:
 
 
 def _parsed(prompt: Any) -> Any:
-    """A prompt as it is sent. Raises as `chat.parse`."""
+    """Return a prompt as it is sent. Raises as `chat.parse`."""
     return prompt if isinstance(prompt, TokenPrompt) else chat.parse(prompt)
 
 
 def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any, schema_hint: str) -> bytes:
-    """What the process gets of an output type.
+    """Return what the process gets of an output type.
 
     Raises:
         OutputTypeError: it is nested too deep.

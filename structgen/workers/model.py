@@ -97,7 +97,7 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
 
     @classmethod
     def like(cls, model: genai.TextModel, batch_size: int | None = None) -> AsyncModel:
-        """The same model, to run in a process of its own: see `TextModel.to_async`."""
+        """Return the same model, to run in a process of its own: see `TextModel.to_async`."""
         _check_rows(batch_size)
         if model.folder is None or model.options is None:
             raise ModelError(
@@ -122,7 +122,7 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
         )
 
     def make_generator(self, output_type: Any = None, **options: Any) -> WorkerGenerator[Any]:
-        """What ``Generator(model, output_type, **options)`` calls.
+        """Return what ``Generator(model, output_type, **options)`` calls.
 
         Raises:
             As `structgen.Generator`; and OptionError: a ``processor``, which is a function of this
@@ -254,7 +254,7 @@ async def hear(
 def _prepared(
     model: Model, lowered: bytes, prompt: Any, search: SearchOptions
 ) -> Passes[list[int]]:
-    """An errand: the tokens of a prompt, as a generator gives it to the model.
+    """Return an errand: the tokens of a prompt, as a generator gives it to the model.
 
     No pass of the model is made, and no output type compiled.
 
@@ -270,13 +270,13 @@ def _prepared(
 
 
 def at_once(result: T) -> Passes[T]:
-    """An errand's work that needs no pass of the model."""
+    """Yield an errand's work that needs no pass of the model."""
     yield from ()
     return result
 
 
 async def prompt_tokens(generator: WorkerGenerator[Any], prompt: Any, **options: Any) -> list[int]:
-    """The tokens that a call of a generator gives to the model before it writes.
+    """Return the tokens that a call of a generator gives to the model before it writes.
 
     They are those of the chat template, with what it tells of tools and thoughts. Args as for the
     generator.

@@ -196,7 +196,7 @@ class WorkerProcess:
         return self._process.pid
 
     def register(self, handler: Handler) -> int:
-        """A number for a call, whose answers ``handler`` is told of; the last is `Ended`.
+        """Return a number for a call, whose answers ``handler`` is told of; the last is `Ended`.
 
         Raises:
             WorkerDied: the process has ended.
@@ -209,7 +209,7 @@ class WorkerProcess:
         return number
 
     def knows(self, type_key: bytes) -> bool:
-        """Whether it has been sent an output type; from now on it has."""
+        """Return whether it has been sent an output type; from now on it has."""
         with self._lock:
             known = type_key in self._types
             if len(self._types) >= _KNOWN_TYPES:
@@ -222,7 +222,7 @@ class WorkerProcess:
         self._sending.put(packed(message))
 
     def expects(self, number: int) -> bool:
-        """Whether somebody waits for a call."""
+        """Return whether somebody waits for a call."""
         with self._lock:
             return number in self._handlers
 
@@ -384,7 +384,7 @@ class Host:
         self._is_closed = False
 
     async def process(self) -> WorkerProcess:
-        """The process, started if there is none.
+        """Return the process, started if there is none.
 
         Raises:
             StructgenError: it cannot be started, or the model was closed.
@@ -413,7 +413,7 @@ class Host:
         return process.pid if process is not None and process.is_alive else None
 
     async def facts(self) -> tuple[Ready, Vocabulary]:
-        """What the model's process said of it, and its vocabulary; starts it."""
+        """Return what the model's process said of it, and its vocabulary; starts it."""
         process = await self.process()
         assert self._vocabulary is not None
         return process.ready, self._vocabulary
@@ -595,7 +595,7 @@ class RunningCall:
         process.send(verdict)
 
     async def answer(self) -> Text | Ended:
-        """What comes next."""
+        """Return what comes next."""
         while isinstance(message := await self._answers.get(), Scores):
             self.logprobs += message.logprobs
             self.steps += message.steps
@@ -606,14 +606,14 @@ class RunningCall:
         return message
 
     async def end(self) -> Ended:
-        """Its end."""
+        """Return its end."""
         while True:
             message = await self.answer()
             if isinstance(message, Ended):
                 return message
 
     def drop(self) -> None:
-        """Note that nobody waits for it any more: if it goes on, it ends within one pass."""
+        """Note that nobody waits for it any more: if it continues, it ends within one pass."""
         process, self._process = self._process, None
         if self._poll is not None:
             self._poll.cancel()
@@ -688,7 +688,7 @@ def apart(function: Callable[[], Any]) -> Any:
 
 
 def raised(ended: Ended) -> Any:
-    """The result of a call that has ended.
+    """Return the result of a call that has ended.
 
     Raises:
         StructgenError: what it failed with.

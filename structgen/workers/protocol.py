@@ -220,7 +220,7 @@ class Ready:
 
     @classmethod
     def of(cls, model: genai.TextModel, vocabulary_uid: str | None = None) -> Ready:
-        """What there is to say of a model to one who has this vocabulary."""
+        """Return what there is to say of a model to one who has this vocabulary."""
         return cls(
             name=model.name,
             folder=str(model.folder),
@@ -308,7 +308,7 @@ def form_weight(constraint: Constraint[Any] | None, size: int) -> int:
 
 
 def packed(message: object) -> bytes:
-    """A message as a frame; raises what pickling raises."""
+    """Return a message as a frame; raises what pickling raises."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(data)) + data
 
@@ -326,7 +326,7 @@ class Frames:
         self.size = 0
 
     def read(self) -> Any:
-        """The next message; None where the other end is closed."""
+        """Return the next message; None where the other end is closed."""
         head = self._pipe.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
             return None

@@ -58,7 +58,7 @@ MOST_OUTPUTS = 32
 """Most outputs open, those in batches counted each: what their sequences take is memory.
 
 Beyond it each owner with nothing open has one opened. And where those of an owner hold more tokens
-than `OPEN_AT_REST` contexts have, the oldest alone goes on.
+than `OPEN_AT_REST` contexts have, the oldest alone continues.
 """
 
 PATIENCE = 32
@@ -159,7 +159,7 @@ class WorkJob:
 
 
 def _may_share(rows: Sequence[Job], job: Job) -> bool:
-    """Whether a job may be in one batch with these: of one owner, or each of another.
+    """Return whether a job may be in one batch with these: of one owner, or each of another.
 
     An owner's many rows would slow another's one as much as themselves; and one's masks would hold
     up all rows.
@@ -277,7 +277,7 @@ class Scheduler:
             self._had[owner] = self._had.get(owner, self._least) + time
 
     def is_ahead(self, owner: Hashable) -> bool:
-        """Whether an owner has had more than another who can go on, by more than `_LEAD`."""
+        """Return whether an owner leads another who can continue by more than `_LEAD`."""
         with self._having:
             had = self._had.get(owner, self._least) - _LEAD
             return any(self._had[other] < had for other in self._ready if other != owner)
@@ -428,7 +428,7 @@ class Scheduler:
         return job
 
     def _companions(self, first: Job) -> list[Job]:
-        """The jobs to begin together with one that has been taken: itself at least."""
+        """Return the jobs to begin together with one that has been taken: itself at least."""
         size = min(self._rows(first), self._most - self.n_open)
         found = [first]
         longest = len(first.run.prompt_ids)
@@ -467,7 +467,7 @@ class Scheduler:
         return most if self._batch_size is None else min(most, self._batch_size)
 
     def _gain(self, jobs: Sequence[Job]) -> bool:
-        """Whether these are made faster in a batch, or asked for one."""
+        """Return whether these are made faster in a batch, or asked for one."""
         if all(job.batch_size is not None for job in jobs):
             return True
         if shares_much([job.run for job in jobs], self._model.pace):
@@ -486,7 +486,7 @@ class Scheduler:
     # -- who is open ------------------------------------------------------------------------
 
     def _advance(self, unit: _Unit) -> bool:
-        """Let it have a pass, if its masks need not wait; whether it goes on."""
+        """Let it have a pass, if its masks need not wait; whether it continues."""
         with contextlib.ExitStack() as held:
             if unit.is_masked:
                 if not GROW.acquire(timeout=_SLICE):
@@ -509,7 +509,7 @@ class Scheduler:
         return True
 
     def _payers(self, unit: _Unit) -> Sequence[Hashable]:
-        """Who pays the next pass, in equal parts.
+        """Return who pays the next pass, in equal parts.
 
         Of a batch of several all pay for the prompts, and then who has had least, for whom it is.
         If all paid, who is ahead would be so until it ends, and with nothing else have a turn.

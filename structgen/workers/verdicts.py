@@ -24,7 +24,7 @@ from structgen.values import WAITING, Checks, Key, Refusal
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """To the parent: an output goes on.
+    """To the parent: an output continues.
 
     Attributes:
         id: the call's number.
@@ -91,7 +91,7 @@ class AskedChecks:
         self.id = call_id
 
     def reading(self, data: bytes = b"") -> AskedReading:
-        """Begin, or go on with an output of which ``data`` has been accepted."""
+        """Begin, or continue with an output of which ``data`` has been accepted."""
         self.latest = AskedReading(self, data)
         return self.latest
 
@@ -119,7 +119,7 @@ class AskedReading:
             self._reader.feed(data)
 
     def read(self, data: bytes) -> Any:
-        """The output goes on."""
+        """Return the output continues."""
         self._pieces.append(data)
         if not self._checks.is_json:
             return None
@@ -129,7 +129,7 @@ class AskedReading:
         return None
 
     def end(self) -> Any:
-        """The output is whole."""
+        """Return the output is whole."""
         return self._ask(is_end=True)
 
     def _ask(self, *, is_end: bool) -> Any:
@@ -141,7 +141,7 @@ class AskedReading:
         return WAITING
 
     def verdict(self) -> Any:
-        """The answer to what was asked last; `WAITING` while there is none."""
+        """Return the answer to what was asked last; `WAITING` while there is none."""
         found = self.answer
         if found is None:
             return WAITING
@@ -172,7 +172,7 @@ class Judge:
         self._data = bytearray()
 
     def answer(self, question: Question) -> Verdict:
-        """What the checks say. Raises what code of the type's raises but a refusal."""
+        """Return what the checks say. Raises what code of the type's raises but a refusal."""
         if question.keep != len(self._data):
             del self._data[question.keep :]
             self._reading = self._checks.reading(bytes(self._data))

@@ -134,7 +134,7 @@ def serve(reader: BinaryIO, writer: BinaryIO) -> None:
 
 
 def _pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes from and to the parent; whatever else is printed goes to standard error."""
+    """Return the pipes from and to the parent; whatever else is printed goes to standard error."""
     reader, writer = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -328,7 +328,7 @@ class _Worker:
                 hand_in()
 
     def _compiles(self, message: Call | ErrandCall | Adapter) -> bool:
-        """Whether to prepare it means to compile a type."""
+        """Return whether to prepare it means to compile a type."""
         return isinstance(message, Call) and message.type_key not in self._tasks
 
     def _adapter(self, message: Adapter) -> Exception | None:
@@ -342,7 +342,7 @@ class _Worker:
         return None
 
     def _prepare(self, message: Call | ErrandCall) -> Job | WorkJob | None:
-        """The job of a call; None where it has ended already."""
+        """Return the job of a call; None where it has ended already."""
         if self._given_up.get(message.id) is False:
             self._forget(message.id)
             return None
@@ -361,7 +361,7 @@ class _Worker:
         return job
 
     def _work_job(self, message: ErrandCall) -> WorkJob:
-        """The job of an errand."""
+        """Return the job of an errand."""
 
         def on_end(result: Any, error: Exception | None) -> None:
             failed = None if error is None else _portable(error, "The call has failed")
@@ -372,7 +372,7 @@ class _Worker:
         return WorkJob(work, on_end, message.caller, message.timeout, arrived, owner=message.owner)
 
     def _job(self, message: Call) -> Job | None:
-        """The job of an output; None where its type is wanted."""
+        """Return the job of an output; None where its type is wanted."""
         arrived = time.perf_counter()
         task = self._task(message)
         if task is None:
@@ -401,7 +401,7 @@ class _Worker:
         )
 
     def _checks_of(self, message: Call, task: Task) -> AskedChecks | None:
-        """The checks of a call, which the parent makes."""
+        """Return the checks of a call, which the parent makes."""
         if message.checks is None or task.constraint is None:
             return None
         checks = AskedChecks(
@@ -416,7 +416,7 @@ class _Worker:
         return checks
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
-        """The prompt of a call in tokens, worked out once for all its outputs."""
+        """Return the prompt of a call in tokens, worked out once for all its outputs."""
         if self._last is None or self._last[:2] != (message.caller, message.prompt):
             self._last = None
             prepared: Prepared | StructgenError
@@ -431,7 +431,7 @@ class _Worker:
         return prepared
 
     def _task(self, message: Call) -> Task | None:
-        """What makes the outputs of a call; None where its type is not known here."""
+        """Return what makes the outputs of a call; None where its type is not known here."""
         with self._lock:
             known = self._tasks.get(message.type_key)
         if known is not None:
@@ -552,7 +552,7 @@ class _Call:
 
 
 def _parts(whole: Sequence[T], n_top: int) -> Iterator[Sequence[T]]:
-    """Parts that are no more than one message should have, of so many tokens each."""
+    """Yield parts that are no more than one message should have, of that many tokens each."""
     size = max(1, MOST_SCORES // (1 + 2 * n_top))
     for first in range(0, len(whole), size):
         yield whole[first : first + size]
@@ -637,7 +637,7 @@ def _end_with_parent() -> None:
 
 
 def _portable(error: BaseException, what: str) -> Exception:
-    """An error that the parent can raise: one of structgen's own."""
+    """Return an error that the parent can raise: one of structgen's own."""
     if isinstance(error, StructgenError):
         let_go(error)
         try:

@@ -263,9 +263,8 @@ class Closing:
         return (language.shortest if self._enough else language.values.some)(conjunction)
 
     def plain_end(self, state: State) -> Text | bool | None:
-        """The members that complete an object, a comma before each, where only required ones are
-        owed, and nothing else depends on these; None if there are none, False elsewhere.
-        """
+        """Return the members that complete an object, a comma before each, where only required ones
+        are owed, and nothing else depends on these; None if there are none, False elsewhere."""
         left, count, rule, _ = state
         table = self._table
         owed = left & table.required

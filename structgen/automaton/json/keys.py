@@ -202,7 +202,7 @@ class NamesBelow(dict[int, int]):
 _FEW_PATTERNS = 6
 
 _MANY_CHARACTERS = 20
-"""Of two minterms, so many characters have more texts than any object has names."""
+"""Of two minterms, that many characters have more texts than any object has names."""
 
 _LOST = -(1 << 40)
 """Pattern state of a pattern that can no longer match."""

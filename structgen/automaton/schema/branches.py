@@ -625,7 +625,7 @@ class Brancher:
         return rule if self._compact or is_about_names else None
 
     def _check_ahead(self, requirements: tuple[int, ...], n_choices: int, n_ways: int) -> None:
-        """Check that the call may decide so many choices one by one."""
+        """Check that the call may decide that many choices one by one."""
         steps = n_choices * n_ways // 2
         if steps > WORK.left:
             raise CompileLimitExceeded(

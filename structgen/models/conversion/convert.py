@@ -229,7 +229,7 @@ def _rms(values: FloatArray) -> FloatArray:
 
 
 def _divisor(activations: FloatArray, columns: FloatArray) -> FloatArray:
-    """One positive divisor a channel, of geometric mean 1."""
+    """Return one positive divisor a channel, of geometric mean 1."""
     smallest = np.float32(1e-3)  # of the median: channels that are never used must not explode
     activations = np.maximum(activations, smallest * np.median(activations) + 1e-12)
     columns = np.maximum(columns, smallest * np.median(columns) + 1e-12)

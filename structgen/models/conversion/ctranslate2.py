@@ -45,7 +45,7 @@ _PLACES = {
 
 
 def is_whisper(folder: Path) -> bool:
-    """Whether a folder has CTranslate2's Whisper."""
+    """Return whether a folder has CTranslate2's Whisper."""
     path = folder / "model.bin"
     if not path.is_file():
         return False
@@ -86,7 +86,7 @@ class CTranslate2Folder:
             self.config[f"{part}_attention_heads"] = int(found[f"{part}/num_heads"])
 
     def tensor(self, name: str) -> FloatArray:
-        """A tensor's values as float32, by Hugging Face's name.
+        """Return a tensor's values as float32, by Hugging Face's name.
 
         Raises:
             ConversionError: there is no such tensor, or it is quantised.

@@ -286,7 +286,7 @@ class Tensors(ABC, Generic[StoredT]):
         return self._tensors[name].shape
 
     def tensor(self, name: str) -> FloatArray:
-        """A tensor's values as float32.
+        """Return a tensor's values as float32.
 
         Raises:
             ConversionError: no such tensor, a storage type that is not read, or NaN and infinity.
@@ -400,7 +400,7 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def _read_shape(self, context_length: int | None) -> DecoderShape:
-        """The hyperparameters. Raises for what the converter cannot do."""
+        """Return the hyperparameters. Raises for what the converter cannot do."""
 
     def _check_counts(self, n_layers: int, head_size: int) -> None:
         """Refuse numbers that no model has, before something is made for each."""
@@ -417,7 +417,7 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def special_tokens(self) -> SpecialTokens:
-        """Which tokens begin, end and pad a text."""
+        """Return which tokens begin, end and pad a text."""
 
     @abstractmethod
     def write_tokenizer(self, folder: Path) -> None:
@@ -432,23 +432,23 @@ class Checkpoint(ABC):
         return rows
 
     def _gain(self, values: FloatArray) -> FloatArray:
-        """A norm's gain, of the values as they are stored."""
+        """Return a norm's gain, of the values as they are stored."""
         return values
 
     def embedding(self) -> FloatArray:
-        """The embedding, ``(vocab_size, hidden_size)``."""
+        """Return the embedding, ``(vocab_size, hidden_size)``."""
         return self._tensors.tensor(self._names.embedding)
 
     def head(self) -> FloatArray:
-        """The output projection of a model that is not tied, like the embedding."""
+        """Return the output projection of a model that is not tied, like the embedding."""
         return self._tensors.tensor(self._names.head)
 
     def final_norm(self) -> FloatArray:
-        """The gain of the norm before the output projection."""
+        """Return the gain of the norm before the output projection."""
         return self._gain(self._tensors.tensor(self._names.norm))
 
     def layer(self, layer: int) -> LayerWeights:
-        """The weights of one transformer block."""
+        """Return the weights of one transformer block."""
         shape, found = self.shape, dict[str, FloatArray]()
         for part in self._sizes:
             name = self._name_of(part, layer)
@@ -475,14 +475,14 @@ class Checkpoint(ABC):
         return f"{self._names.layer.format(layer)}{self._names.parts[of]}.{kind}"
 
     def _refuse(self, what: str) -> ConversionError:
-        """The error that names a feature which the converter lacks."""
+        """Return the error that names a feature which the converter lacks."""
         return ConversionError(
             f"{self.path}: {what}, which structgen's converter does not support. Use a folder made "
             "by `python -m onnxruntime_genai.models.builder`."
         )
 
     def _positions(self, trained: int, wanted: int | None) -> int:
-        """How many positions the converted model has.
+        """Return how many positions the converted model has.
 
         Raises:
             ConversionError: more are wanted than the model was trained for.

@@ -92,7 +92,7 @@ class _Header:
         return self.take(self.number("Q"))
 
     def value(self, kind: int) -> Any:
-        """A number, the bytes of a string, an array of numbers, or a list of strings."""
+        """Return a number, the bytes of a string, an array of numbers, or a list of strings."""
         if kind == _STRING:
             return self.string()
         if kind in _NUMBERS:
@@ -108,7 +108,7 @@ class _Header:
         return np.frombuffer(self.take(kind_of_number.itemsize * count), kind_of_number)
 
     def stored(self) -> _Stored:
-        """How a tensor is stored; its offset is from where the tensors begin."""
+        """Return how a tensor is stored; its offset is from where the tensors begin."""
         # Imported here: `import structgen.models` must not pay for gguf.
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import quant_shape_to_byte_shape
@@ -194,7 +194,7 @@ class GgufFile(Tensors[_Stored]):
                 raise ValueError("it ends before its tensors do")
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a metadata key as plain Python (str, int, float, bool or list)."""
+        """Return the value of a metadata key as plain Python (str, int, float, bool or list)."""
         value = self._values.get(key, default)
         self._asked.add(key)
         try:
@@ -308,7 +308,7 @@ def _token_id(file: GgufFile, name: str) -> int | None:
 
 
 def tokenizer_json(file: GgufFile) -> Json:
-    """The contents of ``tokenizer.json``.
+    """Return the contents of ``tokenizer.json``.
 
     Raises:
         ConversionError: a kind of tokenizer, or a splitting rule, that is not known here.
@@ -483,7 +483,7 @@ def _bpe(file: GgufFile, merges: list[list[str]], **options: Any) -> Json:
 
 
 def _merges_from_scores(tokens: list[str], scores: list[float]) -> list[list[str]]:
-    """The merges that SentencePiece's scores imply: any two pieces that make a third one.
+    """Return the merges that SentencePiece's scores imply: any two pieces that make a third one.
 
     SentencePiece always joins the pair whose result has the highest score, so merges are ranked
     by that score, and ties by the ids of the parts.
@@ -569,7 +569,7 @@ class GgufCheckpoint(Checkpoint):
         return self._file.require(f"{self._architecture}.{key}")
 
     def _same_everywhere(self, key: str, default: int | None = None) -> int:
-        """A count that the format also allows to differ from layer to layer."""
+        """Return a count that the format also allows to differ from layer to layer."""
         value = self._require(key) if default is None else self._get(key, default)
         values = set(value) if isinstance(value, list) else {value}
         if len(values) != 1:

@@ -223,7 +223,7 @@ def _round_to_four_bits(weight: FloatArray) -> tuple[ByteArray, FloatArray, Floa
 def _packed(
     n_inputs: int, n_means: int, levels: ByteArray, steps: FloatArray, zero_points: FloatArray
 ) -> QuantizedMatrix:
-    """A matrix of 4 bits."""
+    """Return a matrix of 4 bits."""
     scales = np.ascontiguousarray(steps, dtype=np.float32)
     zeros = _pack(zero_points.astype(np.uint8))
     values = _pack(levels)
@@ -231,7 +231,7 @@ def _packed(
 
 
 def _pack(levels: ByteArray) -> ByteArray:
-    """Two 4-bit numbers a byte along the last axis, the first one in the lower half."""
+    """Return two 4-bit numbers a byte along the last axis, the first one in the lower half."""
     if levels.shape[-1] % 2:
         levels = np.concatenate([levels, np.zeros_like(levels[..., :1])], axis=-1)
     return np.ascontiguousarray(levels[..., 0::2] | (levels[..., 1::2] << 4))
@@ -355,7 +355,7 @@ def _add_mask(graph: ir.Graph, size: int) -> None:
 
 
 def registered(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
-    """A constant of a graph."""
+    """Return a constant of a graph."""
     value = ir.Value(name=tensor.name, const_value=tensor)
     graph.register_initializer(value)
     return value
@@ -589,11 +589,11 @@ class GraphBuilder:
     def _one(
         self, op_type: str, name: str, *inputs: ir.Value | None, domain: str = "", **attributes: Any
     ) -> ir.Value:
-        """What a node gives that has one output."""
+        """Return what a node gives that has one output."""
         return self._node(op_type, name, inputs, 1, domain, **attributes)[0]
 
     def _widened(self, name: str, value: ir.Value) -> ir.Value:
-        """Numbers of 16 bits as the operators take them."""
+        """Return numbers of 16 bits as the operators take them."""
         if self._dtype != _FLOAT:
             return value
         return self._one("Cast", f"{name}/Cast", value, to=_FLOAT)

@@ -351,7 +351,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         return context, tuple(layers)
 
     def _window(self) -> int:
-        """How many tokens layers with a window see; 0: there are none."""
+        """Return how many tokens layers with a window see; 0: there are none."""
         config = self._config
         by_default = self._model_type in ("mistral", "phi3") or self._family.full_period > 1
         if not flag(config, "use_sliding_window", by_default):
@@ -401,7 +401,7 @@ def _llama3_divisors(base: float, size: int, scaling: dict[str, Any]) -> tuple[f
 
 
 def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A file's JSON object; ``default``: where there is no file.
+    """Return a file's JSON object; ``default``: where there is no file.
 
     Raises:
         ConversionError: it is missing, or no such object.
@@ -416,7 +416,7 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
 
 
 def tokenizer_settings(folder: Path, kind: str) -> dict[str, Any]:
-    """What a folder sets of its tokenizer, but for nulls, which the runtime cannot read.
+    """Return what a folder sets of its tokenizer, but for nulls, which the runtime cannot read.
 
     ``kind``: where it names none, for which the runtime would pass over the chat template.
     """
@@ -425,7 +425,7 @@ def tokenizer_settings(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> bytes:
-    """A file's bytes.
+    """Return a file's bytes.
 
     Raises:
         ConversionError: it is missing, or cannot be read.

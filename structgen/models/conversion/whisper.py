@@ -241,7 +241,7 @@ def genai_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def audio_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The runtime's feature extractor: 80 or 128 bands of each hundredth of a second."""
+    """Return the runtime's feature extractor: 80 or 128 bands of each hundredth of a second."""
     window = {"n_fft": 400, "hop_length": 160}
     mels = {"chunk_size": 30, "n_mel": config["num_mel_bins"], **window}
     steps = [
@@ -253,7 +253,7 @@ def audio_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_whisper(source: Path) -> bool:
-    """Whether a folder holds Whisper, as Hugging Face or CTranslate2 writes it."""
+    """Return whether a folder holds Whisper, as Hugging Face or CTranslate2 writes it."""
     if not source.is_dir():
         return False
     if ctranslate2.is_whisper(source):

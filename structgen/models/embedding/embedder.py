@@ -135,12 +135,12 @@ _NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
 def prompt_name_for(type_of_input: str, prompts: Mapping[str, str]) -> str | None:
-    """The name of a model's prompt for ``"query"`` or ``"document"``; None: it has none."""
+    """Return the name of a model's prompt for ``"query"`` or ``"document"``; None: it has none."""
     return next((name for name in _NAMES[type_of_input] if name in prompts), None)
 
 
 def _check_names(options: Mapping[str, Any], typed: type = EmbedOptions) -> None:
-    """Raise OptionError where one is no option of a call."""
+    """Raise OptionError where one is not an option of a call."""
     known = typed.__annotations__
     for name in options:
         if name not in known:
@@ -434,7 +434,7 @@ class Embedder:
         return EmbeddingResult(finish(vectors, dimensions, normalize), n_tokens, n_cut)
 
     def _before(self, prompt: str | None, name: str | None) -> str:
-        """The text that stands before each text.
+        """Return the final text before each text.
 
         Raises:
             OptionError: there is no such prompt, or both are given.
@@ -545,8 +545,8 @@ class Embedder:
         on_truncation: OnTruncation,
         report: Callable[[int], None],
     ) -> Passes[tuple[FloatArray, Any, Any]]:
-        """The vector of each text (or pair), its tokens, and how many more it had; yields between
-        batches."""
+        """Yield the vector of each text (or pair), its tokens, and how many more it had; yields
+        between batches."""
         found: list[FloatArray] = []
         lengths: list[int] = []
         cut: list[int] = []
@@ -636,7 +636,7 @@ def opened(
     threads: int | None = None,
     bound: Callable[[int], None] | None = None,
 ) -> Parts:
-    """The parts of an embedder; args as of `structgen.load_embedder`.
+    """Return the parts of an embedder; args as of `structgen.load_embedder`.
 
     ``bound`` is told first how many bytes two runs side by side may take.
     """
@@ -692,7 +692,7 @@ def _most(settings: Settings, max_length: int | None) -> int:
 
 
 def _folders_pooling(settings: Settings) -> Pooling:
-    """How a folder says that tokens are pooled; the mean where it does not say."""
+    """Return how a folder says that tokens are pooled; the mean where it does not say."""
     if settings.others:
         raise ModelError(
             f"{settings.folder} has {', '.join(settings.others)} after pooling, which this ONNX "

@@ -185,8 +185,8 @@ class _File:
             raise self.wrong(str(error)) from None
 
     def number(self, *names: str) -> int | None:
-        """The first size that it says under these names; what is not above 0 or far too large
-        stands for none."""
+        """Return the first size that it says under these names; what is not above 0 or far too
+        large stands for none."""
         for name in names:
             value = self.said.get(name)
             if value is not None and (type(value) not in (int, float) or value % 1 != 0):
@@ -204,7 +204,7 @@ def _read(file: Path) -> Any:
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """The kind and the folder of each step, as ``modules.json`` lists them."""
+    """Return the kind and the folder of each step, as ``modules.json`` lists them."""
     file = folder / "modules.json"
     if not file.exists():
         return []

@@ -35,7 +35,7 @@ def check_pooling(pooling: str) -> Pooling:
 
 
 def check_width(vectors: npt.NDArray[np.floating]) -> None:
-    """See that each row has no more numbers than a vector may have.
+    """Check that each row has no more numbers than a vector may have.
 
     Raises:
         ModelError: it has.
@@ -47,7 +47,7 @@ def check_width(vectors: npt.NDArray[np.floating]) -> None:
 def pool(
     hidden: npt.NDArray[np.floating], lengths: Sequence[int], pooling: Pooling, n_skipped: int = 0
 ) -> FloatArray:
-    """The vector of each text, float32 ``[batch, width]``.
+    """Return the vector of each text, float32 ``[batch, width]``.
 
     Args:
         hidden: ``[batch, tokens, width]``: a vector for each token, padding at the end.
@@ -74,7 +74,7 @@ def finish(vectors: FloatArray, dimensions: int | None, normalize: bool) -> Floa
     A vector of zeros stays so.
 
     Raises:
-        OptionError: there are not so many numbers.
+        OptionError: there are not that many numbers.
     """
     width = vectors.shape[-1]
     if dimensions is not None:

@@ -57,7 +57,7 @@ class Device:
 
     @classmethod
     def of(cls, provider: str, options: Mapping[str, Any]) -> Device | None:
-        """The device of a provider, or None where nothing is gained by binding."""
+        """Return the device of a provider, or None where nothing is gained by binding."""
         return cls(provider, int(options.get("device_id", 0))) if provider in _BOUND else None
 
     def run(
@@ -116,7 +116,7 @@ class Device:
 
 
 def weights(lengths: Sequence[int], pooling: Pooling, n_skipped: int, n_tokens: int) -> FloatArray:
-    """How much each token counts in its text's vector: float32 ``[texts, tokens, 1]``."""
+    """Return how much each token counts in its text's vector: float32 ``[texts, tokens, 1]``."""
     out = np.zeros((len(lengths), n_tokens, 1), np.float32)
     for row, length in enumerate(lengths):
         if not length:

@@ -87,7 +87,7 @@ class TextTokenizer:
         self._whole.no_truncation()
 
     def encode(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[Tokens]:
-        """The tokens of each text or pair.
+        """Return the tokens of each text or pair.
 
         Raises:
             OptionError: a text has half a surrogate pair, which no encoding can write.
@@ -117,7 +117,7 @@ class TextTokenizer:
         ]
 
     def whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """All tokens of a text. Raises what `encode` does, and where there are very many."""
+        """Return all tokens of a text. Raises what `encode` does, and where there are very many."""
         try:
             with panics_told(self._file):
                 found = self._whole.encode(text, add_special_tokens=add_special_tokens)
@@ -128,10 +128,10 @@ class TextTokenizer:
         return list(found.ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """The text of tokens.
+        """Return the text of tokens.
 
         Raises:
-            OptionError: one is no token id, or they are too long a text.
+            OptionError: one is not a token id, or they are too long a text.
         """
         size = self._whole.get_vocab_size()
         for token in token_ids:
@@ -144,7 +144,7 @@ class TextTokenizer:
         return str(text)
 
     def n_prompt_tokens(self, prompt: str) -> int:
-        """How many tokens a prompt is at the beginning of a text."""
+        """Return how many tokens a prompt is at the beginning of a text."""
         if not prompt:
             return 0
         with panics_told(self._file):
@@ -158,7 +158,7 @@ class TextTokenizer:
 
 
 def _read(file: Path) -> tuple[Tokenizer, Tokenizer]:
-    """A file's tokenizer, and one without its truncation that shares its vocabulary."""
+    """Return a file's tokenizer, and one without its truncation that shares its vocabulary."""
     try:
         trial.check_file(file)
         data = contents(file)

@@ -62,12 +62,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def graph_name(config: Mapping[str, Any]) -> str:
-    """The file of a decoder's graph, as its folder's configuration names it."""
+    """Return the file of a decoder's graph, as its folder's configuration names it."""
     return str(config["model"].get("decoder", {}).get("filename", "model.onnx"))
 
 
 def masked_graph(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """The file of the same graph with a mask, in ``folder``; None: there is none."""
+    """Return the file of the same graph with a mask, in ``folder``; None: there is none."""
     with contextlib.suppress(ValueError):
         graph = inside(folder, graph_name(config))
         if cache.has_mask(graph):
@@ -148,9 +148,9 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
 
 
 def _post_processor(tokenizer: bytes) -> Any:
-    """What ``tokenizer.json`` puts around texts.
+    """Return what ``tokenizer.json`` puts around texts.
 
-    It stands before the vocabulary, so that the file, of 20 MB perhaps, need not be parsed for it.
+    It comes before the vocabulary, so that the file, of 20 MB perhaps, need not be parsed for it.
     """
     at = tokenizer.find(_POST_PROCESSOR)
     if at < 0:
@@ -162,7 +162,7 @@ def _post_processor(tokenizer: bytes) -> Any:
 
 
 def _put_before(post_processor: Any) -> list[str]:
-    """Names of the special tokens that a post-processor puts before a text."""
+    """Return names of the special tokens that a post-processor puts before a text."""
     if not isinstance(post_processor, dict):
         return []
     if post_processor.get("type") == "Sequence":

@@ -120,7 +120,7 @@ class MediaReader:
         )
 
     def _spans(self, token_ids: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
-        """Where the pictures begin and end in what the processor gives."""
+        """Return where the pictures begin and end in what the processor gives."""
         assert self._family is not None
         if self._family.ends:
             first, last = (self._names.get(name, -1) for name in self._family.ends)
@@ -140,7 +140,7 @@ _CHANNELS = {2: 3, 4: 2, 6: 4}  # of a PNG's pixel, by its kind; else 1
 
 
 def _bounded(data: bytes) -> bytes:
-    """A PNG file without texts, as the runtime unpacks them all.
+    """Return a PNG file without texts, as the runtime unpacks them all.
 
     Raises:
         PromptError: it has more pixels than it says: these are unpacked, too.
@@ -169,7 +169,7 @@ def _bounded(data: bytes) -> bytes:
 
 
 def _as_png(picture: Image) -> bytes:
-    """A picture as a PNG file, the way it is to be looked at.
+    """Return a picture as a PNG file, the way it is to be looked at.
 
     Raises:
         PromptError: it cannot be read, or Pillow is needed and is not there.

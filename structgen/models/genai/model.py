@@ -91,7 +91,7 @@ FloatArray = npt.NDArray[np.float32]
 
 
 def no_output(name: str) -> ModelError:
-    """The error about a model that lacks the output."""
+    """Return the error about a model that lacks the output."""
     error = ModelError(
         f"{name} has no output {OUTPUT!r}, so it cannot embed. Convert it with "
         "`structgen models convert FILE.gguf OUT --hidden-states`, or use an embedder: "
@@ -102,7 +102,7 @@ def no_output(name: str) -> ModelError:
 
 
 def no_transcripts(name: str) -> ModelError:
-    """The error of a model that transcribes nothing; ``name`` is the model's."""
+    """Return the error of a model that transcribes nothing; ``name`` is the model's."""
     error = ModelError(f"{name} transcribes nothing. {_THOSE_THAT_HEAR}")
     error.lacks = "transcripts"
     return error
@@ -150,7 +150,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def _after_nul(what: str) -> PromptError:
-    """The runtime takes C strings: it would silently drop what follows."""
+    """Return the runtime takes C strings: it would silently drop what follows."""
     return PromptError(f"{what} has a NUL character. Remove it.")
 
 
@@ -457,7 +457,7 @@ class TextModel:
         Args:
             texts: one text, which is ``n`` = 1, or several.
             pooling: the vector of the ``"last"`` token, or the ``"mean"`` of all.
-            dimensions: keep so many numbers of each vector.
+            dimensions: keep that many numbers of each vector.
             normalize: scale each vector to length 1.
             progress: told how many texts are done; by default a bar on a terminal's standard error,
                 if the call takes longer than a second.
@@ -465,7 +465,7 @@ class TextModel:
         Raises:
             ModelError: the model has no output for it.
             PromptError: a text is longer than the context.
-            OptionError: an option is unknown or out of range, or a text is no str.
+            OptionError: an option is unknown or out of range, or a text is not a str.
 
         Cost: what running the texts as prompts costs, one after the other. An embedder
         (`structgen.load_embedder`) is many times faster, and made for it.
@@ -491,7 +491,7 @@ class TextModel:
         normalize: bool = True,
         done: Callable[[int], None] = lambda n_texts: None,
     ) -> Passes[FloatArray]:
-        """The vectors of texts in tokens, pass by pass. Raises as `embed`.
+        """Yield the vectors of texts in tokens, pass by pass. Raises as `embed`.
 
         Texts run one after the other, and each is pooled at once, to save memory; ``done`` is
         called with the number of finished texts.
@@ -550,7 +550,7 @@ class TextModel:
                 model was not sure of its text or repeated itself.
 
         Raises:
-            ModelError: the model is no Whisper.
+            ModelError: the model is not Whisper.
             PromptError: the sound cannot be read, is too long, or the model does not know its
                 language.
             OptionError: the temperature is out of range.
@@ -566,7 +566,7 @@ class TextModel:
     def listening(
         self, audio: Audio, prompt: str = "", temperature: float = 0.0
     ) -> Passes[Listening]:
-        """The windows of a sound, before the first. Args and raises as `transcribe`."""
+        """Yield the windows of a sound, before the first. Args and raises as `transcribe`."""
         if not isinstance(self.reader, Whisper):
             raise no_transcripts(self.name)
         if not isinstance(audio, Audio):

@@ -164,7 +164,7 @@ def _first_template(folder: Path) -> Path | None:
 
 
 def _template(given: str | os.PathLike[str]) -> str:
-    """A chat template that was given as its text, or as a file.
+    """Return a chat template that was given as its text, or as a file.
 
     Raises:
         OptionError: the file cannot be read, or holds none.
@@ -324,7 +324,7 @@ def _has_cuda_graph(
 def _check_device(
     og_model: og.Model, folder: Path, providers: Sequence[str] | None, dtype: np.dtype[Any] | None
 ) -> None:
-    """See that a model runs where it was asked to, and warn where it is slow there.
+    """Check that a model runs where it was asked to, and warn where it is slow there.
 
     Raises:
         ModelError: it runs on the CPU, though another device was asked for.
@@ -368,7 +368,7 @@ def _session_config(
     session_options: Mapping[str, Any],
     graph: str | None = None,
 ) -> og.Config:
-    """How a folder is to be run; ``graph``: another of its graphs than it names itself."""
+    """Return how a folder is to be run; ``graph``: another of its graphs than it names itself."""
     config = og.Config(str(folder))
     if providers is not None:
         config.clear_providers()
@@ -386,7 +386,7 @@ def _session_config(
 
 
 def _takes_masks(og_model: og.Model, width: int) -> bool:
-    """Whether the runtime reads a mask where it is when a pass runs, chooses by it, and goes on."""
+    """Return whether the runtime reads a mask in place when a pass runs, and chooses by it."""
     mask = all_allowed(width)
     generator = _new(og_model, mask)
     for token in (width - 1, 0):
@@ -447,7 +447,7 @@ def _probe_context_length(og_model: og.Model) -> int:
 
 
 def _new(og_model: og.Model, mask: MaskBytes | None = None) -> og.Generator:
-    """A sequence with room for two tokens."""
+    """Return a sequence with room for two tokens."""
     params = og.GeneratorParams(og_model)
     params.set_search_options(max_length=2, do_sample=False)
     generator = og.Generator(og_model, params)

@@ -73,7 +73,7 @@ class LiveSequence:
         key: must be equal for another call to use it: the adapter.
         owner: whose prompts it holds: only their calls may continue them.
         least: fewest tokens to make room for.
-        new: makes a runtime's sequence with room for so many tokens, which reads its mask from
+        new: makes a runtime's sequence with room for that many tokens, which reads its mask from
             an array wherever it runs.
         context_length: most tokens it can ever have.
         longest_pass: most tokens in one pass.
@@ -142,7 +142,7 @@ class LiveSequence:
         self.generator = None
 
     def run(self, n_scored: int, allowed: Allowed | None = None) -> None:
-        """See that the runtime has all tokens, and the scores after the last ``n_scored``.
+        """Check that the runtime has all tokens, and the scores after the last ``n_scored``.
 
         Args:
             n_scored: one at least.
@@ -333,7 +333,7 @@ class TextSequence:
         self._open.length = length
 
     def make_room(self, length: int) -> int:
-        """Have room for so many tokens; see `TokenSequence`."""
+        """Have room for that many tokens; see `TokenSequence`."""
         live = self._open
         length = min(length, self._max_length, live.context_length)
         if length > live.capacity:
@@ -411,7 +411,7 @@ class SequencePool:
             most: most sequences that are kept; None: as many as have room.
 
         Raises:
-            OptionError: a bound is no whole number of 0 or more.
+            OptionError: a bound is not a whole number of 0 or more.
         """
         if most is not None and (type(most) is not int or most < 0):
             raise OptionError(
@@ -533,7 +533,7 @@ class SequencePool:
         return None
 
     def _has_room(self, sequences: int, n_tokens: int) -> bool:
-        """Whether so many more sequences, of so many tokens together, are within the bounds."""
+        """Whether that many more sequences, of that many tokens together, are within the bounds."""
         if self._most is not None and len(self._kept) + sequences > self._most:
             return False
         return self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes
@@ -565,15 +565,12 @@ class TextBatch:
         """Run the model over ``rows``.
 
         Args:
-            new: makes a runtime's batch with room for so many tokens in each of so many rows, which
-                reads its masks from an array wherever it runs.
-            rows: int32 ``[n]`` each, at least two.
-            room: most tokens that any row will have.
-            context_length: most tokens a sequence can have.
-            width: scores a token has.
-            pad_token_id: what rows are padded with: no token, which `load` tells the runtime.
-            has_mask: whether the graph has a mask.
-            allowed: see `structgen.models.base.Model.start_batch`.
+            new: makes a runtime's batch with room for that many tokens in each of that many rows,
+                which reads its masks from an array wherever it runs. rows: int32 ``[n]`` each, at
+                least two. room: most tokens that any row will have. context_length: most tokens a
+                sequence can have. width: scores a token has. pad_token_id: what rows are padded
+                with: no token, which `load` tells the runtime. has_mask: whether the graph has a
+                mask. allowed: see `structgen.models.base.Model.start_batch`.
         """
         longest = max(map(len, rows))
         padded = np.full((len(rows), longest), pad_token_id, np.int32)
@@ -639,7 +636,7 @@ class TextBatch:
 
 
 def last_logits(generator: Any, width: int) -> Logits:
-    """The scores of the next token of each row, float32 ``[rows, width]``: a copy.
+    """Return the scores of the next token of each row, float32 ``[rows, width]``: a copy.
 
     Raises:
         ModelError: they are not so wide.
@@ -656,7 +653,7 @@ def last_logits(generator: Any, width: int) -> Logits:
 def pads_exactly(
     start: Callable[[Sequence[TokenIds]], TextBatch], alone: Callable[[TokenIds], Logits]
 ) -> bool:
-    """Whether rows of different lengths score as they do alone, tried out on two short ones.
+    """Return whether rows of different lengths score as they do alone, tried out on two short ones.
 
     Args:
         start: begins a batch.

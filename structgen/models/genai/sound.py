@@ -71,7 +71,7 @@ class _About(NamedTuple):
 
 
 def claimed_seconds(data: bytes) -> float:
-    """How long a file says it is: never too little.
+    """Return how long a file says it is: never too little.
 
     Raises:
         PromptError: it is neither WAV, MP3 nor FLAC, or damaged.
@@ -122,7 +122,7 @@ def decoding(data: bytes) -> Passes[Samples]:
 
 
 def _read(data: bytes) -> Samples:
-    """The samples that the runtime finds in a file."""
+    """Return the samples that the runtime finds in a file."""
     try:
         # The runtime divides by the number of samples of the first: of none, the process would end.
         both = og.Audios.open_bytes(_ONE_SAMPLE, data)
@@ -135,7 +135,7 @@ def _read(data: bytes) -> Samples:
 
 
 def _parts(data: bytes, about: _About) -> Iterator[tuple[bytes, bytes]]:
-    """The parts of a file, each with what is to be decoded before it."""
+    """Yield the parts of a file, each with what is to be decoded before it."""
     start = before = about.first
     is_wav = data[:4] == b"RIFF"
     for at, needed, _ in (*about.cuts, (about.end or len(data), 0, 0)):
@@ -145,7 +145,7 @@ def _parts(data: bytes, about: _About) -> Iterator[tuple[bytes, bytes]]:
 
 
 def wav(samples: Samples) -> bytes:
-    """The samples as a WAV file."""
+    """Return the samples as a WAV file."""
     form = struct.pack("<HHIIHH", 3, 1, RATE, 4 * RATE, 4, 32)
     return _wav(form, samples.astype("<f4").tobytes())
 
@@ -157,8 +157,8 @@ def _wav(form: bytes, body: bytes) -> bytes:
 
 
 def _nearest(rate: int) -> int:
-    """The rate that the runtime is told: at any other it makes another one of the samples itself,
-    which takes 8 s of 19 MB."""
+    """Return the rate that the runtime is told: at any other it makes another one of the samples
+    itself, which takes 8 s of 19 MB."""
     return max((one for one in _RATES if one <= rate), default=_RATES[0])
 
 
@@ -191,7 +191,7 @@ def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
 
 @functools.cache
 def _decoder() -> Any:
-    """A processor that decodes, and no more."""
+    """Return a processor that decodes, and no more."""
     step = {"target_sample_rates": _RATES, "max_samples": 0}
     steps = [{"operation": {"name": "decode", "type": "AudioDecoder", "attrs": step}}]
     listed = json.dumps({"feature_extraction": {"sequence": steps}})
@@ -206,7 +206,7 @@ def _decoder() -> Any:
 
 
 def _without_tags(data: bytes) -> bytes:
-    """The file without tags before it, which the runtime takes for the sound."""
+    """Return the file without tags before it, which the runtime takes for the sound."""
     at = 0
     for _ in range(_MOST_PARTS):
         if data[at : at + 3] != b"ID3" or len(data) <= at + 10:
@@ -266,7 +266,7 @@ def _about_wav(data: bytes) -> _About:
 
 
 _SIZES = (0, 192, 576, 1152, 2304, 4608, -1, -2, *(256 << i for i in range(8)))
-"""Frames of a FLAC block by its code; -1 and -2: it follows in so many bytes."""
+"""Frames of a FLAC block by its code; -1 and -2: it follows in that many bytes."""
 
 
 def _about_flac(data: bytes) -> _About:

@@ -136,7 +136,7 @@ class Whisper:
         return Heard(language or "en", segments, done)
 
     def _segments(self, written: _Written, seconds: float) -> tuple[list[Segment], float]:
-        """The segments of a window of so many seconds, and how many of these are done with."""
+        """The segments of a window of that many seconds, and how many of these are done with."""
         tokens = np.array(written.token_ids, np.int64)
         is_stamp = tokens >= self._first_stamp
         cuts = (np.flatnonzero(is_stamp[:-1] & is_stamp[1:]) + 1).tolist()
@@ -159,7 +159,7 @@ class Whisper:
     # -- one pass after another ---------------------------------------------------------------
 
     def _features(self, samples: Samples) -> npt.NDArray[Any]:
-        """What the encoder reads; silence is put behind a sound that is too short for it."""
+        """Return what the encoder reads; silence is put behind a sound that is too short for it."""
         samples = np.pad(samples, (0, max(RATE - len(samples), 0)))
         try:
             with self._lock:
@@ -241,7 +241,7 @@ class Whisper:
     # -- languages ----------------------------------------------------------------------------
 
     def told(self, audio: Audio) -> tuple[str | None, bool]:
-        """The language that a sound says, or None, and whether to translate it.
+        """Return the language that a sound says, or None, and whether to translate it.
 
         Raises:
             PromptError: the model does not know the language, or translates nothing.
@@ -270,7 +270,7 @@ class Whisper:
 
 
 def _tensors(features: npt.NDArray[Any]) -> Any:
-    """What the encoder reads as the runtime takes it, which keeps it."""
+    """Return what the encoder reads as the runtime takes it, which keeps it."""
     found = og.NamedTensors()
     found["audio_features"] = features
     return found

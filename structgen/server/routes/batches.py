@@ -43,13 +43,13 @@ def _batches(request: Request) -> Batches:
 
 
 async def _known(request: Request, id_: str) -> dict[str, Any]:
-    """What is known of a file or batch of whoever asks."""
+    """Return what is known of a file or batch of whoever asks."""
     files, owner = _files(request), request.state.owner
     return await files.aside(owner, lambda: files.get(owner, id_))
 
 
 async def _page(request: Request, kind: str) -> Response:
-    """A page of the files or batches of whoever asks."""
+    """Return a page of the files or batches of whoever asks."""
     files, owner, query = _files(request), request.state.owner, request.query_params
     page = await files.aside(
         owner, lambda: json.dumps(listed(files.all(owner, kind), query), ensure_ascii=False)
@@ -61,7 +61,7 @@ _FIELDS = {"file": {"type": "string", "format": "binary"}, "purpose": {"enum": [
 
 
 def bodies(settings: Settings) -> dict[str, Bodies]:
-    """The endpoints that take something else than JSON of the usual size, by path."""
+    """Return the endpoints that take something else than JSON of the usual size, by path."""
     most = settings.max_body_bytes if settings.files is None else settings.max_file_bytes
     return {"/v1/files": Bodies(most, check_form)}
 
@@ -90,7 +90,7 @@ async def list_files(request: Request) -> Response:
 
 @router.get("/v1/files/{file_id}", responses=answers(FileAnswer))
 async def file(file_id: str, request: Request) -> dict[str, Any]:
-    """What is known of a file."""
+    """Return what is known of a file."""
     return await _known(request, _of_kind(file_id, "file-"))
 
 
@@ -122,7 +122,7 @@ class _Content(FileResponse):
 
 @router.get("/v1/files/{file_id}/content", responses=answers())
 async def content(file_id: str, request: Request) -> Response:
-    """A file's content."""
+    """Return a file's content."""
     await _known(request, _of_kind(file_id, "file-"))
     path = _files(request).content(request.state.owner, file_id)
     return _Content(path, media_type="application/octet-stream")
@@ -170,7 +170,7 @@ async def list_batches(request: Request) -> Response:
 
 @router.get("/v1/batches/{batch_id}", responses=answers(BatchAnswer))
 async def batch(batch_id: str, request: Request) -> dict[str, Any]:
-    """What has become of a batch."""
+    """Return what has become of a batch."""
     return await _known(request, _of_kind(batch_id, "batch-"))
 
 

@@ -135,7 +135,7 @@ async def _decided(
 
 
 def _state(given: Any) -> Any:
-    """The input of OpenAI's form: a text, or what was said."""
+    """Return the input of OpenAI's form: a text, or what was said."""
     if isinstance(given, str):
         return given
     found = []
@@ -157,7 +157,7 @@ def _names(given: Any) -> list[str]:
 
 
 def _question(given: Any, index: int) -> Any:
-    """A question of OpenAI's form."""
+    """Return a question of OpenAI's form."""
     at = f"questions[{index}]"
     instructions = given["instructions"]
     if isinstance(instructions, list):
@@ -177,7 +177,7 @@ def _question(given: Any, index: int) -> Any:
 
 
 def _named_question(given: Any, at: str) -> Any:
-    """A question of System One's form."""
+    """Return a question of System One's form."""
     instructions, criteria = given["instructions"], given.get("criteria")
     if instructions in (None, ""):
         place = f"{at}.instructions"

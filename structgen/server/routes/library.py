@@ -38,14 +38,14 @@ class PictureBody(Strictly):
 
 @router.get("/v1/grammars", responses=answers(GrammarList))
 async def list_grammars() -> dict[str, Any]:
-    """The grammars that come with structgen."""
+    """Return the grammars that come with structgen."""
     data = [{"id": name, "description": library.description(name)} for name in library.names()]
     return {"object": "list", "data": data}
 
 
 @router.get("/v1/grammars/{name}", responses=answers(GrammarText))
 async def one_grammar(name: str) -> dict[str, Any]:
-    """One of them, as the text to send in ``grammar``, with ``grammar_type: "lark"``."""
+    """Return one of them, as the text to send in ``grammar``, with ``grammar_type: "lark"``."""
     try:
         grammar = library.text(name)
     except OptionError as error:
@@ -60,7 +60,7 @@ async def one_grammar(name: str) -> dict[str, Any]:
 
 @router.post("/v1/grammars/picture", openapi_extra=body(PictureBody), responses=answers(Picture))
 async def draw_regex(request: Request) -> dict[str, Any]:
-    """The automaton of a regular expression, if it is small: its states and edges."""
+    """Return the automaton of a regular expression, if it is small: its states and edges."""
     given = await json_object(request)
     asked_for = await aside(request, lambda: read(PictureBody, given))
     trials: Trials = request.app.state.trials
@@ -71,7 +71,7 @@ async def draw_regex(request: Request) -> dict[str, Any]:
     "/v1/grammars/explain", openapi_extra=body(ExplainRequest), responses=answers(Explanation)
 )
 async def explain(request: Request) -> dict[str, Any]:
-    """Why a token was not allowed at a place of an output, or that it was."""
+    """Return why a token was not allowed at a place of an output, or that it was."""
     settings = settings_of(request)
     given = await json_object(request)
 
@@ -131,7 +131,7 @@ _HEADERS = {
 
 @cache
 def _files() -> dict[str, tuple[bytes, str]]:
-    """What is sent, by name: its bytes and kind. Looked up and not opened: a name is no path."""
+    """What is sent, by name: its bytes and kind. Looked up and not opened: a name is not a path."""
     return {
         path.name: (path.read_bytes(), _KINDS[path.suffix])
         for path in sorted(FOLDER.iterdir())
@@ -142,19 +142,19 @@ def _files() -> dict[str, tuple[bytes, str]]:
 @playground_router.get("/")
 @playground_router.get("/playground")
 async def page() -> Response:
-    """The page."""
+    """Return the page."""
     return await file("index.html")
 
 
 @playground_router.get("/favicon.ico")
 async def icon() -> Response:
-    """Its picture, where a browser looks for one."""
+    """Return its picture, where a browser looks for one."""
     return await file("icon.svg")
 
 
 @playground_router.get("/playground/{name}")
 async def file(name: str) -> Response:
-    """A file of the page."""
+    """Return a file of the page."""
     found = _files().get(name)
     if found is None:
         raise ApiError(404, f"There is no GET /playground/{name}. See /docs.", code="not_found")

@@ -30,7 +30,7 @@ router = APIRouter(tags=["models"])
 
 
 def described(runner: Runner, name: str, created: int) -> dict[str, Any]:
-    """A model as OpenAI's clients know it, and what more there is to say."""
+    """Return a model as OpenAI's clients know it, and what more there is to say."""
     info = runner.get_model_info(name)
     return {
         "id": info["id"],
@@ -46,7 +46,7 @@ def described(runner: Runner, name: str, created: int) -> dict[str, Any]:
 
 @router.get("/v1/models", responses=answers(ModelList))
 async def list_models(request: Request) -> dict[str, Any]:
-    """All models."""
+    """Return all models."""
     runner = runner_of(request)
     created = request.app.state.created
     data = [described(runner, id_, created) for id_ in runner.list_models()]
@@ -55,7 +55,7 @@ async def list_models(request: Request) -> dict[str, Any]:
 
 @router.get("/v1/models/{model:path}/status", responses=answers(ModelState))
 async def model_status(model: str, request: Request) -> dict[str, Any]:
-    """What is known of a model: whether it is loaded, what it takes, why loading failed."""
+    """Return what is known of a model: whether it is loaded, what it takes, why loading failed."""
     info = runner_of(request).get_model_info(model)
     info.pop("source")  # a path of this machine, maybe
     info["error"] = info["error"] and public(info["error"])
@@ -88,7 +88,7 @@ async def unload_model(model: str, request: Request) -> dict[str, Any]:
 
 @router.get("/v1/models/{model:path}", responses=answers(ModelEntry))
 async def one_model(model: str, request: Request) -> dict[str, Any]:
-    """One model, by id or alias."""
+    """Return one model, by id or alias."""
     return described(runner_of(request), model, request.app.state.created)
 
 
@@ -157,7 +157,7 @@ async def tokenize(request: Request) -> Response:
 
 
 def _joined(tokens: list[int]) -> str:
-    """Write many numbers, in slices: between them other threads go on."""
+    """Write many numbers, in slices: between them other threads continue."""
     slices = (tokens[at : at + _SLICE] for at in range(0, len(tokens), _SLICE))
     return ",".join(",".join(map(str, part)) for part in slices)
 
@@ -167,7 +167,7 @@ def _joined(tokens: list[int]) -> str:
 )
 @tokens_router.post("/detokenize", include_in_schema=False)
 async def detokenize(request: Request) -> Response:
-    """The text of token ids."""
+    """Return the text of token ids."""
     given = await json_object(request)
     asked = await aside(request, lambda: read(DetokenizeBody, given))
 
@@ -189,20 +189,20 @@ health_router = APIRouter(tags=["operation"])
 @health_router.get("/health", responses=answers(Health))
 @health_router.get("/health/live", responses=answers(Health))
 async def live(request: Request) -> dict[str, Any]:
-    """Whether the process answers."""
+    """Return whether the process answers."""
     return {"status": "ok"}
 
 
 @health_router.get("/metrics", response_class=PlainTextResponse, responses=answers())
 async def metrics(request: Request) -> Response:
-    """All counters and times, in the text format of Prometheus."""
+    """Return all counters and times, in the text format of Prometheus."""
     found = runner_of(request).metrics
     return Response(found.prometheus(), media_type=found.content_type)
 
 
 @health_router.get("/health/ready", responses=answers(Readiness))
 async def ready(request: Request) -> dict[str, Any]:
-    """Whether the models that are to be loaded are, and none has failed to."""
+    """Return whether the models that are to be loaded are, and none has failed to."""
     models = runner_of(request).list_models_with_status()
     bad = [name for name, status in models.items() if status == "failed"]
     if bad or not request.app.state.is_ready:

@@ -74,11 +74,11 @@ _NAMES = {
 def turn_of(
     body: Mapping[str, Any], before: list[dict[str, Any]], settings: Settings
 ) -> tuple[Asked[ChatRequest], Stored]:
-    """The chat that a body asks for, and its answer, which nobody has begun yet.
+    """Return the chat that a body asks for, and its answer, which nobody has begun yet.
 
     Args:
         body: the request.
-        before: the messages of the answer that it goes on from.
+        before: the messages of the answer that it continues from.
         settings: the server's.
 
     Raises:
@@ -160,7 +160,7 @@ def turn_of(
 
 
 def _renamed(param: str) -> str:
-    """What a field of a chat is called here."""
+    """Return what a field of a chat is called here."""
     if param.startswith("messages"):
         return "input"
     if param.startswith("tools["):
@@ -171,7 +171,7 @@ def _renamed(param: str) -> str:
 
 
 def _format(given: dict[str, Any]) -> dict[str, Any]:
-    """A flattened ``text.format``, as chats have it."""
+    """Return a flattened ``text.format``, as chats have it."""
     inner = {name: value for name, value in given.items() if name != "type" and value is not None}
     if given["type"] == "json_schema":
         return {"type": "json_schema", "json_schema": inner}
@@ -179,7 +179,7 @@ def _format(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool with all of its fields."""
+    """Return a tool with all of its fields."""
     fields = {name: value for name, value in given.items() if value is not None}
     none = {"type": "object", "properties": {}}
     return {"description": None, "parameters": none, "strict": False, **fields}
@@ -203,7 +203,7 @@ class Events:
         self._reason: str | None = None
 
     def ahead(self) -> Events:
-        """A copy, which makes those that may never be told: who goes on follows what was told."""
+        """A copy, which makes those that may never be told: who continues follows what was told."""
         made = copy(self)
         made.response, made._logprobs = dict(self.response), [*self._logprobs]
         return made
@@ -214,12 +214,12 @@ class Events:
         vars(self).update({**vars(ahead), "response": self.response})
 
     def begin(self) -> Iterator[bytes]:
-        """Those before the first chunk."""
+        """Yield those before the first chunk."""
         yield self._event("response.created", response=self.response)
         yield self._event("response.in_progress", response=self.response)
 
     def feed(self, chunk: ChatChunk) -> Iterator[bytes]:
-        """Those of a chunk."""
+        """Yield those of a chunk."""
         if chunk.usage is not None:
             self.response["usage"] = usage_of(chunk.usage)
         for choice in chunk.choices:
@@ -249,7 +249,7 @@ class Events:
         return bool(self._logprobs) and any(choice.delta.tool_calls for choice in chunk.choices)
 
     def end(self) -> Iterator[bytes]:
-        """Those after the last chunk."""
+        """Yield those after the last chunk."""
         is_cut = self._reason == "length"
         status = "incomplete" if is_cut else "completed"
         if not self.response["output"] and self._kind is None:
@@ -262,7 +262,7 @@ class Events:
         yield self._event(f"response.{status}", response=self.response)
 
     def again(self) -> Iterator[bytes]:
-        """All of an answer that was finished before, each text in one piece."""
+        """Yield all of an answer that was finished before, each text in one piece."""
         whole = self.response
         self.response = {**whole, **BEGUN}
         yield from self.begin()
@@ -279,7 +279,7 @@ class Events:
         yield self._event(f"response.{kind}", response=self.response)
 
     def _said_again(self, item: dict[str, Any]) -> Iterator[bytes]:
-        """An item of text."""
+        """Yield an item of text."""
         text = "".join(part["text"] for part in item["content"])
         kind: str = item["type"]
         yield from self._open(kind, {**item, "content": [], "status": "in_progress"})
@@ -292,13 +292,13 @@ class Events:
         yield from self._message(text)
 
     def cancel(self) -> Iterator[bytes]:
-        """Those after the last chunk that came, where nobody wants more."""
+        """Yield those after the last chunk that came, where nobody wants more."""
         yield from self._close("incomplete")
         self.response["status"] = "cancelled"
         yield self._event("response.incomplete", response=self.response)
 
     def fail(self, error: ApiError) -> bytes:
-        """The last event, where something went wrong."""
+        """Return the last event, where something went wrong."""
         self.response["status"] = "failed"
         self.response["error"] = {"code": error.code or "server_error", "message": error.message}
         return self._event("response.failed", response=self.response)
@@ -497,13 +497,13 @@ async def _in_background(request: Request, asked: Asked[ChatRequest], stored: St
 
 
 def _followed(request: Request, events: AsyncGenerator[bytes, None]) -> Response:
-    """A stream of events of an answer that is made whether somebody follows it or not."""
+    """Return a stream of events of an answer that is made whether somebody follows it or not."""
     return EventStream(events, most=settings_of(request).request_seconds, told=told)
 
 
 async def _unread(request: Request, job: Job, number: int) -> AsyncGenerator[bytes, None]:
-    """The events after one. All of them are held until the client has read them, also those of an
-    answer that is forgotten meanwhile.
+    """Yield the events after one. All of them are held until the client has read them, also those
+    of an answer that is forgotten meanwhile.
 
     Raises:
         ApiError: too much of whoever asks is under way.
@@ -554,7 +554,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
 
 
 async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages of the answer that a request goes on from."""
+    """Return the messages of the answer that a request continues from."""
     id_ = body.get("previous_response_id")
     if id_ is None:
         return []
@@ -571,7 +571,7 @@ async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]
 
 
 async def _known(request: Request, id_: str) -> Stored | None:
-    """An answer of whoever asks, as far as it is there. It is held until the request ends.
+    """Return an answer of whoever asks, as far as it is there. It is held until the request ends.
 
     Raises:
         ApiError: too much of whoever asks is under way.
@@ -651,7 +651,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
 
 
 def _asked(request: Request) -> tuple[bool, int]:
-    """What a query says: whether to stream, and after which event."""
+    """Return what a query says: whether to stream, and after which event."""
     follows, after = False, None
     for name, value in request.query_params.multi_items():
         if name == "stream" and value.lower() in ("true", "false"):
@@ -699,6 +699,6 @@ async def cancel(response_id: str, request: Request) -> Response:
 
 @router.get("/v1/responses/{response_id}/input_items", responses=answers(InputItemList))
 async def input_items(response_id: str, request: Request) -> Response:
-    """The items that an answer is to, the last first."""
+    """Return the items that an answer is to, the last first."""
     items = (await _found(request, response_id)).items[::-1]
     return await written(request, listed(items, request.query_params))

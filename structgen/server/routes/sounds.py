@@ -44,7 +44,7 @@ _TRANSCRIPTION = {
 
 
 def bodies(settings: Settings) -> dict[str, Bodies]:
-    """The endpoints that take files of sounds, by path."""
+    """Return the endpoints that take files of sounds, by path."""
     taken = Bodies(settings.max_file_bytes, check_form)
     return dict.fromkeys(("/v1/audio/transcriptions", "/v1/audio/translations"), taken)
 

@@ -32,7 +32,7 @@ PieceT = TypeVar("PieceT", bound=BaseModel)
 
 
 def runner_of(request: Request) -> Runner:
-    """The server's Runner."""
+    """Return the server's Runner."""
     runner: Runner = request.app.state.runner
     return runner
 
@@ -50,7 +50,7 @@ async def tried(request: Request, work: Asked[Any]) -> None:
 async def whole(
     request: Request, work: Awaitable[BaseModel], told: Told, *, is_large: bool = False
 ) -> Response:
-    """An answer in one piece; ``is_large``: it takes long to write."""
+    """Return an answer in one piece; ``is_large``: it takes long to write."""
     made = await answered(request, work, told)
     check_sure(made)
     note(request, made)
@@ -59,7 +59,7 @@ async def whole(
 
 
 async def streamed(request: Request, pieces: AsyncChunkStream[PieceT], told: Told) -> Response:
-    """An answer piece by piece."""
+    """Return an answer piece by piece."""
     going = await begun(request, pieces, told)
 
     async def events() -> AsyncGenerator[bytes, None]:
@@ -100,7 +100,7 @@ async def _answered(
     ask: Callable[[Any], Awaitable[BaseModel]],
     stream: Callable[[Any], AsyncChunkStream[PieceT]],
 ) -> Response:
-    """The answer to a request for text of some kind, whole or piece by piece."""
+    """Return the answer to a request for text of some kind, whole or piece by piece."""
     given, settings = await json_object(request), settings_of(request)
     size = await with_pictures(request, given)
     work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings), is_large=size > 0)
