@@ -84,7 +84,7 @@ class _Asks(ABC):
 
     @abstractmethod
     def _make(self, output_type: Any, **options: Any) -> Any:
-        """A generator of this model to keep; of an asynchronous one, it must not hold the model."""
+        """Make a generator of this model to keep; an asynchronous one must not hold the model."""
 
     def _mine(self, generator: Any) -> Any:
         """Return a generator that was kept, as one that holds the model."""

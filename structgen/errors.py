@@ -220,7 +220,7 @@ class GrammarError(OutputTypeError):
         self.column = column
 
     def noted(self, note: str) -> GrammarError:
-        """The same error with another sentence, before what is shown of patterns and the text."""
+        """Return the error with one more sentence, before the pattern and the text."""
         what, shown, rest = str(self).partition("\n")
         stop = "" if what.endswith((".", "?", "…", ";")) else "."
         error = GrammarError(f"{what.rstrip()}{stop} {note}{shown}{rest}")

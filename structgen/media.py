@@ -425,7 +425,7 @@ def part(value: Any, where: str) -> str | Media:
 
 
 def _url(given: Any, where: str) -> str:
-    """The ``data:`` URI of a picture in OpenAI's form, or in mistral.rs's, without the mapping."""
+    """Return a picture's ``data:`` URI from OpenAI's or mistral.rs's form, unwrapped."""
     url = given
     if isinstance(given, Mapping):
         _check_keys(given, {"url", "detail"}, where)

@@ -95,7 +95,7 @@ MOST_BYTES = 1 << 30
 
 
 def text_in(file: str, shown: str) -> str:
-    """The text of a file in UTF-8, or of standard input, ``-``; line ends read as everywhere."""
+    """Read a UTF-8 file, or standard input (``-``), with the usual line ends."""
     try:
         text = bytes_in(file, shown).decode("utf-8-sig")
     except ValueError as error:

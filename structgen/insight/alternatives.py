@@ -300,7 +300,7 @@ def names_of(constraint: Constraint, texts: Sequence[bytes]) -> tuple[str, ...]:
 
 
 def _value_key(constraint: Constraint, text: str) -> Any:
-    """What tells an output from others: its value in JSON; of other texts the number, or itself."""
+    """Return what identifies an output: its JSON value, else its number or text."""
     if is_json(constraint):
         return json_key(json.loads(text))
     try:
@@ -326,7 +326,7 @@ def may_have_sites(constraint: Constraint) -> bool:
 
 
 def _words(schema: Any) -> Iterator[str]:
-    """The keywords and types that a schema has anywhere; ``elsewhere``: it leads to others."""
+    """Yield the keywords and types in a schema; ``elsewhere``: it leads to others."""
     if isinstance(schema, Mapping):
         for key, value in schema.items():
             yield key.replace("exclusiveM", "m")
@@ -455,7 +455,7 @@ class _Nodes:
         self._escapes: set[tuple[int, bytes]] = set()
 
     def spelt(self, node: int, escape: bytes) -> tuple[int, bytes] | None:
-        """The node after an escape, and what of the escape is not whole yet; None: as below."""
+        """Return the node after an escape, and the escape's unfinished part; None: see below."""
         whole, rest = canonical(escape)
         if not whole:
             if (node, rest) in self._escapes:
@@ -482,7 +482,7 @@ def _may_end(text: bytes, following: set[int], is_accepting: bool) -> bool:
 
 
 def _inside(text: bytes, following: set[int]) -> set[int]:
-    """Of the bytes that may follow, those that belong to the scalar."""
+    """Return those bytes that may follow and belong to the scalar."""
     if text[:1] == b'"':
         return set() if is_closed(text) else following
     return following - _AFTER_SCALAR

@@ -187,7 +187,7 @@ class TokenTree:
         return left / total if total else 1.0
 
     def _ways_on(self, path: tuple[int, ...]) -> Passes[list[tuple[int, float]]]:
-        """The tokens the output type allows after ``path``, and the model's probability of each."""
+        """Return the allowed tokens after ``path``, and the model's probability of each."""
         kept = 0
         while kept < min(len(path), len(self._at)) and path[kept] == self._at[kept]:
             kept += 1
@@ -614,14 +614,14 @@ class BestValues:
         return len(self._data)
 
     def read(self, data: bytes) -> None:
-        """A token has been written."""
+        """Take a token that has been written."""
         self._data += data
         self._ends.append(len(self._data))
         if self._is_json:
             self._note_closed(self._places.feed(data))
 
     def end(self) -> None:
-        """The output has ended."""
+        """Take the end of the output."""
         if self._is_json:
             self._note_closed(self._places.finish())
         elif self._judged < 0 and self._whole is not None:
@@ -699,7 +699,7 @@ class BestValues:
         return n_before, tree.paths[best]
 
     def go_back(self, n_tokens: int) -> None:
-        """The output goes back to that many tokens."""
+        """Return to the output's first tokens."""
         del self._ends[n_tokens:]
         del self._data[self._ends[-1] if self._ends else 0 :]
         self._places, self._closed = JsonReader(), []

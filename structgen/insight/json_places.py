@@ -138,7 +138,7 @@ class JsonReader:
         return child_path("$", *self._path(self._steps[:-1] if self._is_between else self._steps))
 
     def path_of(self, byte: int) -> str:
-        """The path that ``byte`` belongs to if it comes next: `path`, unless it ends a value."""
+        """Return the path of ``byte`` if it comes next: `path`, unless it ends a value."""
         if not self._is_in_string and (byte in b"]}" or (self.open_start >= 0 and byte in _ENDS)):
             return child_path("$", *self._path(self._steps[:-1]))
         return self.path
@@ -248,7 +248,7 @@ class JsonReader:
 
 
 def scalars(events: Iterable[Event]) -> list[Closed]:
-    """Of some events the values that have closed, other than objects and arrays."""
+    """Yield the values that some events close, other than objects and arrays."""
     return [e for e in events if isinstance(e, Closed) and e.kind in ("string", "other")]
 
 

@@ -422,7 +422,7 @@ class Trace(Sequence[TraceStep]):
         return {**vars(self), "_constraint": None}
 
     def completed(self, steps: Sequence[TraceStep], constraint: Constraint | None) -> Trace:
-        """The same with other steps, and what explains them: of a trace from another process."""
+        """Return the trace of another process with other steps and what explains them."""
         made = copy.copy(self)
         made.steps, made._constraint = tuple(steps), constraint
         return made
@@ -613,7 +613,7 @@ class StepRecorder:
         return tuple(step.logprob for step in self._steps[first:end])
 
     def take_news(self) -> tuple[TraceStep, ...]:
-        """The steps that are new or have changed since this was last called, by their indices."""
+        """Return the steps that are new or changed since the last call, by index."""
         found = tuple(self._steps[index] for index in sorted(self._news))
         self._news.clear()
         return found

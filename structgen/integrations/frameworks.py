@@ -167,7 +167,7 @@ def chat_request(
 
 
 def vector_request(model: str, embedder: Any, texts: list[str], input_type: str) -> dict[str, Any]:
-    """The fields of a request for vectors, as an adapter's ``embedder`` is set to make them."""
+    """Return the fields of a request for vectors that an adapter's ``embedder`` implies."""
     return {
         "model": model,
         "input": texts,
@@ -232,7 +232,7 @@ def vectors_of(made: EmbeddingResponse) -> list[list[float]]:
 
 
 def embedded(embedder: Any, model: str, texts: list[str], input_type: str) -> list[list[float]]:
-    """The vectors of texts, of which there may be none, as `vector_request` asks for them."""
+    """Return the vectors of texts, perhaps none, requested as by `vector_request`."""
     fields = vector_request(model, embedder, texts, input_type)
     return vectors_of(runner_of(embedder.runner, model).embed(fields)) if texts else []
 

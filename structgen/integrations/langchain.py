@@ -451,7 +451,7 @@ class ChatStructgen(BaseChatModel):
         }
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
-        """What LangChain's caches know a request by: its fields, and of a type its grammar."""
+        """Return LangChain's cache key: a request's fields, and the grammar of its type."""
         with errors():
             _, fields = self._asked((), stop, kwargs)
             for name in {"output_type", "response_format"} & fields.keys():

@@ -179,7 +179,7 @@ def _usage(usage: runner.Usage) -> dict[str, Any]:
 
 
 def _logprobs(given: Any) -> list[list[LogProb]] | None:
-    """Of each token the log probabilities, its own first."""
+    """Return the log probabilities at each token, its own first."""
     if given is None:
         return None
     return [

@@ -34,7 +34,7 @@ _PREFIX = "structgen/"
 
 
 def _runner(name: str) -> Runner:
-    """The Runner that all adapters share, which knows a model; it is loaded by the first prompt."""
+    """Return the adapters' shared Runner, which loads this model on its first prompt."""
     from .frameworks import runner_of  # here, since every llm command imports this module
 
     return runner_of(None, name)

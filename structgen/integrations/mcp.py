@@ -629,7 +629,7 @@ _INSTRUCTIONS = (
 
 
 def server_of(runner: Runner, models: Models) -> Server[Any]:
-    """A server of the tools ``generate``, ``extract``, ``classify``, ``decide`` and ``embed``.
+    """Make a server of the tools ``generate``, ``extract``, ``classify``, ``decide``, ``embed``.
 
     Args:
         runner: which is asked; it stays open.
@@ -782,7 +782,7 @@ def _first(error: ValidationError) -> str:
 
 
 def _id_of(text: str) -> Any:
-    """The id of a request that cannot be read: Python's own reader takes half of a character."""
+    """Return the id of an unreadable request; Python's reader accepts half a character."""
     with contextlib.suppress(ValueError, RecursionError):
         given = json.loads(text)
         id_ = given.get("id") if isinstance(given, dict) and "method" in given else None
@@ -969,7 +969,7 @@ class Bounded:
 
 
 def _about(body: bytes) -> tuple[Any, Any, Any]:
-    """The method of a message, the id of a request, and that of one which the message cancels.
+    """Return a message's method, its request id, and the id of a request it cancels.
 
     Raises:
         ValueError: it has too many values beside the arguments of a call.

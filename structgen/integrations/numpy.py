@@ -65,7 +65,7 @@ def apply_mask(logits: Scores, mask: npt.NDArray[Any]) -> Scores:
 
 
 def bounds(mask: npt.NDArray[Any], width: int) -> Iterator[npt.NDArray[np.float32]]:
-    """The most that each logit may be: infinity where a mask allows the token, else minus infinity.
+    """Yield each logit's upper bound: infinity if a mask allows it, else minus infinity.
 
     The lesser of logits and bounds are the masked logits. Looked up eight at a time, they take the
     same time whatever the mask; to unpack bits and select takes 5 to 10 times as long.
@@ -92,7 +92,7 @@ def bounds(mask: npt.NDArray[Any], width: int) -> Iterator[npt.NDArray[np.float3
 
 
 def masked(logits: Scores, cursor: Cursor) -> Scores:
-    """A copy of ``logits``, ``[V]``, in which only what the cursor allows is above minus infinity.
+    """Copy ``logits``, ``[V]``, with minus infinity for all that the cursor forbids.
 
     Raises:
         ValueError: there are fewer logits than the vocabulary has tokens.

@@ -398,7 +398,7 @@ def _settings(settings: ModelSettings) -> dict[str, Any]:
 
 @cache
 def _others() -> tuple[str, ...]:
-    """What the settings of other models begin with, which their names say are not for this one."""
+    """Return the prefixes of settings that are, by name, meant for other models."""
     providers = pkgutil.iter_modules(pydantic_ai.providers.__path__)
     return ("decision_", "mcp_", *(f"{one.name}_" for one in providers if one.name[0] != "_"))
 
@@ -413,7 +413,7 @@ def _thinking(params: ModelRequestParameters) -> dict[str, Any]:
 
 
 def _form(params: ModelRequestParameters) -> dict[str, Any]:
-    """The form of an answer that is not a call, also where pydantic-ai leaves it to the prompt."""
+    """Return the form of an answer without calls, even if the prompt asks for it."""
     if params.output_object is None:
         return {}
     name, schema = params.output_object.name or "output", params.output_object.json_schema

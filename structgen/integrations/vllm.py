@@ -152,11 +152,11 @@ class Requests:
         return True
 
     def remove(self, slot: int) -> None:
-        """The request of a slot has gone."""
+        """Remove the request of a slot."""
         self._requests.pop(slot, None)
 
     def move(self, slot: int, to: int, is_swap: bool) -> None:
-        """The request of a slot goes to another; that of the other comes back in a swap."""
+        """Move a slot's request to another; in a swap, that one's comes back."""
         here, there = self._requests.pop(slot, None), self._requests.pop(to, None)
         if here is not None:
             self._requests[to] = here
@@ -226,7 +226,7 @@ _RULE_OUT: Mapping[str, Any] = {
 
 
 def _vocabulary(vllm_config: Any) -> Vocabulary:
-    """The vocabulary of the engine's model, as wide as its logits; it ends where vLLM ends."""
+    """Return the vocabulary of the engine's model, as wide as its logits."""
     from transformers import AutoTokenizer
 
     model = vllm_config.model_config

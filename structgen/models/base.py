@@ -326,7 +326,7 @@ def begin_slice() -> None:
 
 
 def is_due() -> bool:
-    """Whether this thread has worked for so long that it is to yield; then that counts again."""
+    """Return whether this thread has worked long enough to yield; if so, restart the clock."""
     if time.perf_counter() <= getattr(_SLICE, "end", 0.0):
         return False
     begin_slice()

@@ -164,7 +164,7 @@ def is_embedder(folder: Path) -> bool:
 
 
 def is_language_model(folder: Path) -> bool:
-    """Whether a folder holds a model for ONNX Runtime GenAI; one that cannot be read has none."""
+    """Return whether a folder holds a model for ONNX Runtime GenAI; False if unreadable."""
     return os.path.isfile(folder / CONFIG)
 
 

@@ -334,7 +334,7 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
 
 
 def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> Iterator[Lack]:
-    """Which inputs of Whisper's decoder get nothing: its attention reads them all the same."""
+    """Yield the inputs of Whisper's decoder that nothing fills, though attention reads them."""
     told = {at[2:]: value for at, value in settings if at[:2] == _DECODER}
     n_layers = told.get(("num_hidden_layers",))
     if not isinstance(n_layers, (int, float)) or not 0 < n_layers <= _MOST_LAYERS:
@@ -397,7 +397,7 @@ def _note(file: Path) -> Lack | None:
 
 
 def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
-    """The parts of data files that tensors of a graph are read from: name, and where each ends."""
+    """Yield the parts of data files that a graph's tensors refer to: name and end."""
     with path.open("rb") as file, _mapped(file) as data:
         waiting = [("model", 0, len(data))]
         while waiting:

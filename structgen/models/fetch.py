@@ -269,7 +269,7 @@ def _run_pip(
 
 
 def _largest(folder: Path) -> int:
-    """Bytes of the largest file below a folder: pip may be writing its own cache's copy beside."""
+    """Return the bytes of the largest file in a folder; pip may write its cache beside it."""
     largest = 0
     for parent, _, files in os.walk(folder):
         for file in files:

@@ -81,7 +81,7 @@ def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
 
 
 def _is_settings(file: PurePosixPath) -> bool:
-    """Whether a file says something of the model: those at the top, and those of its modules."""
+    """Return whether a file describes the model: at the top, or in one of its modules."""
     if len(file.parts) == 1:
         return file.suffix == ".json" and not file.name.endswith(".index.json")
     return len(file.parts) == 2 and file.name == "config.json"
@@ -329,7 +329,7 @@ def fetch_files(
 
 
 def describe(name: str) -> tuple[str, int, str]:
-    """What the hub says of a model that is not here: the commit, the bytes to fetch, and the task.
+    """Return the hub's commit, bytes to fetch, and task of a model that is not here.
 
     Raises:
         ModelNotFound, DownloadError: as `fetch`; of several models in a repository, all are listed.
@@ -402,7 +402,7 @@ def _fetch_files(
 
 
 def _utils() -> Any:
-    """The client's helpers: documented, but the package's types do not say that it exports them."""
+    """Return the client's documented helpers, which its types do not export."""
     return importlib.import_module("huggingface_hub.utils")
 
 
@@ -476,7 +476,7 @@ def _heard(
     arrived: Callable[[], int] = int,
     report: Callable[[], object] = lambda: None,
 ) -> _T:
-    """An answer of the hub, or more of one; its own client waits for that as long as it takes."""
+    """Wait for more of the hub's answer, with a limit that its own client lacks."""
     heard: Future[_T] = Future()
     before, last = arrived(), time.monotonic()
 

@@ -29,7 +29,7 @@ _LATE_SECONDS = 1.0
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """A `Progress` that shows nothing."""
+    """Make a `Progress` that shows nothing."""
 
 
 @contextmanager

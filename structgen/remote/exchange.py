@@ -287,7 +287,7 @@ class Replies:
         self._n_characters = 0
 
     def add(self, said: Said) -> None:
-        """A message has come, or a piece of one. Raises RemoteError: it is too much."""
+        """Take a message, or a piece of one. Raise RemoteError if it is too much."""
         size = _LEAST * (1 + len(said.calls))
         size += len(said.content) + len(said.reasoning) + len(said.refusal)
         size += sum(len(call.name) + len(call.arguments) for call in said.calls)
@@ -372,7 +372,7 @@ class Exchange:
         return arguments
 
     def take(self, completion: Any) -> None:
-        """A whole reply has come.
+        """Take a whole reply.
 
         Raises:
             RemoteError: it has no answer.
@@ -434,7 +434,7 @@ class Exchange:
             yield certain
 
     def conclude(self) -> list[Chunk] | None:
-        """A reply has ended, or was interrupted; returns None where it is to be asked for again.
+        """Take a reply's end or interruption; return None if it has to be requested again.
 
         What it returns else is text that is given out last; `result` is there then.
 

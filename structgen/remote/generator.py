@@ -89,7 +89,7 @@ def make(client: openai.OpenAI, exchange: Exchange) -> None:
 
 
 def _value(raw: Any) -> Any:
-    """What a whole answer is: JSON, or another text. Objects of the client's take 40 us each."""
+    """Return an answer as JSON or other text; the client's own objects take 40 us each."""
     try:
         return raw.http_response.json()
     except ValueError:
@@ -249,7 +249,7 @@ async def _within(waiting: Any, exchange: Exchange) -> Any:
 
 
 def _once(client: Any, exchange: Exchange) -> Any:
-    """The client, without attempts of its own where time is short: each would take all of it."""
+    """Return the client, without its own retries when time is short: each would use it up."""
     return client if exchange.seconds_left is None else client.with_options(max_retries=0)
 
 
@@ -405,7 +405,7 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
 
 
 def _said(error: openai.APIStatusError) -> str:
-    """What the server says of an error, which the client knows of errors in OpenAI's form only."""
+    """Return the server's error message; the client reads OpenAI's form only."""
     said = error.message
     if not (isinstance(error.body, dict) and error.body.get("message")):
         with contextlib.suppress(Exception):  # it was not read

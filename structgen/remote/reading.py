@@ -76,7 +76,7 @@ class Answer:
         return new
 
     def finish(self) -> None:
-        """The answer has ended.
+        """Take the end of the answer.
 
         Raises:
             NotOfType: it is not whole.
@@ -240,7 +240,7 @@ class _WithoutNulls(_Checked):
         out += data
 
     def _begin(self, members: list[int], before: bytes, out: bytearray) -> None:
-        """A member's value begins; ``before``: a comma, its name and a colon."""
+        """Begin a member's value; ``before``: a comma, its name and a colon."""
         if members[0] and not members[1]:
             # What stood before it was left out, the comma between them is still there.
             stripped = before.lstrip(_BLANK)
@@ -257,7 +257,7 @@ class _WithoutNulls(_Checked):
             del self._read[len(self._read) - len(before) :], out[len(out) - len(before) :]
 
     def _end(self, value: bytes, out: bytearray) -> None:
-        """A value ends, of which this has not been given out yet."""
+        """End a value that has not been yielded yet."""
         if not self._is_null:
             self._put(value, out)
         elif value != b"null":

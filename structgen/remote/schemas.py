@@ -217,7 +217,7 @@ def _character(char: str, special: frozenset[str]) -> str:
 
 
 def _class(chars: ir.CharSet, every: str, write: Callable[[str], str]) -> str:
-    """A set of characters, by what it leaves out where it is open; ``every``: all there are."""
+    """Write a set of characters, negated if it is open; ``every``: matches all characters."""
     others = ir.negate(chars)
     if not others.ranges:
         return every
@@ -462,7 +462,7 @@ class _Writer:
             )
 
     def _pattern(self, schema: Mapping[str, Any], path: str) -> str | None:
-        """What the patterns of a schema come to; None where there is none, or it is left out."""
+        """Return a schema's patterns as one; None if it has none, or it is left out."""
         found = None
         if "pattern" in schema:
             found = schema["pattern"]

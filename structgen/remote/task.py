@@ -284,7 +284,7 @@ class Task:
     def many(
         self, several: Several, search: SearchOptions, given: Mapping[str, Any]
     ) -> dict[int, Exchange]:
-        """The exchanges of a call for several, by their places, but for what failed at once."""
+        """Start a call for several; map places to exchanges, without those that failed at once."""
         n = search.n or 1
         if n > 1 and (search.do_sample is False or search.temperature == 0):
             raise OptionError(

@@ -726,7 +726,7 @@ async def _keep(turn: Turn, request: ChatRequest, response: ChatResponse) -> Non
 
 
 def plain(request: ChatRequest) -> ChatRequest:
-    """A request whose tools do not run here: what grammars and prompts are made of is enough."""
+    """Return a request whose tools do not run here, for grammars and prompts alone."""
     tools = request.tools or []
     kinds = (Tool, ToolSource)
     if any(not isinstance(tool, type) and isinstance(tool, kinds) for tool in tools):

@@ -78,7 +78,7 @@ def reason_of(
 
 
 def usage_of(groups: Sequence[Sequence[GenerationResult[Any]]], began: float) -> Usage:
-    """Tokens and times of the outputs that were made for one request, those of each prompt."""
+    """Sum up tokens and times of one request's outputs, grouped by prompt."""
     ended = time.perf_counter()
     prompt = cached = output = 0
     details = CompletionTokensDetails()
@@ -256,7 +256,7 @@ def _tokens(tokens: Iterable[TopToken]) -> list[LikelyToken]:
 def sureness_of(
     confidence: Mapping[str, ValueConfidence], asked: float | Mapping[str, float] | None
 ) -> dict[str, ValueSureness] | None:
-    """How sure the model is of the values that ``abstain_below`` was about; None: of none."""
+    """Return the sureness of the values that ``abstain_below`` names; None if none."""
     if asked is None:
         return None
     paths = asked if isinstance(asked, Mapping) else list(confidence)
@@ -500,7 +500,7 @@ class _Reader:
                 yield self._call(DeltaFunction(arguments=more))
 
     def finish(self, text: str) -> Iterator[Delta]:
-        """The text has ended: what of it was held back, since it might have been a call's start."""
+        """Take the end of the text; yield what was held back as a possible start of a call."""
         return self._content("" if self.n_calls else text[self._n_characters :])
 
     def _content(self, text: str) -> Iterator[Delta]:

@@ -80,7 +80,7 @@ def dialect(kind: str, grammar: str) -> str:
 
 
 def grammar_type_of(grammar: Any) -> Literal["lark", "gbnf"]:
-    """The ``grammar_type`` of a grammar for which none is given: how its rules are written."""
+    """Guess the ``grammar_type`` of a grammar from how its rules are written."""
     is_gbnf = isinstance(grammar, str) and dialect_of(grammar) in ("gbnf", "ebnf")
     return "gbnf" if is_gbnf else "lark"
 
@@ -372,7 +372,7 @@ def _grammar(request: Sampled) -> Wanted:
 
 
 def refusal(error: OutputTypeError, asked: Wanted) -> Exception:
-    """What to raise where the form cannot be enforced: it says where in the request that stands."""
+    """Return the error for a form that cannot be enforced, with its place in the request."""
     cause = error.__cause__ if isinstance(error.__cause__, OutputTypeError) else error
     for at, tool in asked.tools.items():
         wrong: OutputTypeError | None = None

@@ -294,7 +294,7 @@ _UNKNOWN = ("extra_forbidden", "none_required")
 
 
 def steps_of(loc: Sequence[str | int], *, is_name: bool) -> list[str | int]:
-    """Where in a request something is; ``is_name``: the last step is a name, whatever it is."""
+    """Return a place in a request as steps; ``is_name``: take the last step as a name."""
     head, last = (loc[:-1], loc[-1:]) if is_name else (loc, ())
     # What is no name is what Pydantic calls a member of a union, as these are.
     members = ("str", "list", "dict", "bool", "int", "float", "TextPart")

@@ -732,7 +732,7 @@ def resident(pid: int | None) -> int:
 
 
 def installed(package: str) -> str:
-    """The version of a package; empty where it is run from its sources, or has another name."""
+    """Return a package's version; "" if it runs from source or has another name."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

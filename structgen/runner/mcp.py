@@ -91,7 +91,7 @@ _HERE = threading.local()
 
 
 def _is_logged(record: logging.LogRecord) -> bool:
-    """Whether ``mcp`` logs something: a page for an answer that is wrong, of which callers hear."""
+    """Return False for ``mcp``'s page-long logs of wrong answers, which callers get anyway."""
     return record.levelno < logging.WARNING or not hasattr(_HERE, "is_ours")
 
 
@@ -142,7 +142,7 @@ class Connection:
         self._thread.join()
 
     def _run(self) -> None:
-        """The thread: from the connection's beginning to its end."""
+        """Run the thread, from the connection's beginning to its end."""
         _HERE.is_ours = True
         self._pace = _Pace()
 
@@ -251,7 +251,7 @@ class Connection:
         return tuple(offered)
 
     def _tool(self, tool: McpTool, spent: list[int]) -> Tool:
-        """A tool; ``spent`` has the steps that compiling takes, of which all tools share few."""
+        """Make a tool; all tools share the compile steps counted in ``spent``."""
 
         async def call(**arguments: Any) -> str:
             return await self._called(tool.name, arguments)

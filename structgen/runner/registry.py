@@ -197,7 +197,7 @@ class Registry:
         return kind == "embedding"
 
     def embedders(self) -> str:
-        """What to pass in place of a model that makes no vectors, as the end of a message."""
+        """Return the end of a message: what to pass instead of a model without vectors."""
         known = [f"model={id_!r}" for id_ in self.entries if self._is_embedder(id_)]
         if known:
             return f"Pass {' or '.join(known)}."
@@ -492,7 +492,7 @@ class Registry:
                 timer.cancel()
 
     def told(self, entry: Entry) -> dict[str, Any]:
-        """What is known of a model; how a text model samples where a request does not say."""
+        """Return what is known of a model, with the sampling defaults of a text model."""
         defaults = getattr(entry.host, "search_defaults", None)
         known = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
         return {

@@ -55,7 +55,7 @@ class Shape(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The schema of the wire form: all fields are there but those that may be left out."""
+        """Return the wire form's schema: all fields are required but the optional ones."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         schema["required"] = [name for name in cls.model_fields if name not in cls._own]
         return schema

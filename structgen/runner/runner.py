@@ -802,7 +802,7 @@ class Runner(
             span.set(input_tokens=None if tokens is None else int(tokens))
 
     def _own_loop(self, request: ChatRequest) -> asyncio.AbstractEventLoop | None:
-        """Where the tools of a request run that was not made in a loop: one of the Runner's."""
+        """Return a loop of the Runner's for the tools of a request made outside any loop."""
         if not request._runs_tools:
             return None
         with self._tools_lock:

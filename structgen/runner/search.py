@@ -141,7 +141,7 @@ class Search:
         return _BETWEEN.join(told) or "Nothing was found."
 
     def form(self, request: ChatRequest, *, is_last: bool) -> dict[str, Any]:
-        """What a round of a request asks for beside its tools: what is quoted is what was found.
+        """Return a round's form besides its tools: quotes come from what was found.
 
         An answer that quotes cannot come before something was found: then the model has to search.
         """

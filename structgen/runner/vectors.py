@@ -116,7 +116,7 @@ def _told(error: OptionError | PromptError) -> str:
 
 
 def _inputs(host: Host, request: EmbeddingRequest) -> list[str | tuple[int, ...]]:
-    """The texts of an ``input``: one or several, as texts or, for a text model, as token ids."""
+    """Return an ``input``'s texts, as texts or, for a text model, as token ids."""
     given, cuts = request.input, request.truncate_sequence
     if isinstance(given, str) or are_tokens(given):
         given = [given]
@@ -277,7 +277,7 @@ async def _text_vectors(
     model: str,
     instead: str,
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """The vectors of texts, and how many tokens these have; ``instead`` as for `vectors.embed`.
+    """Return the vectors of texts, and their tokens; ``instead`` as in `vectors.embed`.
 
     Raises:
         RequestError: a field is wrong, a text too long, or the model has no vectors.

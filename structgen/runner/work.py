@@ -241,7 +241,7 @@ def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
 
 
 def _scores(options: Mapping[str, Any], n_outputs: int, host: TextHost) -> int:
-    """The most log probabilities that that many outputs may have; those of long tokens are several.
+    """Bound the log probabilities of ``n_outputs``; long tokens count several times.
 
     Raises:
         RequestError: a stranger asks for more than there may be, or the tokens are a stranger's.
@@ -320,7 +320,7 @@ def told(error: Exception, work: Work) -> Exception:
 
 
 def _in_words(error: OptionError, thinking: str | None, param: str | None) -> RequestError:
-    """An error that names the fields: ``thinking`` asks for thoughts, and else it is ``param``."""
+    """Return an error that names fields: ``thinking`` for thoughts, otherwise ``param``."""
     if error.option in _SECTIONS:
         param = thinking
     return RequestError(error.said_of(param) if param else str(error), param=param)

@@ -128,7 +128,7 @@ async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple
 
 
 def outcome(row: Row) -> tuple[Any, int]:
-    """The error of an answer to a line, and how many tokens were written for it: see `Job`."""
+    """Return a line's error, and how many tokens were written for it: see `Job`."""
     if (response := row["response"]) is None:
         return row["error"], 0
     if response["status_code"] != 200:
@@ -497,7 +497,7 @@ class Asking:
             raise _Stopped
 
     def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
-        """What comes of a line; asked again where too much is under way, or a process was lost."""
+        """Answer a line; try again after too much work under way or a lost process."""
         n_failed = 0
         with contextlib.ExitStack() as until_asked:
             while True:

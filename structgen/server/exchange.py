@@ -92,7 +92,7 @@ async def written(request: Request, answer: Mapping[str, Any]) -> Response:
 
 
 def sent(request: Request, text: str, kind: str = "application/json") -> Response:
-    """A whole answer, which is held until the client has read it. Batches read theirs at once.
+    """Send a whole answer, held until the client has read it. Batches read theirs at once.
 
     Raises:
         ApiError: too much of whoever asks is under way.

@@ -85,7 +85,7 @@ class Keys:
 
 
 def owner_of(key: str) -> str:
-    """Who has a key, by another hash than that which keys are accepted by: it stays the same."""
+    """Return a key's owner: a stable hash, not the one that authorizes keys."""
     return hashlib.sha256(b"structgen owner" + _hash(key)).hexdigest()
 
 
@@ -94,7 +94,7 @@ def _hash(key: str) -> bytes:
 
 
 def keys_in(path: Path) -> list[str]:
-    """The keys of a file: one a line; empty lines and those that begin with ``#`` do not count.
+    """Return a file's keys, one a line, without empty lines and those that begin with ``#``.
 
     Raises:
         OptionError: it cannot be read, or has none.

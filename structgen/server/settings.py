@@ -141,7 +141,7 @@ class Settings(BaseModel):
     @field_validator("host", "files", "sessions", "api_key_file", mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
-        """No text would be every address of this machine, or the folder that it is started in."""
+        """Refuse "", which would mean every address of this machine, or the current folder."""
         if given == "":
             raise ValueError("it is empty. Leave the setting out, or say which")
         return given
@@ -159,7 +159,7 @@ class Settings(BaseModel):
     @field_validator("cors_origins", "allowed_hosts", "image_hosts")
     @classmethod
     def _without_path(cls, given: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        """An address or a pattern in the place of a host or an origin would match nothing."""
+        """Refuse addresses and patterns in place of hosts and origins: they match nothing."""
         is_origin = info.field_name == "cors_origins"
         for one in given:
             if is_origin and one in ("*", "null"):

@@ -246,7 +246,7 @@ class Job:
         return self._is_over and (self.task is None or self.task.done())
 
     def end(self) -> None:
-        """No more events come."""
+        """Take the end of the events."""
         self._is_over = True
         self.size, self._input = self.size - self._input, 0
         self._wake()

@@ -146,7 +146,7 @@ def float_schema(limits: Limits) -> Schema:
 
 
 def _read_bounds(limits: Limits) -> Schema:
-    """The bounds, moved to a float that satisfies them: what is beyond it is read as beyond it."""
+    """Move the bounds to floats that satisfy them: numbers beyond are read as beyond."""
     found: Schema = {}
     if limits.lower is not None:
         if limits.lower == 0 and limits.exclusive_lower:
@@ -162,7 +162,7 @@ def _read_bounds(limits: Limits) -> Schema:
 
 
 def _inside(bound: Decimal, is_exclusive: bool, to: float) -> float:
-    """The float nearest to ``bound`` that is, as it is written, on its side towards ``to``."""
+    """Return the float nearest to ``bound`` whose text lies on its side towards ``to``."""
     nearest = float(bound)
     written = Decimal(repr(nearest))
     is_beyond = written > bound if to > 0 else written < bound
@@ -270,7 +270,7 @@ def _shape(limits: Limits) -> str:
 
 
 def _from(bound: Decimal, is_exclusive: bool, sign: str, other: str) -> list[Any]:
-    """Numbers from ``bound`` on, those that are greater than 0 having ``sign``, not ``other``."""
+    """Match numbers from ``bound`` on; those above 0 have ``sign`` instead of ``other``."""
     if bound > 0 or (bound == 0 and is_exclusive):
         return ["regex", sign + _above(bound, is_exclusive), 0]
     return ["not", ["regex", other + _above(-bound, not is_exclusive), 0]]
@@ -601,7 +601,7 @@ class ExactSchema(GenerateJsonSchema):
         return super().generate_inner(schema)
 
     def _limited(self, schema: Any) -> Any:
-        """A constraint that Pydantic checks after ``schema``'s inner part, as a core schema."""
+        """Return the core schema of a constraint checked after ``schema``'s inner part."""
         beside = {"metadata": {_BESIDE: schema.get("metadata", {}).get(_BESIDE, ())}}
         inner = self.generate_inner(schema["schema"])
         shape = self.resolve_ref_schema(inner) if "$ref" in inner else inner
@@ -932,7 +932,7 @@ def _limits(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _days(schema: Mapping[str, Any]) -> tuple[dt.date, dt.date]:
-    """The first and the last day that a date-time within the bounds may have, in any time zone.
+    """Return the first and last day of date-times within the bounds, in any time zone.
 
     Parsing checks the bounds themselves. An offset moves a text, and a bound, by a day at most.
     """
@@ -947,7 +947,7 @@ def _days(schema: Mapping[str, Any]) -> tuple[dt.date, dt.date]:
 
 
 def _finite(schema: Any, result: JsonSchemaValue, name: str) -> JsonSchemaValue:
-    """A finite set whose integers are written as digits: not all Pydantics take 1.0 for 1."""
+    """Return a finite set with integers as digits: not all Pydantics take 1.0 for 1."""
     members = result.get("enum", [result.get("const")])
     with suppress(SchemaError):
         validator = SchemaValidator(schema)

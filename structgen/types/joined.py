@@ -74,7 +74,7 @@ class Division:
                 self._leave(part, at)
 
     def _enter(self, part: int, at: int, ends: Ends) -> None:
-        """A part may begin there; or the text end, after the last one."""
+        """Begin a part there; after the last one, the text may end."""
         if part == len(self._machines):
             self._whole = ends
             return

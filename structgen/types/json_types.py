@@ -71,7 +71,7 @@ _TOLD: ContextVar[_Told] = ContextVar("long numbers")
 def exactly(
     read: Callable[[str], Any], core: Any, make: Callable[[Any], Callable[[str], Any]]
 ) -> Callable[[str], Any]:
-    """As ``read``, which makes a value of JSON by ``core``, but Decimals keep their digits.
+    """Read as ``read``, which makes JSON values by ``core``, but keep Decimals' digits.
 
     Args:
         read: what reads texts without long numbers.
@@ -142,7 +142,7 @@ def _told_apart(text: str) -> tuple[str, _Told]:
 
 
 def _string(text: str) -> str:
-    """What a string of JSON says; nothing, if it is none, which those who read the text tell."""
+    """Return the value of a JSON string; "" if it is not one, which parsing reports."""
     try:
         return str(json.loads(text))
     except ValueError:
@@ -296,7 +296,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
 
 
 def _anew(core: Any, config: Any) -> SchemaValidator:
-    """A validator of ``core`` without those that its classes have, which would call functions."""
+    """Make a validator of ``core`` without its classes' own, which would call functions."""
     try:
         return SchemaValidator(core, config, _use_prebuilt=False)
     except TypeError:  # older versions of pydantic-core take them from classes that are complete
@@ -405,7 +405,7 @@ def _excerpt(text: str) -> str:
 
 
 def _told(problems: Sequence[Any], json_text: str) -> list[str]:
-    """What is wrong, each once, and where; of several functions only the one that was named."""
+    """List each problem once, with its place; of several functions, only of the named one."""
     try:
         value = json.loads(json_text)
     except (ValueError, RecursionError):
@@ -438,7 +438,7 @@ def _told(problems: Sequence[Any], json_text: str) -> list[str]:
 
 
 def _parted(location: tuple[int | str, ...]) -> tuple[Any, str, tuple[int | str, ...]]:
-    """The place of a choice among functions, the one that was tried, and the place in its call."""
+    """Split a location: a choice among functions, the one tried, the place in its call."""
     for index, part in enumerate(location):
         if isinstance(part, str) and part.startswith(CALL_OF):
             return location[:index], part[len(CALL_OF) :], location[index + 1 :]
@@ -446,7 +446,7 @@ def _parted(location: tuple[int | str, ...]) -> tuple[Any, str, tuple[int | str,
 
 
 def _path(problem: Any, value: Any) -> str:
-    """Where in ``value`` a problem is: without Pydantic's own steps, such as into a union."""
+    """Return the place of a problem in ``value``, without Pydantic's own steps."""
     out = ["$"]
     *_, last = (None, *enumerate(problem["loc"]))
     for step in enumerate(problem["loc"]):

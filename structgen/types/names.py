@@ -46,7 +46,7 @@ def unwrapped(output_type: Any) -> Any:
 
 
 def refers_to_itself(output_type: Any) -> bool:
-    """Whether this is an alias whose parts name it in quotes, as Pydantic's `JsonValue` does."""
+    """Return whether this is an alias that quotes its own name, like Pydantic's `JsonValue`."""
     if not isinstance(output_type, _ALIAS_TYPES):
         return False
     stack: list[Any] = [output_type.__value__]

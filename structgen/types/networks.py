@@ -197,7 +197,7 @@ def email() -> Schema:
 
 
 def name_email() -> Schema:
-    """An e-mail address, or a name and an address in angle brackets: ``Ada King <ada@math.org>``.
+    """Match an e-mail address, or a name and one in brackets: ``Ada King <ada@math.org>``.
 
     Left out: quoted names, and names with characters that are not Latin letters, digits or one of
     those of an unquoted local part.

@@ -168,7 +168,7 @@ _BOUNDS = ("le", "ge", "lt", "gt")
 
 
 def looked_at_by(schema: Any) -> list[str]:
-    """The code that checks values of one core schema, without its parts: no mask can know it.
+    """List code that checks a core schema's values, without its parts; no mask knows it.
 
     The user's functions and constructors; the clock; bounds on times, which have many spellings.
     """
@@ -195,7 +195,7 @@ def looked_at_by(schema: Any) -> list[str]:
 
 
 def is_check_of_text(schema: Any) -> bool:
-    """Whether the function of one of `FUNCTIONS` checks a text, and gives that very text back."""
+    """Return whether a function of `FUNCTIONS` checks a text and returns it unchanged."""
     return function_of(schema).__module__ in (regexes.__name__, quotes.__name__)
 
 
@@ -206,7 +206,7 @@ def title(schema: Any) -> str:
 
 
 def _payment_card() -> Schema:
-    """Numbers of payment cards with their check digit. Left out: of issuers that are not known."""
+    """Match numbers of payment cards with their check digit, of known issuers only."""
     from structgen.types.ready import payment_card
 
     return networks.expression(payment_card())

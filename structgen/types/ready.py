@@ -288,7 +288,7 @@ _GROUPS = {13: (4, 3, 3, 3), 14: (4, 6, 4), 15: (4, 6, 5), 16: (4,) * 4, 19: (4,
 
 
 def _luhn(begins: tuple[str, ...], size: int) -> list[Step]:
-    """The steps of ISO/IEC 7812: every other digit counts twice, of which the digits are added."""
+    """Return the steps of ISO/IEC 7812: every other digit counts double, digits added."""
     steps: list[Step] = []
     for place in range(size):
         digits = begins[place] if place < len(begins) else _ANY
@@ -298,7 +298,7 @@ def _luhn(begins: tuple[str, ...], size: int) -> list[Step]:
 
 
 def payment_card(signs: str = "") -> list[Any]:
-    """The expression of payment cards' numbers: plain, or in groups with one of ``signs``."""
+    """Return the expression of card numbers: plain, or in groups with one of ``signs``."""
     ways: list[Any] = []
     for begins, size in _CARDS:
         steps = _luhn(begins, size)

@@ -86,7 +86,7 @@ _OPEN: ContextVar[Mapping[Any, str] | None] = ContextVar("open records", default
 
 
 def is_record(value: Any) -> bool:
-    """Whether ``value`` is a class of attrs or msgspec, or a generic one with its arguments."""
+    """Return whether ``value`` is a class of attrs or msgspec, perhaps with arguments."""
     cls = get_origin(value) or value
     is_struct = hasattr(cls, "__struct_config__") and hasattr(cls, "__struct_fields__")
     return isinstance(cls, type) and (is_struct or _is_attrs(cls))

@@ -196,8 +196,9 @@ _OF_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
 def is_plainly_schema(value: Mapping[Any, Any]) -> bool:
-    """Whether a dict can only be meant as a JSON Schema: it has nothing but keywords, one of which
-    says so (such as ``"type": "object"``, also misspelt, or ``properties`` that are schemas)."""
+    """Return whether a dict can only be a JSON Schema: all its keys are keywords, and one says so
+    (such as ``"type": "object"``, also misspelt, or ``properties`` that are schemas).
+    """
     if not all(isinstance(key, str) and is_keyword(key) for key in value):
         return False
     kinds = value.get("type")

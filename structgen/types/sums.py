@@ -209,7 +209,7 @@ def check_counts(least: int, most: int | None) -> None:
 
 
 def joined_with(first: Any, second: Any) -> Any:
-    """The sum of two parts, one of which may be a sum; NotImplemented if one is plainly no type."""
+    """Return the sum of two parts or sums; NotImplemented if one is clearly not a type."""
     parts: list[Any] = []
     for part in (first, second):
         if part is None or isinstance(part, (int, float, complex, bytes)):

@@ -77,7 +77,7 @@ class _Cut(NamedTuple):
 def read_tags(
     tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str, flow: Flow = FREE
 ) -> list[Any]:
-    """The pieces of ``text``: a str where it is free, what `ReadTag.make` gives for each tag.
+    """Split ``text`` into pieces: a str if free, `ReadTag.make`'s result for each tag.
 
     Raises:
         ParseError: a begin opens nothing, its content is not a value of its type, or there are
@@ -183,7 +183,7 @@ def _places(end: str, text: str) -> list[int]:
 
 
 def whole_of(grammar: ir.Grammar) -> Callable[[str], bool]:
-    """A test whether a text can be a whole one of ``grammar``; for JSON, whether it is JSON."""
+    """Return a test whether a text may be complete in ``grammar``; for JSON, whether it is JSON."""
     if isinstance(grammar, ir.Pattern):
         return functools.partial(_matches, grammar.regex)
     if isinstance(grammar, ir.Choice):
@@ -310,7 +310,7 @@ def _value(tag: ReadTag, text: str) -> Any:
 
 
 def are_certain(parts: Sequence[TagPart]) -> bool:
-    """Whether each begin and end is known as soon as it is there, whatever comes after it."""
+    """Return whether each begin and end is certain at once, whatever follows it."""
     begins = sorted(text_of(part.begin) for part in parts)
     if any(after.startswith(one) for one, after in itertools.pairwise(begins)):
         return False  # what begins with a text stands next to it
@@ -321,7 +321,7 @@ def are_certain(parts: Sequence[TagPart]) -> bool:
 
 
 def _is_certain(grammar: ir.Grammar, end: str) -> bool:
-    """Whether the first place where a text of ``grammar`` is whole, and ``end`` follows, is it."""
+    """Return whether ``end`` always ends a tag where a ``grammar`` text is first complete."""
     if isinstance(grammar, ir.Either) and regular(grammar) is None:
         return all(isinstance(part, ir.Json) and _is_certain(part, end) for part in grammar.parts)
     if not isinstance(grammar, ir.Json):
@@ -442,7 +442,7 @@ class CallPieces(_Pieces):
 
 @functools.lru_cache(maxsize=64)
 def _opening(syntax: ToolSyntax, before: str, names: tuple[str, ...]) -> re.Pattern[str]:
-    """What comes before a call's arguments; blanks before it may belong to the JSON before."""
+    """Match what precedes a call's arguments; blanks before may belong to earlier JSON."""
     starts, ends = (
         re.escape(text).replace(re.escape(INDEX), "[0-9]+") for text in (before, syntax.between)
     )

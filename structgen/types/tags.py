@@ -322,7 +322,7 @@ def regular(grammar: ir.Grammar) -> ir.Regex | None:
 
 
 def until(inside: ir.Regex, end: str) -> ir.Regex:
-    """A text of ``inside`` and ``end``: the first one that comes where ``inside`` is whole."""
+    """Match ``inside`` and ``end``: the first ``end`` at which ``inside`` is complete."""
     whole = tree.concat((inside, ir.literal(end)))
     later = tree.concat((whole, tree.repeat(ir.ANY_CHAR, 1, None)))
     return tree.intersect((whole, tree.complement(later)))
@@ -370,7 +370,7 @@ def _counted(
     made: Terminals,
     flow: Flow,
 ) -> ir.ContextFree:
-    """The rules: after that many tags of each kind, and in all, another may come, or the end."""
+    """Make rules that count the tags of each kind: another may follow, or the end."""
 
     def after(counts: tuple[int, ...], kind: int) -> tuple[int, ...] | None:
         new = [*counts[:-1], 1]  # the last of them: whether there is a tag before
@@ -440,7 +440,7 @@ def _spend(steps: int) -> None:
 
 
 def thought_type(end: str) -> OutputType:
-    """Text in which ``end`` is the end; a control token where the vocabulary has it as one."""
+    """Match text up to ``end``, a control token if the vocabulary has it as one."""
     after = tree.concat((ir.ANY_TEXT, ir.literal(end), tree.repeat(ir.ANY_CHAR, 1, None)))
     anywhere = ir.Pattern(tree.complement(after), source=f"text up to {end!r}")
 

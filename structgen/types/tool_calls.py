@@ -431,7 +431,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         return self if self.syntax is not None else replace(self, syntax=syntax)
 
     def without_markers(self, syntax: ToolSyntax) -> tuple[ToolSyntax, ...]:
-        """In which other syntaxes an answer may begin with a call, beside the model's.
+        """Return the other syntaxes in which an answer may begin with a call.
 
         None in which the model's marker would begin: there a call in its own syntax does.
         """

@@ -110,7 +110,7 @@ def tool_grammar(
         return [[*fixed(written.opening(tool.name, before)), one] for tool, one in inside]
 
     def more(number: int, written: ToolSyntax) -> None:
-        """The rest after the arguments: the end, or another call."""
+        """Match the rest after the arguments: the end, or another call."""
         rules.append((number, tuple(fixed(written.after))))
         if calls.parallel is not False and written.again is not None:
             rules.extend((number, (*way, ~number)) for way in named(written.again, written))
@@ -368,7 +368,7 @@ def _without_calls(
     answer: OutputType | None,
     offered: ToolsOffered,
 ) -> OutputType:
-    """The output type where none may be called: a value, or a text in which no call begins."""
+    """Return the output type without calls: a value, or text in which none begins."""
 
     begins = syntax.begins(tool.name for tool in tools)
 

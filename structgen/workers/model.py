@@ -173,7 +173,7 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
     async def transcribe(
         self, audio: Audio, *, prompt: str = "", temperature: float = 0.0
     ) -> Transcript:
-        """What is said in a sound, as `TextModel.transcribe`. Others' calls have passes between."""
+        """Transcribe as `TextModel.transcribe`, sharing time with others' calls."""
         heard = hear(self, audio, prompt=prompt, temperature=temperature)
         return [transcript async for _, transcript in heard][-1]
 

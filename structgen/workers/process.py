@@ -455,7 +455,7 @@ class Host:
             process.stop()
 
     def end(self) -> None:
-        """The same, without waiting: for a model that has been dropped."""
+        """End a dropped model without waiting."""
         if (process := self._closed()) is not None:
             process.end()
 
@@ -503,7 +503,7 @@ an agent, decisions and vectors.
 
 
 def owner() -> str | None:
-    """On whose behalf calls of this context are made; None: the program's own."""
+    """Set whose calls this context makes; None: the program's own."""
     stranger = STRANGER.get()
     return None if stranger is None else stranger.owner
 
@@ -657,7 +657,7 @@ def _send(process: WorkerProcess, call: Call) -> None:
 
 
 def python(code: str) -> list[str]:
-    """The command of a process that runs code, and finds structgen where this process does."""
+    """Return the command of a process that runs code, and finds structgen as this one does."""
     paths = [str(path) or os.getcwd() for path in sys.path]
     return [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {code}"]
 

@@ -338,7 +338,7 @@ class Scheduler:
         return unit
 
     def _paused(self) -> set[_Unit]:
-        """Who waits until the oldest of the same owner has ended: they hold too much together."""
+        """Return units that wait for their owner's oldest: together they hold too much."""
         if len(self._units) <= self._at_rest:
             return set()
         held: Counter[Hashable] = Counter()
@@ -396,7 +396,7 @@ class Scheduler:
         return any(line[0].owner not in open_of for line in self._waiting.values())
 
     def _gathers(self) -> bool:
-        """Whether those who wait are to wait until more can begin with them; see `Pace.gather`."""
+        """Return whether the waiting should wait for more to join; see `Pace.gather`."""
         if self._passes - self._gathered >= self._model.pace.gather or self.n_open < self._at_rest:
             return False
         lines = self._waiting.values()

@@ -629,7 +629,7 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object],
 
 
 def _end_with_parent() -> None:
-    """A child that the parent forked may hold the pipe open after its end."""
+    """End with the parent: a child that it forked may hold the pipe open after its end."""
     parent = os.getppid()
     while os.name != "posix" or os.getppid() == parent:
         time.sleep(_IDLE_SECONDS)

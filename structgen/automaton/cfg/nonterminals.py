@@ -92,7 +92,7 @@ class Loops:
     def _parts_of(
         self, lhs: int, found: list[_Sequence]
     ) -> tuple[list[_Sequence], list[_Sequence]] | None:
-        """How ``lhs`` begins and how it continues, if it is a list of elements or a short rule."""
+        """Split ``lhs`` into how it begins and continues, if it is a list or a short rule."""
         this = ~lhs
         if len(found) == 1:
             (only,) = found

@@ -44,7 +44,7 @@ class Frame:
         raise NotImplementedError
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
-        """The fewest bytes that close this frame after ``outcome``, or an upper bound of them.
+        """Return the fewest bytes that close this frame after ``outcome``, or an upper bound.
 
         ``text`` is only needed where `records` and `finish_reads` say so. From a state that has
         forgotten what is barred (see `forget`), as many bytes as may be needed, but not these.
@@ -154,7 +154,7 @@ class TextHistory:
         return bytes(self._data[self._opening(end) : end + 1])
 
     def open_string(self) -> bytes:
-        """The string that is still open at the end of the text, from its opening quote on."""
+        """Return the string still open at the end of the text, from its opening quote."""
         return bytes(self._data[self._opening(len(self._data)) :])
 
     def _start_of_item(self) -> int:

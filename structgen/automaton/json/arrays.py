@@ -587,7 +587,7 @@ class ArrayPlan(Frame):
         )
 
     def finish_reads(self, at: int, outcome: int) -> bool:
-        """Whether further items are owed, which the one that has ended here must not equal."""
+        """Return whether more items are owed, none equal to the item that just ended."""
         spec = self.spec
         count, _, seen = self._states[at >> 1]
         if is_forgotten(seen):

@@ -241,7 +241,7 @@ class Closing:
         self._steps = 0
 
     def members(self, state: State) -> Members | None:
-        """The cheapest members found that complete an object, or None when there are none."""
+        """Return the cheapest known members that complete an object, or None."""
         if self._language.values.any_will_do:
             return self.some_members(state)
         return self._search(state, self._known)

@@ -75,7 +75,7 @@ _MARKERS = (
 
 
 def texts(knows: Callable[[str], bool]) -> list[str]:
-    """The texts of the forward pass: a conversation, JSON and code, about 100 tokens together.
+    """Return texts for the forward pass: a conversation, JSON and code, about 100 tokens.
 
     Args:
         knows: whether a text is a token. A chat model's activations are largest on the tokens that

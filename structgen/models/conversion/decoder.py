@@ -546,7 +546,7 @@ class Checkpoint(ABC):
                 raise refuse(f"{name} = {size}, not a multiple of 32")
 
     def _check_tensors(self) -> None:
-        """Every tensor the graph needs is there with its shape, and no other."""
+        """Check that exactly the tensors that the graph needs are there, with their shapes."""
         shape, names, title = self.shape, self._names, self._family.title
         table = (shape.vocab_size, shape.hidden_size)
         needed: dict[str, tuple[int, ...]] = {
@@ -582,7 +582,7 @@ class Checkpoint(ABC):
 
 
 def _sizes(family: Family, shape: DecoderShape) -> dict[str, tuple[int, ...]]:
-    """The tensors of a layer, and their shapes. Biases may be there or not, in all layers."""
+    """Return a layer's tensors and shapes. Either all layers have biases, or none."""
     n_queries, n_keys = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
     hidden, ffn = shape.hidden_size, shape.ffn_size
     if family.is_fused:

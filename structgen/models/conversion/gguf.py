@@ -366,7 +366,7 @@ def tokenizer_json(file: GgufFile) -> Json:
 
 
 def tokenizer_config(file: GgufFile, context_length: int) -> Json:
-    """The contents of ``tokenizer_config.json``, with the chat template if the file has one."""
+    """Return ``tokenizer_config.json``'s contents, with the file's chat template, if any."""
     tokens, start = _tokens(file), _token_id(file, "bos")
     is_byte_level = file.get("tokenizer.ggml.model") == "gpt2"
     config: Json = {

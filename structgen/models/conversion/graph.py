@@ -528,7 +528,7 @@ class GraphBuilder:
         return registered(self._graph, tensor)
 
     def _turns(self, rope: Rope, of: np.ufunc, suffix: str) -> ir.Value:
-        """The cosines or sines of all positions, made piece by piece: they may have gigabytes."""
+        """Return the cosines or sines of all positions, made in pieces: some have gigabytes."""
         n, step, dtype = self._shape.context_length, _PIECE // rope.size, self._dtype.numpy()
         places = ((at, min(at + step, n)) for at in range(0, n, step))
         pieces = (rope.table(of, *place).astype(dtype) for place in places)

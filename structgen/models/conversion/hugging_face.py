@@ -390,7 +390,7 @@ class HuggingFaceCheckpoint(Checkpoint):
 
 
 def _llama3_divisors(base: float, size: int, scaling: dict[str, Any]) -> tuple[float, ...]:
-    """What Llama 3.1 divides frequencies by: slow ones by all of the factor, quick ones by 1."""
+    """Return Llama 3.1's divisors of frequencies: the factor if slow, 1 if quick."""
     factor = float(scaling["factor"])
     low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
     original = float(scaling["original_max_position_embeddings"])

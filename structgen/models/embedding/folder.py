@@ -230,7 +230,7 @@ def _prompts(own: _File) -> dict[str, str]:
 
 
 def _pooling(file: _File) -> str | None:
-    """The pooling of a configuration in either of its two forms; None if it says nothing of it."""
+    """Return the pooling in a configuration of either form; None if there is none."""
     named = file.said.get("pooling_mode")
     flags = {name: file.flag(name) for name in file.said if name.startswith(_FLAG)}
     if named is not None:

@@ -87,5 +87,5 @@ def finish(vectors: FloatArray, dimensions: int | None, normalize: bool) -> Floa
 
 
 def to_base64(vectors: FloatArray) -> list[str]:
-    """Each vector as base64 of its float32 numbers, little-endian, as OpenAI's API writes them."""
+    """Encode vectors in base64 of little-endian float32, as OpenAI's API does."""
     return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in vectors]

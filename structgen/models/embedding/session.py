@@ -293,7 +293,7 @@ class Graph:
         )
 
     def _finite(self, found: FloatArray) -> FloatArray:
-        """The vectors or scores, where they are numbers: JSON has none for the others; and few."""
+        """Return the vectors or scores, if finite (JSON has no other numbers) and few."""
         check_width(found)
         if not np.isfinite(found).all():
             raise ModelError(
@@ -321,7 +321,7 @@ class Graph:
         )
 
     def _feeds(self, rows: Sequence[Tokens], lengths: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that the graph wants, each ``[rows, longest]``, zeros behind each text."""
+        """Return the graph's input arrays, each ``[rows, longest]``, padded with zeros."""
         shape = (len(rows), max(max(lengths, default=0), 1))
         ids = np.zeros(shape, np.int64)
         mask = np.zeros(shape, np.int64)

@@ -109,7 +109,7 @@ def no_transcripts(name: str) -> ModelError:
 
 
 def has_output(folder: Path | None) -> bool:
-    """Whether the graph in a folder has the output; False where there is no folder to look in.
+    """Return whether the graph in a folder has the output; False without a folder.
 
     Cost: reading the graph's file.
     """
@@ -667,7 +667,7 @@ class TextModel:
     def _new_sequence(
         self, adapter: str | None, capacity: int, mask: MaskBytes | None = None, rows: int = 1
     ) -> Running:
-        """A runtime's sequence, or several; ``mask`` is read by each pass, and must outlive it."""
+        """Make runtime sequences; each pass reads ``mask``, which must outlive them."""
         params = og.GeneratorParams(self.og_model)
         params.set_search_options(max_length=capacity, batch_size=rows, **self._settings)
         generator = Running(self.og_model, params, self.name)

@@ -157,7 +157,7 @@ def load(
 
 
 def _first_template(folder: Path) -> Path | None:
-    """A file of a template that comes before another, as with transformers, not for the runtime."""
+    """Return the template file that takes precedence in transformers, not in the runtime."""
     path, file = folder / "tokenizer_config.json", folder / damage.TEMPLATE
     both = file.is_file() and path.is_file() and "chat_template" in document(path)
     return file if both else None
@@ -190,7 +190,7 @@ def _template(given: str | os.PathLike[str]) -> str:
 def _share(
     draft: TextModel, folder: Path, vocabulary: Vocabulary, config: Mapping[str, Any]
 ) -> float:
-    """What a pass of a draft model costs, in passes of the model in ``folder`` over as many tokens.
+    """Return the cost of a draft model's pass in passes of the model in ``folder``.
 
     As much as its files are smaller, since a pass reads all weights; but on a GPU, where small
     models wait for their operators to start, no less than it has fewer layers.
@@ -312,7 +312,7 @@ def _has_cuda_graph(
     providers: Sequence[str] | None,
     options_of: Mapping[str, Mapping[str, Any]],
 ) -> bool:
-    """Whether what was asked for, or else the folder, has the device replay a recorded step."""
+    """Return whether the options, else the folder, have the device replay recorded steps."""
     options = options_of.get("cuda", {})
     if providers is None:
         session = config["model"].get("decoder", {}).get("session_options", {})
@@ -349,7 +349,7 @@ def _check_device(
 def _cache_dtype(
     og_model: og.Model, config: Mapping[str, Any], mask: MaskBytes | None
 ) -> np.dtype[Any] | None:
-    """Of the key-value cache; None where its name is not known, or it need not be."""
+    """Return the dtype of the key-value cache; None if its name is unknown, or not needed."""
     if og_model.device_type == "CPU":
         return None
     outputs = config["model"].get("decoder", {}).get("outputs", {})
@@ -465,7 +465,7 @@ def _after_one_token(og_model: og.Model, mask: MaskBytes | None = None) -> og.Ge
 def _bytes_per_token(
     og_model: og.Model, config: Mapping[str, Any] | None, mask: MaskBytes | None = None
 ) -> int:
-    """What a token takes in the key-value cache, read off one; 0 where the model names it not."""
+    """Measure a token's bytes in the key-value cache; 0 if the model does not name it."""
     if config is not None:
         decoder = config["model"].get("decoder", {})
         layers: Iterable[int] = range(int(decoder.get("num_hidden_layers", 0)))

@@ -61,7 +61,7 @@ MaskBytes = npt.NDArray[np.uint8]
 
 
 def all_allowed(width: int, rows: int = 1) -> MaskBytes:
-    """A mask for a graph that has one, uint8 ``[rows, 1, bytes]``, which allows everything."""
+    """Make a mask that allows everything for a graph with masks, uint8 ``[rows, 1, bytes]``."""
     return np.full((rows, 1, 4 * -(-width // 32)), 0xFF, np.uint8)
 
 
@@ -520,7 +520,7 @@ class SequencePool:
             return PoolInfo(len(self._kept), self._n_bytes(), self._calls, self._hits, self._reused)
 
     def _recycled(self, n_tokens: int, key: Hashable, owner: Hashable) -> LiveSequence | None:
-        """The sequence used longest ago, emptied, if the next to be given back would cost it."""
+        """Empty the oldest used sequence for reuse, if the next one returned would evict it."""
         for live in self._kept:
             n_tokens = min(n_tokens, live.context_length)
             if self._has_room(1, n_tokens):
@@ -533,7 +533,7 @@ class SequencePool:
         return None
 
     def _has_room(self, sequences: int, n_tokens: int) -> bool:
-        """Whether that many more sequences, of that many tokens together, are within the bounds."""
+        """Return whether so many more sequences, of ``n_tokens`` together, fit the bounds."""
         if self._most is not None and len(self._kept) + sequences > self._most:
             return False
         return self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes

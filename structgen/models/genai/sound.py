@@ -166,8 +166,8 @@ _ONE_SAMPLE = wav(np.zeros(1, np.float32))
 
 
 def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
-    """The samples at `RATE`, by Fourier transforms of a second or more with an eighth around them:
-    yield between these. A rate of which no eighth of a second fits is taken as the next ten."""
+    """Resample to `RATE` by Fourier transforms of a second or more, an eighth around them; yield
+    between. Rates without whole eighths are rounded to tens."""
     if math.gcd(rate, RATE) < 8:
         rate = round(rate, -1)
     if rate == RATE:

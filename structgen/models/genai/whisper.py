@@ -136,7 +136,7 @@ class Whisper:
         return Heard(language or "en", segments, done)
 
     def _segments(self, written: _Written, seconds: float) -> tuple[list[Segment], float]:
-        """The segments of a window of that many seconds, and how many of these are done with."""
+        """Return a window's segments, and how many of its ``seconds`` are finished."""
         tokens = np.array(written.token_ids, np.int64)
         is_stamp = tokens >= self._first_stamp
         cuts = (np.flatnonzero(is_stamp[:-1] & is_stamp[1:]) + 1).tolist()

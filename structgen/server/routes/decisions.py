@@ -149,7 +149,7 @@ def _state(given: Any) -> Any:
 
 
 def _names(given: Any) -> list[str]:
-    """What errors and ``abstain_below`` call questions of OpenAI's form: these need no name."""
+    """Return names for questions of OpenAI's form, for errors and ``abstain_below``."""
     names = [one.get("name") for one in given["questions"]]
     if None in names or len(set(names)) < len(names):
         return [f"questions[{at}]" for at in range(len(names))]

@@ -131,7 +131,7 @@ _HEADERS = {
 
 @cache
 def _files() -> dict[str, tuple[bytes, str]]:
-    """What is sent, by name: its bytes and kind. Looked up and not opened: a name is not a path."""
+    """Map names to bytes and kind; names are looked up, never opened as paths."""
     return {
         path.name: (path.read_bytes(), _KINDS[path.suffix])
         for path in sorted(FOLDER.iterdir())

@@ -203,7 +203,7 @@ class Events:
         self._reason: str | None = None
 
     def ahead(self) -> Events:
-        """A copy, which makes those that may never be told: who continues follows what was told."""
+        """Copy the events, to make some that may never be sent: followers see what was sent."""
         made = copy(self)
         made.response, made._logprobs = dict(self.response), [*self._logprobs]
         return made
@@ -245,7 +245,7 @@ class Events:
                 self._reason = choice.finish_reason
 
     def ends_scores(self, chunk: ChatChunk) -> bool:
-        """Whether something else follows a message in a chunk, whose scores are all told again."""
+        """Return whether a message's scores are complete, as a chunk continues after it."""
         return bool(self._logprobs) and any(choice.delta.tool_calls for choice in chunk.choices)
 
     def end(self) -> Iterator[bytes]:
@@ -626,13 +626,13 @@ _QUERY = {
 @router.post("/v1/responses/compact", include_in_schema=False)
 @router.post("/v1/responses/input_tokens", include_in_schema=False)
 async def not_here(request: Request) -> None:
-    """What OpenAI has besides: no answers of these names."""
+    """Refuse OpenAI's other routes: no stored answers have these names."""
     raise ApiError(404, f"There is no POST {request.url.path}. See /docs.", code="not_found")
 
 
 @router.get("/v1/responses/{response_id}", openapi_extra=_QUERY, responses=_ANSWERS)
 async def retrieve(response_id: str, request: Request) -> Any:
-    """An answer that was stored, or its events: those that are there, then more as they come."""
+    """Return a stored answer, or its events: the past ones, then more as they come."""
     follows, after = _asked(request)
     found = await _found(request, response_id)
     if not follows:

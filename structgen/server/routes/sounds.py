@@ -88,7 +88,7 @@ async def translations(request: Request) -> Response:
 async def _read(
     request: Request, known: dict[str, Any], **given: Any
 ) -> tuple[TranscriptionRequest, str, bool]:
-    """What a form asks for, beside ``given``; the form of its answer, and whether it is a stream.
+    """Return a form's request, beside ``given``, the answer's format, and whether to stream.
 
     Raises:
         ApiError: one is unknown, wrong or missing.
