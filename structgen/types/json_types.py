@@ -38,9 +38,9 @@ from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.storage import IdentityMap, fork_safe
 
 from .exact_schema import CHECKED, REFUSED, ExactSchema
-from .patterns import OwnPatterns, core_nodes
+from .patterns import OwnPatterns, core_nodes, with_parts
 from .regexes import FOR_MASKS
-from .signatures import CALL_OF, NO_SCHEMAS, marked, without_calls
+from .signatures import CALL_OF, marked, without_calls
 from .user import ValueSchema
 
 _MAY_BE_LONG = re.compile(r"[0-9][0-9.]{15}|[0-9][eE]")
@@ -88,8 +88,8 @@ def exactly(
         if not told.decimals:
             return read(text)
         if exact is None:
-            changed, has_decimals = _changed(core)
-            exact = make(changed) if has_decimals else read
+            has_decimals = any(node.get("type") == "decimal" for node in core_nodes(core))
+            exact = make(_as_written(core)) if has_decimals else read
             if exact is read:
                 return read(text)
         token = _TOLD.set(told)
@@ -157,24 +157,12 @@ def _decimal(text: str) -> Decimal | None:
     return None if value.is_nan() else value
 
 
-def _changed(schema: Any) -> tuple[Any, bool]:
-    """Return a core schema with Decimals that are what was written, and whether it has any."""
-    if isinstance(schema, (list, tuple)):
-        parts = [_changed(part) for part in schema]
-        return type(schema)([part for part, _ in parts]), any(found for _, found in parts)
-    if not isinstance(schema, dict):
-        return schema, False
-    kind = schema.get("type")
-    if kind in _RESTORED:
-        return _chained(schema, _RESTORED[kind]), kind == "decimal"
-    found = False
-    out: dict[str, Any] = {}
-    for key, part in schema.items():
-        out[key] = part
-        if key not in NO_SCHEMAS:
-            out[key], is_found = _changed(part)
-            found = found or is_found
-    return out, found
+def _as_written(schema: Any) -> Any:
+    """Return a core schema with numbers that are what was written."""
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(kind, str) and kind in _RESTORED:
+        return _chained(schema, _RESTORED[kind])
+    return with_parts(schema, _as_written)
 
 
 def _chained(schema: Any, restore: Callable[[Any], Any]) -> Any:

@@ -12,6 +12,7 @@ which a model should write, but ``\D`` and ``[^\w]`` exclude all of Unicode's.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -25,7 +26,7 @@ from structgen.grammar.regex import python as python_regex
 KEPT = "structgen_pattern"
 """The key of a string schema's metadata that holds the pattern taken out."""
 
-_NO_SCHEMAS = ("metadata", "serialization", "default", "expected")
+_NO_SCHEMAS = ("metadata", "serialization", "default", "expected", "config")
 
 
 class OwnPatterns:
@@ -55,8 +56,24 @@ def core_nodes(schema: Any) -> Iterator[dict[str, Any]]:
         if isinstance(node, (list, tuple)):
             stack.extend(node)
         elif isinstance(node, dict):
-            stack.extend(part for key, part in node.items() if key not in _NO_SCHEMAS)
+            stack.extend(part for key, part in node.items() if _may_be_schema(node, key))
             yield node
+
+
+def with_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a core schema with each part changed; itself if no part changes."""
+    if isinstance(schema, (list, tuple)):
+        parts = list(map(change, schema))
+        return schema if all(map(operator.is_, parts, schema)) else type(schema)(parts)
+    if not isinstance(schema, dict):
+        return schema
+    changed = {key: change(part) for key, part in schema.items() if _may_be_schema(schema, key)}
+    same = all(part is schema[key] for key, part in changed.items())
+    return schema if same else {**schema, **changed}
+
+
+def _may_be_schema(node: dict[str, Any], key: str) -> bool:
+    return key not in _NO_SCHEMAS or not isinstance(node.get("type"), str)  # it is a field's name
 
 
 def _take_out(node: dict[str, Any]) -> None:

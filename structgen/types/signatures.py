@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OutputTypeError
 from structgen.types.names import annotated, changed_within, name_of
+from structgen.types.patterns import with_parts
 from structgen.types.records import Record, is_record, modern
 from structgen.types.tool_calls import Call, name_of_function
 
@@ -30,7 +31,6 @@ _EMPTY = inspect.Parameter.empty
 CALL_OF = "call of "
 """Begins the label of a call in a union, which Pydantic puts in the places of its errors."""
 
-NO_SCHEMAS = frozenset(("metadata", "serialization", "default", "expected", "config"))
 _WITHIN: Mapping[str, str] = {
     "nullable": "schema",
     "default": "schema",
@@ -173,22 +173,12 @@ def without_calls(schema: Any) -> Any:
     Raises:
         OutputTypeError: functions of one name in one place, or a parameter without an annotation.
     """
-    if isinstance(schema, (list, tuple)):
-        parts = [without_calls(part) for part in schema]
-        if all(new is old for new, old in zip(parts, schema, strict=True)):
-            return schema
-        return type(schema)(parts)
-    if not isinstance(schema, dict):
-        return schema
-    if _is_call(schema):
-        return _reading(schema, is_named=False)
-    if schema.get("type") == "union" and len(list(_calls(schema))) > 1:
-        schema = _named(schema)
-    changed = {
-        key: part if key in NO_SCHEMAS else without_calls(part) for key, part in schema.items()
-    }
-    same = all(changed[key] is part for key, part in schema.items())
-    return schema if same else changed
+    if isinstance(schema, dict):
+        if _is_call(schema):
+            return _reading(schema, is_named=False)
+        if schema.get("type") == "union" and len(list(_calls(schema))) > 1:
+            schema = _named(schema)
+    return with_parts(schema, without_calls)
 
 
 def _is_call(schema: Any) -> bool:

@@ -57,6 +57,13 @@ class Tuple(NamedTuple):
     a: Decimal
 
 
+@pytest.mark.parametrize("name", ["type", "default", "metadata", "expected", "config"])
+def test_fields_have_any_name(name: str) -> None:
+    fields: dict[str, Any] = {name: (Decimal, ...)}
+    parsed = lower(pydantic.create_model("Fields", **fields)).parse(f'{{"{name}":{LONG}}}')
+    assert getattr(parsed, name) == Decimal(LONG)
+
+
 @pytest.mark.parametrize("cls", [Model, Strict, Frozen, Data, Struct, Attrs, Typed, Tuple])
 def test_classes(cls: Any) -> None:
     for text, expected in ((LONG, LONG), (f'"{LONG}"', LONG), ("0.5", "0.5"), ("3", "3")):

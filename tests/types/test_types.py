@@ -753,6 +753,15 @@ def test_functions_parse_to_calls_and_are_never_called(
         assert type(parsed) is type(value)
 
 
+@pytest.mark.parametrize("name", ["type", "default", "metadata", "expected", "config"])
+def test_functions_are_never_called_whatever_their_field_is_called(name: str) -> None:
+    made.clear()
+    fields: dict[str, Any] = {name: (delete_user, ...)}
+    parsed = lower(pydantic.create_model("Fields", **fields)).parse(f'{{"{name}":{{"user_id":3}}}}')
+    assert made == []
+    assert getattr(parsed, name) == DELETE
+
+
 def test_calls_are_made_as_the_signature_says() -> None:
     text = '{"name":"A","times":2,"more":[3,4],"loud":true,"extra":{"x":0.5}}'
     call = lower(greet_user).parse(text)
