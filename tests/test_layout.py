@@ -5,6 +5,7 @@ Every import statement counts, those inside functions and those for type checker
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -315,9 +316,23 @@ def test_one_folder_makes_sessions_of_the_other_runtime():
         assert module.startswith(allowed) or "onnxruntime" not in names, module
 
 
-def test_every_folder_says_what_it_owns():
+NOUNS = re.compile(
+    r"(A|All|An|By|Each|Every|For|How|If|In|Its|No|None|Nothing|Of|On|One|Some|The|Those|What|Where"
+    r"|Whether|Which|Who|With)\b"
+)
+DESCRIBED = re.compile("property|overload|contextmanager")
+"""Decorators of functions that are described by what they are."""
+
+
+def test_docstrings_say_what_a_module_owns_and_what_a_function_does():
     for module, path in MODULES.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        doc = ast.get_docstring(tree) or ""
-        first = doc.split("\n")[0]
+        first = (ast.get_docstring(tree) or "").split("\n")[0]
         assert len(first.split()) >= 3, module
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                doc = ast.get_docstring(node) or ""
+                is_described = any(DESCRIBED.search(ast.unparse(d)) for d in node.decorator_list)
+                assert is_described or not NOUNS.match(doc), (
+                    f"{path}:{node.lineno}: {doc.split(chr(10))[0]!r}: begin with a verb"
+                )

@@ -96,7 +96,7 @@ class Work:
         )
 
     def enter(self, limits: Limits) -> None:
-        """A call begins that may do so much; inside another one, what that has left. `leave` has to
+        """Begin a call that may do so much, within what an outer call has left. `leave` must
         follow, whatever happens."""
         self.depth += 1
         if self.depth == 1:

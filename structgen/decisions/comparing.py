@@ -41,7 +41,7 @@ class Comparer:
     """Compares states with labels. Immutable and safe to share by threads."""
 
     def __init__(self, embedder: Embedder, settings: Settings) -> None:
-        """Nothing is embedded yet.
+        """Start without vectors.
 
         Raises:
             ModelError: the embedder makes no vectors.

@@ -144,7 +144,7 @@ class Signals:
     """
 
     def __init__(self, model: str, *, warns: bool) -> None:
-        """Nothing is seen yet; ``model`` is the model's name."""
+        """Start without answers; ``model`` is the model's name."""
         self._model = model
         self._warns = warns
         self._labels: OrderedDict[Question, dict[str, str]] = OrderedDict()

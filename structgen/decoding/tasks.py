@@ -104,7 +104,7 @@ class Task:
         offered: ToolsOffered | None = None,
         schema_hint: str = "",
     ) -> None:
-        """A task.
+        """Make a task.
 
         ``offered`` are the tools that prompts tell of; None: those of the output type.
         ``schema_hint`` is the JSON Schema that chats tell of; empty: none.
@@ -411,7 +411,7 @@ class Several:
     """
 
     def __init__(self, prompt: Any, search: SearchOptions) -> None:
-        """None is made yet; ``search`` are the options of the call."""
+        """Start without tasks; ``search`` are the options of the call."""
         self._is_batch = chat.are_several(prompt)
         self._search = search
         prompts = prompt if self._is_batch else [prompt]

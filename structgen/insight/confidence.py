@@ -573,7 +573,7 @@ class BestValues:
     """
 
     def __init__(self, constraint: Constraint) -> None:
-        """Nothing has been written."""
+        """Start without tokens."""
         self._constraint = constraint
         self._is_json = is_json(constraint)
         self._whole: tuple[bytes, ...] | None = None  # of JSON, or not yet listed

@@ -111,7 +111,7 @@ class StructgenLogitsProcessor:
         return apply_mask(out, masks[0])
 
     def stop(self, input_ids: npt.NDArray[np.intc], scores: npt.NDArray[np.single]) -> bool:
-        """For ``stopping_criteria``: never stops, and raises what went wrong in the processor."""
+        """Serve as ``stopping_criteria``: never stop; raise what went wrong in the processor."""
         if self.error is not None:
             raise self.error
         return False

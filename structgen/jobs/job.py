@@ -105,7 +105,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         outcome: Callable[[Row], tuple[Any, int]] = outcome,
         close: Callable[[], object] = lambda: None,
     ) -> None:
-        """Nothing is asked yet.
+        """Start without asking.
 
         Args:
             source: the rows.

@@ -315,7 +315,7 @@ class TrieWalk(WalkBuilder):
                         todo.append((to, child))
 
     def arrive(self, state: int, at: Node) -> None:
-        """A state is reached at a node, or at a set of them."""
+        """Reach a state at a node, or at a set of them."""
         here = self.nodes.tokens_of(at)
         if len(here):
             self.ids += here
@@ -366,7 +366,7 @@ class TrieWalk(WalkBuilder):
             self.take(np.concatenate(seen_nodes), np.concatenate(seen_states))
 
     def take(self, nodes: Nodes, states: Int32) -> None:
-        """Tokens that end at ``nodes``, each reached in one of ``states``, and where the leaf may
+        """Take tokens that end at ``nodes``, reached in one of ``states``, and where the leaf may
         end there."""
         sets, trie, rows = self.nodes, self.nodes.trie, self._rows()
         rows.cover(states)

@@ -30,7 +30,7 @@ from .walk_store import ROOT, Bits, Tokens, WalkStore, ids_of
 NO_BITS = np.array([], np.uint32)
 
 _OFTEN = 6
-"""A mask that so many states have is worth a row."""
+"""A mask that that many states have is worth a row."""
 
 _FEW = 24
 """So many tokens are gathered into words one by one,"""

@@ -121,7 +121,7 @@ class Listening:
     """The windows of a sound. `window` is the next one until `add` gets its transcript."""
 
     def __init__(self, samples: Samples, first: Window) -> None:
-        """For a sound; all but the samples of ``first`` holds for each window."""
+        """Initialize for a sound; all but the samples of ``first`` holds for each window."""
         self._samples = (samples * _LOUDEST).astype(np.int16)  # half as much to keep and to send
         self._window = first
         self._at = 0

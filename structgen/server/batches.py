@@ -534,7 +534,7 @@ class Batches:
     """The batches of a server. For its event loop."""
 
     def __init__(self, app: Any, files: Files, settings: Settings) -> None:
-        """Nothing runs yet."""
+        """Start without batches."""
         self._app = app
         self._files = files
         self._settings = settings

@@ -161,8 +161,7 @@ class ListCheck:
 
 
 def _in_order(quotes: Sequence[Places]) -> Sequence[Place] | None:
-    """For each quote the earliest place after that of the one before: what is read so leaves most
-    room for the others."""
+    """Place each quote as early as possible after the one before, which leaves the most room."""
     chosen: list[Place] = []
     for places in quotes:
         last = chosen[-1][1] if chosen else 0
@@ -174,8 +173,7 @@ def _in_order(quotes: Sequence[Places]) -> Sequence[Place] | None:
 
 
 def _disjoint(quotes: Sequence[Places]) -> Sequence[Place] | None:
-    """For each quote a place, none of which overlap: tried one by one, the quotes with the fewest
-    places first."""
+    """Place quotes without overlap, trying those with the fewest places first."""
     order = sorted(range(len(quotes)), key=lambda number: len(quotes[number]))
     chosen: dict[int, Place] = {}
     tried = [iter(quotes[number]) for number in order[:1]]

@@ -80,7 +80,7 @@ def _is_alone(shapes: Shapes, place: Place) -> bool:
 
 
 def _forgives(shapes: Shapes, place: Place) -> bool:
-    """Return whether something else stands in for a value that its type refuses."""
+    """Return whether something else is in for a value that its type refuses."""
     return any(
         core["type"] == "default" and core.get("on_error") in _FORGIVES
         for core in shapes.wrappers(place.core)

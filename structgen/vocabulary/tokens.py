@@ -254,8 +254,8 @@ class FewestTokens:
         return out
 
     def _table(self, data: bytes) -> tuple[list[int], list[tuple[int, int]]]:
-        """For each number of last bytes, perhaps of a longer text with the same end: the fewest
-        tokens, and the first of these."""
+        """Return the fewest tokens, and the first of these, for each number of last bytes, perhaps
+        of a longer text with the same end."""
         # Ways to end take turns: each is gone on with from the text that ended so before.
         last, end = self._last, data[-_END:]
         alike = (spelt for spelt in last.values() if spelt[0].endswith(end))

@@ -370,7 +370,7 @@ class Host:
     """A process that runs a model, whenever one is needed. Thread-safe; for any event loop."""
 
     def __init__(self, load: Load, vocabulary: Vocabulary | None = None) -> None:
-        """No process yet.
+        """Start without a process.
 
         Args:
             load: which model.

@@ -226,7 +226,7 @@ class Scheduler:
         batch_size: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Nothing to do yet.
+        """Start without work.
 
         Args:
             model: the model, which nobody else need be kept from.

@@ -212,8 +212,7 @@ class EmbeddedTerminal:
         return min(texts, key=lambda text: (len(text), text))
 
     def _beginnings(self, state: int, node: int, so_far: bytes) -> dict[int, Text]:
-        """For each minterm that completes a character begun: what comes to the end of the shortest
-        text then."""
+        """Map each minterm that completes a character to the end of the shortest text then."""
         found = self._known.get((state, node))
         if found is None:
             found = self._known[state, node] = {}

@@ -113,7 +113,7 @@ class Demands:
         return found
 
     def of(self, terminal: int) -> tuple[int, ...]:
-        """The demands after a terminal: conditions, or the one that represents all of them."""
+        """Return the demands after a terminal: conditions, or one that represents all of them."""
         demands = self.known[terminal][2]
         return (~terminal,) if demands is None or len(demands) > MAX_DEMANDS else demands
 
@@ -208,7 +208,7 @@ class GoalEnds:
         self._todo: list[tuple[int, Node, int, Text]] = []
 
     def of(self, node: Node) -> dict[int, Text]:
-        """For the demands a goal can end with: the fewest bytes until then."""
+        """Map the demands with which a goal can end to the fewest bytes until then."""
         if node not in self._ends:
             self._add(node)
             self._open(node)
@@ -840,7 +840,7 @@ class CfgFrame(Frame):
         return q if self.lexer.goes_on(q) else -1
 
     def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Of the terminals that may begin at a place: those after any end of which the text can
+        """Split the terminals that may begin at a place: those after any end of which the text can
         surely be finished, and the others.
 
         What the goal states say is found once for all places that have them. The stacks below are

@@ -360,8 +360,8 @@ class TerminalEnds:
         return self._ends(terminal, start, condition, near)
 
     def inside(self, inside: Inside, near: bool = False) -> dict[tuple[int, int], Text]:
-        """For each (terminal, condition) that can end from a lexer state: the fewest bytes; or
-        ``near``: only some that are near."""
+        """Map each (terminal, condition) that can end from a lexer state to the fewest bytes; with
+        ``near``, only some near ones."""
         found = self._known_inside.get((inside, near))
         if found is None:
             found = {}
@@ -632,8 +632,8 @@ class Lexer(Leaf):
         return found
 
     def loop(self, q: int) -> tuple[bytes, Mapping[int, int]] | None:
-        """If ``q`` is between characters and many of them lead back to it: these, and the other
-        bytes of its row.
+        """Return many characters that lead back to ``q``, which is between two, and the other bytes
+        of its row.
 
         Returns:
             256 flags, by byte: ASCII, and lead bytes all of whose characters lead back; and the
@@ -745,8 +745,8 @@ class Lexer(Leaf):
         return q, i
 
     def staying(self, q: int) -> bytes:
-        """Of the bytes below 128 those that lead from ``q`` back to it, and that may not follow
-        where it ends a terminal: runs of them are read at once."""
+        """Return the bytes below 128 that lead from ``q`` back to it and may not follow an end of a
+        terminal there: runs of them are read at once."""
         found = self._staying.get(q)
         if found is None:
             symbol, node = self._keys[q]

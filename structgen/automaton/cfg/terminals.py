@@ -731,7 +731,7 @@ class Terminals:
         return minterms | self.end_of_text if may_end else minterms, may_end
 
     def _settling_at_worst(self, terminal: int) -> tuple[int, bool]:
-        """Of all that a terminal can read, and of all that its lookaheads can come to."""
+        """Return what settles all that a terminal, and each of its lookaheads, can read."""
         masks, conditions = self._threads.contents(self._nodes_of[terminal])
         pending = dict.fromkeys(conditions)
         for condition in (todo := list(pending)):

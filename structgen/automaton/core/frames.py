@@ -56,22 +56,21 @@ class Frame:
         return False
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """If the continuation depends on the text (`records`): a state of the frame with the same
-        continuation after all texts, up to the end of the next value inside.
+        """Return a state with the same continuation after all texts, up to the end of the next
+        value inside, for a frame whose continuation depends on the text (`records`).
 
         Do not resume it there; some value is certainly possible. None if there is no such state.
         """
         return None
 
     def forgotten(self, at: int) -> int:
-        """In such a state, and those that follow: how many values at most the next one must not be
-        equal to. 0 in all others."""
+        """Return the number of values that the next one must not equal at most, in such a state and
+        those that follow; 0 in all others."""
         return 0
 
     def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
-        """If the continuation depends on the text (`records`): a frame and its state that replace
-        it after all texts except those of certain values, and these values. Or None.
-        """
+        """Return a frame and state that replace it after all texts except certain values, and these
+        values, if the continuation depends on the text (`records`)."""
         return None
 
     def finish_reads(self, at: int, outcome: int) -> bool:
@@ -79,16 +78,16 @@ class Frame:
         return False
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
-        """If `finish` depends on the text: its result for all texts except those of certain values,
-        and these values, or more. None if not known."""
+        """Return `finish` for all texts except certain values, and these values or more, if it
+        depends on the text; None if unknown."""
         return None
 
     def finish_most(self, at: int, outcome: int) -> int | None:
-        """Where `finish` depends on the text: most bytes that it may come to; None when unknown."""
+        """Return the most bytes of `finish`, if it depends on the text; None if unknown."""
         return None
 
     def preferred(self, at: int) -> int | None:
-        """The outcome with which `finish` would have the leaf above end, or None for any."""
+        """Return the outcome with which `finish` would end the leaf above; None for any."""
         return None
 
 

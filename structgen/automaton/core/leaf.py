@@ -87,7 +87,7 @@ class Leaf:
         return 2000 + self._state_bytes * len(self._keys) + 40 * self._n_edges
 
     def grown(self) -> int:
-        """By how many bytes it has grown since this was last told, if by many states."""
+        """Return the bytes that it has grown by since the last call, if by many states."""
         if len(self._keys) < self.tell_from:
             return 0
         self.tell_from = len(self._keys) + _MANY_STATES
@@ -197,7 +197,7 @@ class Leaf:
         return self.labels[q]
 
     def text_state(self, q: int) -> int | None:
-        """The state of the leaf's symbols if ``q`` is between two characters of a text."""
+        """Return the state of the leaf's symbols if ``q`` is between two characters of a text."""
         return None
 
     def in_text(self, symbol_state: int, node: int = GROUND) -> int:
@@ -209,9 +209,8 @@ class Leaf:
         raise NotImplementedError
 
     def before_text(self, q: int) -> tuple[Leaf, int, int | None] | None:
-        """A shared leaf, and its state, that does the same from ``q`` up to where a text begins,
-        which it calls outcome 1; and the state of the symbols where it does begin. None where there
-        is none."""
+        """Return a shared leaf and state that equal ``q`` up to where a text begins, its outcome 1,
+        and the state of the symbols there. None if there is none."""
         return None
 
     def own_before(self, q: int, symbol_state: int | None) -> int:
@@ -220,13 +219,13 @@ class Leaf:
         raise NotImplementedError
 
     def after_text(self, label: int) -> tuple[Leaf, int] | None:
-        """A shared leaf that does the same after a text that ends with ``label``, if there is one;
-        and the outcome here that each of its outcomes stands for."""
+        """Return a shared leaf that equals this one after a text that ends with ``label``, and the
+        outcome here of each of its outcomes, if there is one."""
         return None
 
     def behind_text(self, q: int) -> tuple[Leaf, int, int] | None:
-        """For a state behind a text: the leaf of `after_text`, the state that ``q`` is of it, and
-        the label of the text. None for other states."""
+        """Return the leaf of `after_text`, its state for ``q``, and the label of the text, for a
+        state behind a text. None for others."""
         return None
 
     def own(self, q: int, label: int) -> int:

@@ -175,7 +175,7 @@ class States:
         return state
 
     def _interned(self, key: tuple[int, ...]) -> int:
-        """The state of the configurations in ``key``, which ascend: not of one inside its leaf."""
+        """Return the state of the ascending configurations in ``key``, not all in one leaf."""
         state = self._state_ids.get(key)
         if state is None:
             WORK.spend(1 + (len(key) >> 2))

@@ -236,8 +236,8 @@ class Apart(Frame):
         return values.is_possible(self._but(owed, groups.values(), label))
 
     def _barred(self, place: Place, label: int) -> tuple[list[Alive], Alive]:
-        """Of what may come next with this label: what must not, as groups of the values that have
-        it, and all values that have something else."""
+        """Split what is barred next with this label: groups of the values that have it, and all
+        values that have something else."""
         at, alive, others = place
         groups, after = self._groups(place, label), self.plan.after(at, label)
         if not groups:

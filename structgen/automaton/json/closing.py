@@ -197,7 +197,7 @@ _WORK_PER_MEMBER = 100
 
 
 def check_owed(number: int, path: str) -> None:
-    """Check that so many members, which settle nothing, may be written down for one object.
+    """Check that that many members, which settle nothing, may be written down for one object.
 
     Raises:
         CompileLimitExceeded: they may not.

@@ -205,7 +205,7 @@ class ExcludingLeaf(Leaf):
         return self.base.at_least(self._keys[q][0])
 
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
-        """By how long the text is one that may still be barred; `base` knows the rest."""
+        """Search by the length of text that may still be barred; `base` knows the rest."""
         best: tuple[Text, int] | None = None
         level, seen = [(b"", q)], {q}  # what comes first is shorter, or stands before
         while level and (best is None or len(level[0][0]) <= len(best[0])):

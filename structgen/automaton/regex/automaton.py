@@ -162,28 +162,28 @@ class SymbolAutomaton(Protocol):
         return None
 
     def free(self, state: int) -> int | None:
-        """A state that differs from ``state`` by the labels of finitely many texts only."""
+        """Return a state that differs from ``state`` by the labels of finitely many texts only."""
         return None
 
     def unnamed(self, state: int) -> int | None:
-        """Where every text may be read and continued, and labels depend on more than names: the
-        state that differs from ``state`` by the labels of its special texts only.
+        """Return the state that differs from ``state`` by the labels of its special texts only,
+        where all texts continue and labels depend on more than names.
 
         None where that is not so, or not known.
         """
         return None
 
     def beside_names(self, state: int) -> int | None:
-        """Where names may be read, or are barred, beside texts that expressions decide on: the
-        state of those texts alone, which may lead nowhere.
+        """Return the state of the texts that expressions decide on, besides allowed or barred
+        names; it may lead nowhere.
 
         None where that is not so, and where the names are not those of plain bytes.
         """
         return None
 
     def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
-        """Of a state with `beside_names`, ``(byte, next state, whether it leads anywhere)`` for
-        each character that a name continues with. A state that leads nowhere may be asked, too."""
+        """Return ``(byte, next state, whether it leads anywhere)`` for each character that
+        continues a name, from a state with `beside_names` or one that leads nowhere."""
         return []
 
     def at_least(self, state: int) -> int:
@@ -191,7 +191,7 @@ class SymbolAutomaton(Protocol):
         return 0
 
     def quoting(self, state: int) -> Quoting | None:
-        """The quotes that are the texts of ``state``, if it is no more than that."""
+        """Return the quotes that are the texts of ``state``, if there are no others."""
         return None
 
     def is_open(self, state: int) -> bool:
@@ -202,7 +202,7 @@ class SymbolAutomaton(Protocol):
         return False
 
     def open_part(self, state: int) -> int | None:
-        """Where `is_open`, a state all of whose texts may follow after any text from ``state``."""
+        """Return a state all of whose texts may follow any text from ``state``, if `is_open`."""
         return None
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
@@ -216,11 +216,11 @@ class SymbolAutomaton(Protocol):
         return []
 
     def names(self, state: int) -> Names | None:
-        """All that may be read, where that is known to be names; labels are their numbers."""
+        """Return all that may be read, if known to be names; labels are their numbers."""
         return None
 
     def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
-        """The rest of each of those names, with its number, if there are at most ``most``."""
+        """Return the rest of each name, with its number, if there are at most ``most``."""
         return None
 
     def special_texts(self, state: int) -> Mapping[str, int]:

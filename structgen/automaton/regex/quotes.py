@@ -132,14 +132,14 @@ class Passages:
         return found
 
     def _one(self, interval: Interval) -> tuple[int, int, int]:
-        """Of an interval of one: where it is, and where its quote may end first and last."""
+        """Return the place of an interval of one, and where its quote may end first and last."""
         which = self._order[interval.low]
         at = int(self.starts[which]) + interval.depth
         return at, int(self._first[which]), int(self._last[which])
 
     def standing(self, interval: Interval) -> tuple[Int32, Int32, Int32, Int32]:
-        """For each beginning, itself, where it has been read up to, where its quote may end next,
-        and where last."""
+        """Return all beginnings, how far each has been read, and where its quote may end next and
+        last."""
         low, high, depth = interval
         here = self._order[low:high]
         starts = self.starts[here]

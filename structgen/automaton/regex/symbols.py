@@ -189,7 +189,7 @@ MAX_PROBED_BYTES = 64 << 20
 
 _TELLING_STATES = 500
 _FEWEST_LEVELS = 32
-"""So many states, at so many lengths of text, tell how fast states grow."""
+"""So many states, at that many lengths of text, tell how fast states grow."""
 
 
 def probe(symbols: SymbolAutomaton, encoding: Utf8, least: int = 0) -> bool:

@@ -150,7 +150,7 @@ class ArraySpec:
     _rarities: Mapping[int, tuple[int, ...]] | None = None
 
     def _read_nodes(self) -> None:
-        """What `__init__` does, for any nodes."""
+        """Initialize from any nodes."""
         self.min, self.max = bounds(self._nodes, "items")
         self.prefix = max(len(n.prefix) for n in self._nodes)
         self.unique = any(n.unique for n in self._nodes)
@@ -228,7 +228,8 @@ class ArraySpec:
         return found
 
     def ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """For one more item: the conjunction it owes, and the contains counts after it."""
+        """Return the conjunctions that one more item may owe, each with the contains counts after
+        it."""
         count, met, seen = state
         if self.unique and not is_forgotten(seen):
             base = self.item(count, self.barred(count, seen))

@@ -419,7 +419,8 @@ class MemberWays:
         return left & ~(self._table.ordered & ((1 << label) - 1)) if self.in_order else left
 
     def steps(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
-        """For a member with key ``label``: the conjunction its value owes, and the state after."""
+        """Return the conjunctions that a value under ``label`` may owe, each with the state after
+        it."""
         if not self._table.is_involved:
             left, _, rule, _ = state
             return [(self._table.conjunctions[label], (self.left_after(left, label), 0, rule, ()))]

@@ -236,8 +236,8 @@ class Outlines:
         return Outline(types, frozenset(required), by_name, tuple(closed))
 
     def overlapping(self, options: tuple[int, ...], types: int) -> list[list[int]]:
-        """For each of ``options`` the indexes of the others that a value of one of ``types`` may
-        also meet: all that do not certainly exclude it."""
+        """List for each of ``options`` the indexes of others that do not certainly exclude it for
+        values of ``types``."""
         key = options, types
         found = self._groups.get(key)
         if found is None:
@@ -272,7 +272,7 @@ class Outlines:
         return found
 
     def _by_tag(self, options: tuple[int, ...], types: int) -> list[Sequence[int]]:
-        """For each option the places of those that share a value with it, where all list some."""
+        """Return for each option the places of those that share a listed value with it."""
         everything: list[Sequence[int]] = [range(len(options))] * len(options)
         lists: list[frozenset[Any]] = []
         for option in options:

@@ -159,8 +159,8 @@ def _statement(line: list[Token]) -> Statement:
 
 
 def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
-    """By name, where each rule and terminal is defined, and the names in it; names outside of
-    definitions, or in one that is changed, are under ``""``."""
+    """Map each rule and terminal to where it is defined, and the names in it; "" to the names
+    outside of definitions or in a changed one."""
     found: dict[str, tuple[int, set[str]]] = {"": (0, set())}
     for one in statements(text):
         is_own = one.name and one.tokens[0].kind not in ("%override", "%extend")

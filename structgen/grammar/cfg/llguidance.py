@@ -154,8 +154,8 @@ def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
 
 
 def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
-    """By name, where each rule and terminal is defined, and the names in it; under ``""`` names
-    elsewhere, as in an option or in ignored text."""
+    """Map each rule and terminal to where it is defined, and the names in it; "" to the names
+    elsewhere, as in options or ignored text."""
     reader = _Reader(text, {})
     scope = _Scope(reader, "", 0)
     scope.statements()

@@ -396,7 +396,7 @@ class _Builder:
     def _up_to(
         self, body: list[int], most: int, known: dict[tuple[int, bool], tuple[int, ...]]
     ) -> tuple[int, ...]:
-        """None to ``most`` bodies: fewer than half of them, or half and then up to the rest."""
+        """Write 0 to ``most`` bodies: fewer than half of them, or half and then up to the rest."""
         if not most:
             return ()
         if (most, False) not in known:
@@ -622,7 +622,7 @@ def parse(
 
 
 def definitions(reader: Reader) -> dict[str, tuple[int, set[str]]]:
-    """By name, where each rule of a text that can be read begins, and to which it refers."""
+    """Map each rule of a readable text to where it begins, and the names in it."""
     rules = reader.rules()
     return {name: (reader.begins[name], set(_references(rules[name]))) for name in rules}
 

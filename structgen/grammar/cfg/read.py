@@ -98,8 +98,8 @@ def _parse(
 
 
 def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
-    """By name, where each definition of a valid text begins, and the names in it; under ``""``
-    names elsewhere."""
+    """Map each definition of a valid text to where it begins, and the names in it; "" to the names
+    elsewhere."""
     if dialect == "lark":
         from . import lark
 

@@ -90,7 +90,7 @@ def mapping(keyword: str, value: Any, place: HasPath) -> Mapping[str, Any]:
 
 
 def members(keyword: str, value: Any, place: HasPath) -> None:
-    """An object whose names are Unicode text."""
+    """Check an object whose names are Unicode text."""
     if type(value) is not dict:
         mapping(keyword, value, place)
     if not "".join(value).isascii():

@@ -580,7 +580,7 @@ class Search(TrieWalk):
             self.arrive(to, sets.join(reached))
 
     def _run(self, state: int, where: list[int]) -> None:
-        """A state that leads back to itself, from all of ``where`` at once."""
+        """Walk from all of ``where`` at once, in a state that leads back to itself."""
         walks, sets, trie, lexer = self._walks, self.nodes, self.nodes.trie, self.leaf
         order = walks.order
         loop = lexer.loop(state)

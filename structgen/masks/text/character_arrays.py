@@ -118,7 +118,7 @@ def _encoding(alphabet: Alphabet, spelling: str, barred: frozenset[int]) -> Utf8
 
 
 def _table(encoding: Utf8) -> npt.NDArray[np.int16]:
-    """By node of an encoding and byte: the next node, `_WHOLE` after a character, `_CLOSING` or
+    """Return a table by node and byte: the next node, `_WHOLE` after a character, `_CLOSING` or
     `_NO_TEXT`."""
     numbers = {GROUND: 0}
     rows: list[npt.NDArray[np.int16]] = []
@@ -349,7 +349,7 @@ class CharacterArrays:
         self._look_ups(arrays["escapes"])
 
     def _look_ups(self, escapes: Int32) -> None:
-        """What is asked of single nodes."""
+        """Answer questions about single nodes."""
         self.longest = int(self.depth.max())
         inside = np.flatnonzero(self.token_node < self.n)
         whole = self.token_node[inside]  # ascending, as tokens stand in pre-order of their ends
@@ -577,7 +577,7 @@ class CharacterRun:
     # -- what is inside -----------------------------------------------------------------------
 
     def tokens(self, most: int) -> Int32:
-        """Of a run from elsewhere, the tokens that end within its first ``most`` characters, and
+        """Return the tokens of a run from elsewhere that end within its first ``most`` characters,
         between two."""
         characters = self._characters
         longest = characters.longest
@@ -611,8 +611,8 @@ class CharacterRun:
         return self._by_count
 
     def counts(self) -> Depths:
-        """Of a run from the root, for all token ids: the characters of each token that ends within
-        it and between two, and the largest value of the dtype for all others."""
+        """Return, for a run from the root, the characters of each token that ends in it between
+        two, and the dtype's largest value for other ids."""
         characters = self._characters
         most = _most_of(characters.depth)
         by_rank = np.full(len(characters.token_ids) + 1, most, characters.depth.dtype)
@@ -695,8 +695,8 @@ def _topmost(nodes: npt.NDArray[np.int64], end: Int32) -> Int32:
 
 
 def _outside(first: int, beyond: int, starts: Int32, ends: Int32, depth: Depths) -> Depths:
-    """For ``first .. beyond - 1``: 0, or the largest value of the dtype of ``depth`` for what lies
-    in one of some ranges, in order and apart."""
+    """Return, for ``first .. beyond - 1``, the greatest value of ``depth``'s dtype inside one of
+    some ordered, disjoint ranges, else 0."""
     lengths = np.empty(2 * len(starts) + 1, np.int64)
     lengths[:-1:2] = starts
     lengths[-1] = beyond

@@ -137,13 +137,13 @@ class AlphabetPoints:
         return found
 
     def holds(self, chars: int) -> npt.NDArray[np.bool_]:
-        """By minterm, and for what is not text: whether it is one of ``chars``."""
+        """Return flags by minterm, and for what is not text: whether it is one of ``chars``."""
         found = np.zeros(self._n_minterms + 1, bool)
         found[bits(chars)] = True
         return found
 
     def inside(self, chars: int) -> npt.NDArray[np.bool_]:
-        """By `CharacterArrays.code`: whether a character is of the minterms ``chars``."""
+        """Return flags by `CharacterArrays.code`: whether the minterm is one of ``chars``."""
         inside: npt.NDArray[np.bool_] = self.holds(chars)[self.minterms]
         return inside
 

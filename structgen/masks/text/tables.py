@@ -364,7 +364,7 @@ class TextSteps(TextTables):
             )
 
     def _visited(self, nodes: Int32, at: Int32, out: TextWalk) -> None:
-        """What ends at some nodes, each read in a state of `_rows`."""
+        """Visit what ends at some nodes, each read in a state of `_rows`."""
         arrays, states = self.arrays, self.rows.states
         first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
         out.ids.append(arrays.token_ids[ranges(first, last)])

@@ -272,7 +272,7 @@ class Tensors(ABC, Generic[StoredT]):
     """
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read yet; a kind of file puts into ``_tensors`` how each is stored."""
+        """Start empty; a kind of file puts into ``_tensors`` how each is stored."""
         self.path = path
         self._tensors: dict[str, StoredT] = {}
 

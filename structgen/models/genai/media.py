@@ -77,7 +77,7 @@ class MediaReader:
     """Reads pictures and sounds for one model. Safe to share by threads."""
 
     def __init__(self, og_model: og.Model, name: str, vocabulary: Vocabulary) -> None:
-        """For a model; ``name`` is what messages call it."""
+        """Initialize for a model; ``name`` is its name in messages."""
         self._family = PICTURES.get(str(og_model.type))
         # Of other types `structgen.models.allowed` knows no steps.
         self._processor = og_model.create_multimodal_processor() if self._family else None

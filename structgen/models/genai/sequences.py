@@ -108,7 +108,7 @@ class LiveSequence:
         rewinds: bool = True,
         media: MediaPrompt | None = None,
     ) -> None:
-        """An empty sequence. See above; ``has_mask``: whether the graph has a mask."""
+        """Start empty. See above; ``has_mask``: whether the graph has a mask."""
         self.key = key
         self.owner = owner
         self.rewinds = rewinds
@@ -403,7 +403,7 @@ class SequencePool:
     """
 
     def __init__(self, bytes_per_token: int, max_bytes: int, most: int | None = None) -> None:
-        """An empty pool.
+        """Start empty.
 
         Args:
             bytes_per_token: what a token of capacity takes in a key-value cache.
@@ -533,7 +533,7 @@ class SequencePool:
         return None
 
     def _has_room(self, sequences: int, n_tokens: int) -> bool:
-        """Return whether so many more sequences, of ``n_tokens`` together, fit the bounds."""
+        """Return whether that many more sequences, of ``n_tokens`` together, fit the bounds."""
         if self._most is not None and len(self._kept) + sequences > self._most:
             return False
         return self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes

@@ -68,7 +68,7 @@ class Whisper:
     """What hears for one model. Safe to share by threads."""
 
     def __init__(self, og_model: og.Model, name: str, vocabulary: Vocabulary) -> None:
-        """For a model; ``name`` is what messages call it.
+        """Initialize for a model; ``name`` is its name in messages.
 
         Raises:
             ModelError: its tokenizer lacks the tokens of prompts.
