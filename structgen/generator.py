@@ -387,7 +387,7 @@ class Generator(Calls[T_co]):
         given = dict(options)
         task = self._task_for(given)
         output = None if task.constraint is None else task.constraint.output
-        return ValueStream(self._stream(task, prompt, given), output, task.shapes)
+        return ValueStream(self._stream(task, prompt, given), output)
 
     def _outputs(
         self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]

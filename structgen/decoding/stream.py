@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, final
 from structgen.errors import StructgenError
 from structgen.models.base import Model
 from structgen.types import OutputType, T_co
-from structgen.values import GrowingValue, Partial, Shapes
+from structgen.values import GrowingValue, Partial
 
 from .loop import made
 from .results import Chunk, GenerationResult, Output, SectionName
@@ -139,11 +139,9 @@ class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T
     `close`, to stop early; `cancel` from another thread. It has one reader.
     """
 
-    def __init__(
-        self, stream: Stream[T_co], output: OutputType[T_co] | None, shapes: Shapes | None = None
-    ) -> None:
+    def __init__(self, stream: Stream[T_co], output: OutputType[T_co] | None) -> None:
         self._stream = stream
-        self._growing = GrowingValue(output, shapes)
+        self._growing = GrowingValue(output)
         self._is_over = False
         self._whole: GenerationResult[T_co] | None = None
 
@@ -286,14 +284,9 @@ class AsyncValueStream(
     What `structgen.decoding.ValueStream` is, for asynchronous code. It has one reader.
     """
 
-    def __init__(
-        self,
-        stream: AsyncStream[T_co],
-        output: OutputType[T_co] | None,
-        shapes: Shapes | None = None,
-    ) -> None:
+    def __init__(self, stream: AsyncStream[T_co], output: OutputType[T_co] | None) -> None:
         self._stream = stream
-        self._growing = GrowingValue(output, shapes)
+        self._growing = GrowingValue(output)
         self._is_over = False
 
     async def __anext__(self) -> Partial[T_co]:

@@ -40,7 +40,7 @@ from structgen.models.base import (
 from structgen.options import CancelEvent, check_tolerance
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
-from structgen.values import Checks, Judging, Shapes, checks_of, shapes_of
+from structgen.values import Checks, Judging, checks_of
 
 from . import chat
 from . import options as search_options
@@ -129,11 +129,6 @@ class Task:
         self._draft = (Draft() if draft else None) if not isinstance(draft, Draft) else draft
         self._thoughts = None if think is None else Thoughts(model, think)
         self.has_sections = self._thoughts is not None or self._draft is not None
-
-    @cached_property
-    def shapes(self) -> Shapes | None:
-        """Of the values of the output type, for those who read them while they grow."""
-        return None if self.constraint is None else shapes_of(self.constraint.output)
 
     @cached_property
     def _free_text(self) -> Constraint:

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from collections.abc import Generator as Pieces
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextvars import ContextVar
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
 from structgen.asking import Asked, AskedAsync
@@ -40,7 +40,6 @@ from structgen.generator import Generator
 from structgen.insight import check_values
 from structgen.options import CallOptions
 from structgen.types import T_co
-from structgen.values import Shapes, shapes_of
 
 from .dialects import DialectName, dialect_of
 from .exchange import CODINGS, Exchange
@@ -472,11 +471,7 @@ class RemoteGenerator(Generator[T_co]):
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> ValueStream[T_co]:
         """Return the value for ``prompt`` again and again while it comes, as far as it has."""
-        return ValueStream(self.stream(prompt, *more, **options), self._asks.output, self._shapes)
-
-    @cached_property
-    def _shapes(self) -> Shapes | None:
-        return None if self._asks.output is None else shapes_of(self._asks.output)
+        return ValueStream(self.stream(prompt, *more, **options), self._asks.output)
 
     def _outputs(
         self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
@@ -522,7 +517,6 @@ class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
         """See `structgen.Generator`; of its options those are possible that say what a type is."""
         self._asks = Task(model, output_type, options)
         self.model, self.constraint = model, self._asks.constraint
-        self._shapes = None if self._asks.output is None else shapes_of(self._asks.output)
 
     def __repr__(self) -> str:
         return repr(self._asks)
@@ -570,9 +564,7 @@ class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
         """Return the value for ``prompt`` again and again while it comes, as far as it has."""
-        return AsyncValueStream(
-            self.stream(prompt, *more, **options), self._asks.output, self._shapes
-        )
+        return AsyncValueStream(self.stream(prompt, *more, **options), self._asks.output)
 
 
 @final

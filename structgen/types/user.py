@@ -41,11 +41,13 @@ class ValueSchema:
         config: the core config that holds for the whole, or None.
         parser: given the core schema of a part, from inside of ``core``, and the core config of the
             class that it is in: what makes the part's value of its JSON, or raises `ParseError`.
+        kept: what readers of values have found out about the parts.
     """
 
     core: Any
     config: Any
     parser: Callable[[Any, Any], Callable[[str], Any]]
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

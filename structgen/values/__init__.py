@@ -9,8 +9,7 @@ has let through; nothing is repaired or guessed.
 from __future__ import annotations
 
 from .checks import WAITING, Checks, Judging, Key, Reading, Refusal, Waiting, checks_of
-from .partial import GrowingValue, Partial, shapes_of
-from .shapes import Shapes
+from .partial import GrowingValue, Partial
 
 __all__ = [
     "WAITING",
@@ -21,8 +20,6 @@ __all__ = [
     "Partial",
     "Reading",
     "Refusal",
-    "Shapes",
     "Waiting",
     "checks_of",
-    "shapes_of",
 ]

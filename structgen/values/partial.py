@@ -476,28 +476,17 @@ def _has(value: Any, path: tuple[str | int, ...]) -> bool:
     return True
 
 
-def shapes_of(output: OutputType) -> Shapes:
-    """Return what the parts of an output of a type are."""
-    return Shapes(output.values)
-
-
 class GrowingValue(Generic[T_co]):
     """One output of a type, while it is written."""
 
-    def __init__(self, output: OutputType[T_co] | None, shapes: Shapes | None = None) -> None:
-        """Begin an output.
-
-        Args:
-            output: its type; None: free text.
-            shapes: of that type, `shapes_of`, to be used by its outputs one after another; None:
-                they are read now.
-        """
+    def __init__(self, output: OutputType[T_co] | None) -> None:
+        """Begin an output of a type; None: free text."""
         self._pieces: list[str] = []
         self._document: Document | None = None
         self._parts: GrowingParts | None = None
         self._grows = True
         if output is not None:
-            shapes = shapes_of(output) if shapes is None else shapes
+            shapes = Shapes(output.values)
             if isinstance(output.grammar, ir.Json):
                 self._document = Document(shapes)
             elif output.growing is not None:

@@ -117,7 +117,7 @@ class Shapes:
         """
         self._values = values
         self.refs: dict[str, Any] = {}
-        self._kept: dict[tuple[str, Place], Any] = {}
+        self._kept: dict[tuple[str, Place], Any] = {} if values is None else values.kept
         self._numbers: dict[Place, int] = {}
         self.root = ANYTHING
         if values is not None:

@@ -41,7 +41,7 @@ from structgen.insight import ValueConfidence
 from structgen.models.base import KnownModel
 from structgen.options import OPTIONS, CallOptions
 from structgen.types import DocumentMissing, T_co, ToolSyntax
-from structgen.values import Checks, Shapes, shapes_of
+from structgen.values import Checks
 
 from .process import CALLERS, Host, RunningCall, owner, raised
 from .protocol import Call, Ended, LoweredType, form_weight
@@ -113,7 +113,6 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             "" if self._missing else hinted(with_schema_hint, output_type, self.constraint),
         )
         self._type_key = hashlib.sha256(self._lowered).digest()
-        self._shapes: Shapes | None = None
 
     def __repr__(self) -> str:
         what = "free text" if self._output is None else self._output.name
@@ -166,9 +165,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         if options.get("quote_from") is not None:
             search_options.check_by_name(more)
             return self._filled(options).stream_values(prompt, **_without_documents(options))
-        if self._shapes is None and self._output is not None:
-            self._shapes = shapes_of(self._output)
-        return AsyncValueStream(self.stream(prompt, *more, **options), self._output, self._shapes)
+        return AsyncValueStream(self.stream(prompt, *more, **options), self._output)
 
     # -- inside -----------------------------------------------------------------------------
 
