@@ -165,11 +165,11 @@ class Constraint(Typed[T_co]):
         self._made_of = _BYTES_A_STEP * built.work
         first = Engine(output, vocabulary, built)
 
-        def anew() -> Engine:
+        def make() -> Engine:
             built = build(output.grammar, options, vocabulary.missing_bytes, grammar_facts)
             return Engine(output, vocabulary, built)
 
-        self._engines = Engines(first, anew)
+        self._engines = Engines(first, make)
         self.named = first.named
 
     def start(self, max_tokens: int | None = None) -> Cursor:
@@ -219,7 +219,7 @@ class Constraint(Typed[T_co]):
         engine = self._engines.newest
         # Other machines may share these leaves, or nobody: whoever drops this gets them back then.
         shared = sum([leaf.weight for leaf in engine.machine.leaves if leaf.is_shared])
-        return self._made_of + engine.weight(anew=True) + shared
+        return self._made_of + engine.weight(refresh=True) + shared
 
     @property
     def has_temperatures(self) -> bool:

@@ -602,7 +602,7 @@ class Cursor:
             WORK.limits = engine.limits
             WORK.left, WORK.room, _ = engine.limits
             try:
-                return engine.advance_anew(state, token_id, self._text)
+                return engine.advance_uncached(state, token_id, self._text)
             except (CompileLimitExceeded, RecursionError, MemoryError) as error:
                 raise engine.refuse(error, ("token", state, token_id), state) from None
             finally:

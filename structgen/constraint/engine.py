@@ -131,7 +131,7 @@ class Engine:
                 self.count()
                 WORK.leave()
 
-    def weight(self, *, anew: bool = False) -> int:
+    def weight(self, *, refresh: bool = False) -> int:
         """About how many bytes the machine and the memos take; looked at every few thousand states.
 
         Without parts that constraints share or that the vocabulary's byte budget covers.
@@ -141,7 +141,7 @@ class Engine:
         """
         grown = self.machine.n_states + len(self.after_token)
         is_due = grown > self._weighed_at + _WEIGHED_EVERY or self.held > self._held_at + _HELD
-        if anew or is_due:
+        if refresh or is_due:
             self._weighed_at, self._held_at = grown, self.held
             memos = len(self.after_token) + len(self._plans) + len(self._plan_sizes)
             memos += len(self.free) + len(self.n_allowed)
@@ -178,9 +178,9 @@ class Engine:
     def advance(self, state: int, token_id: int, tape: Callable[[], TextHistory]) -> int:
         """Return the state after a token's bytes, or `DEAD`."""
         to = self.after_token.get(state * self.size + token_id)
-        return self.advance_anew(state, token_id, tape) if to is None else to
+        return self.advance_uncached(state, token_id, tape) if to is None else to
 
-    def advance_anew(self, state: int, token_id: int, tape: Callable[[], TextHistory]) -> int:
+    def advance_uncached(self, state: int, token_id: int, tape: Callable[[], TextHistory]) -> int:
         """`advance`, where `after_token` does not know."""
         machine = self.machine
         data = self.named.tokens[token_id]
@@ -256,13 +256,13 @@ class Engines:
         again: makes a new one like the first.
     """
 
-    def __init__(self, first: Engine, anew: Callable[[], Engine]) -> None:
+    def __init__(self, first: Engine, make: Callable[[], Engine]) -> None:
         self.newest = first
-        self._anew = anew
+        self._make = make
 
     def instead_of(self, engine: Engine) -> Engine:
         """Return the engine that replaces one that is spent or outgrown."""
         with GROW:
             if self.newest is engine or self.newest.is_spent:
-                self.newest = self._anew()
+                self.newest = self._make()
             return self.newest

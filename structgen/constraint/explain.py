@@ -283,7 +283,7 @@ def _how(
             return REFERENCE, f"names no draft that is known; read as {dialect.name}"
     if keyword in _NAMING and (dialect.year >= 2019 or keyword not in _SINCE_2019):
         return REFERENCE, _NAMING[keyword]
-    if dialect.ref_stands_alone and "$ref" in raw and keyword != "$ref":
+    if dialect.ref_ignores_siblings and "$ref" in raw and keyword != "$ref":
         return ANNOTATION, f"{dialect.name} ignores everything beside $ref"
     if _identifies(keyword, dialect):
         return REFERENCE, ""

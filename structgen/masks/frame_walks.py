@@ -210,7 +210,7 @@ class FrameWalks:
         self._machine = machine
         self._stacks = machine.stacks
         self._walker = walker
-        self._walk_anew: LeafWalker = walker.walk_anew
+        self._walk_uncached: LeafWalker = walker.walk_uncached
         self._store = walker.store
         self._most_room = walker.store.most_opened + 1
         self._most_repeats = 8 * walker.store.size + 4096  # bytes: each token twice, and some more
@@ -226,7 +226,7 @@ class FrameWalks:
         memo = self._store.walks if leaf.is_shared else self._walks
         found = memo.get(leaf, q, node)
         if found is None:
-            found = self._walk_anew(leaf, q, node, memo)
+            found = self._walk_uncached(leaf, q, node, memo)
         return found
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
@@ -263,7 +263,7 @@ class FrameWalks:
                 except NeedsText:
                     found = None
                     if is_string:
-                        found = self._walk_untold(frame, at, outcome, node, room, tape)
+                        found = self._walk_otherwise(frame, at, outcome, node, room, tape)
                     walk, others = found or self._walk_forgetting(frame, at, outcome, node, room)
                 yield walk[0], token_ends_over(stacks, walk[2], below)
                 if walk[1] != _NO_NODE:
@@ -285,15 +285,15 @@ class FrameWalks:
                         todo += [(pushed, after, to) for after, to in exits]
             is_string = False
 
-    def _walk_untold(
+    def _walk_otherwise(
         self, frame: Frame, at: int, outcome: int, node: Node, room: int, tape: TextHistory
     ) -> tuple[FrameWalk, Iterable[int]] | None:
         """Return what follows strings that are none of those which ``frame`` tells apart, and the
         nodes at which one of these ends. None where that is not known."""
-        untold = frame.untold(at, outcome) if frame.records(at, outcome) else None
-        if untold is None:
+        otherwise = frame.otherwise(at, outcome) if frame.records(at, outcome) else None
+        if otherwise is None:
             return None
-        instead, state, values = untold
+        instead, state, values = otherwise
         open_string = tape.open_string()
         begun = json.loads(open_string + b'"')
         told = {v for v in values if isinstance(v, str) and v.startswith(begun)}
@@ -402,7 +402,7 @@ class FrameWalks:
                 memo = self._store.walks if leaf.is_shared else self._walks
                 walk = memo.kept[(leaf.number << 32 | way.q) << NODE_BITS | node]
                 if walk is None:
-                    walk = self._walk_anew(leaf, way.q, node, memo)
+                    walk = self._walk_uncached(leaf, way.q, node, memo)
                 _, more, exits, inner = walk
                 if leaf.labels[way.q] >= 0:  # it may be empty: walks tell where text of it ends
                     exits = (*exits, (leaf.labels[way.q], node))

@@ -408,9 +408,9 @@ class Walker:
     def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
         found = memo.get(leaf, q, node)
-        return self.walk_anew(leaf, q, node, memo) if found is None else found
+        return self.walk_uncached(leaf, q, node, memo) if found is None else found
 
-    def walk_anew(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+    def walk_uncached(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """As `leaf_walk`, where ``memo`` does not hold the walk yet."""
         WORK.left -= 2
         if WORK.left < 0:

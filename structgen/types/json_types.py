@@ -53,7 +53,7 @@ STRING_OR_NUMBER = re.compile(
 read twice, whatever the text."""
 
 
-class _Told(NamedTuple):
+class _LongNumbers(NamedTuple):
     """What the numbers of one text were before they were rounded.
 
     Attributes:
@@ -65,7 +65,7 @@ class _Told(NamedTuple):
     floats: Mapping[float, float]
 
 
-_TOLD: ContextVar[_Told] = ContextVar("long numbers")
+_LONG_NUMBERS: ContextVar[_LongNumbers] = ContextVar("long numbers")
 
 
 def exactly(
@@ -84,24 +84,24 @@ def exactly(
         nonlocal exact
         if exact is read or _MAY_BE_LONG.search(text) is None:
             return read(text)
-        apart, told = _told_apart(text)
-        if not told.decimals:
+        apart, long = _separated(text)
+        if not long.decimals:
             return read(text)
         if exact is None:
             has_decimals = any(node.get("type") == "decimal" for node in core_nodes(core))
             exact = make(_as_written(core)) if has_decimals else read
             if exact is read:
                 return read(text)
-        token = _TOLD.set(told)
+        token = _LONG_NUMBERS.set(long)
         try:
             return exact(apart)
         finally:
-            _TOLD.reset(token)
+            _LONG_NUMBERS.reset(token)
 
     return read_exactly
 
 
-def _told_apart(text: str) -> tuple[str, _Told]:
+def _separated(text: str) -> tuple[str, _LongNumbers]:
     """``text`` with what its long numbers are; where two different values would be read as one
     float, another float stands for one of them."""
     known: dict[Decimal, Decimal] = {}  # what is read as a Decimal → what is meant
@@ -138,7 +138,7 @@ def _told_apart(text: str) -> tuple[str, _Told]:
         out += [text[done : match.start()], repr(other)]
         done = match.end()
     decimals = {as_read: exact for as_read, exact in known.items() if as_read != exact}
-    return "".join([*out, text[done:]]), _Told(decimals, floats)
+    return "".join([*out, text[done:]]), _LongNumbers(decimals, floats)
 
 
 def _string(text: str) -> str:
@@ -181,7 +181,7 @@ def _chained(schema: Any, restore: Callable[[Any], Any]) -> Any:
 
 
 def _float_as_written(value: float) -> float:
-    return _TOLD.get().floats.get(value, value)
+    return _LONG_NUMBERS.get().floats.get(value, value)
 
 
 def _any_as_written(value: Any) -> Any:
@@ -195,7 +195,9 @@ def _any_as_written(value: Any) -> Any:
 
 
 _RESTORED: Mapping[Any, Callable[[Any], Any]] = {
-    "decimal": lambda value: value if value.is_nan() else _TOLD.get().decimals.get(value, value),
+    "decimal": lambda value: (
+        value if value.is_nan() else _LONG_NUMBERS.get().decimals.get(value, value)
+    ),
     "float": _float_as_written,
     "any": _any_as_written,
 }
@@ -220,7 +222,7 @@ class JsonType:
     values: ValueSchema
 
 
-_MOST_TOLD = 5
+_MOST_PROBLEMS = 5
 """Most problems that an error tells, and most places of each."""
 
 _FOREIGN = (
@@ -261,8 +263,10 @@ def json_type(output_type: Any, name: str) -> JsonType:
 
     config = _core_config(adapter)
     # The adapter's own validator, where its schema is as it was.
-    own = adapter if core is adapter.core_schema else _anew(core, config)
-    validate = exactly(own.validate_json, core, lambda one: _anew(one, config).validate_json)
+    own = adapter if core is adapter.core_schema else _without_classes(core, config)
+    validate = exactly(
+        own.validate_json, core, lambda one: _without_classes(one, config).validate_json
+    )
 
     def parse(text: str) -> Any:
         return _parse(validate, text, text, name)
@@ -273,9 +277,11 @@ def json_type(output_type: Any, name: str) -> JsonType:
     def parser(part: Any, config: Any) -> Callable[[str], Any]:
         if part is not core and core["type"] == "definitions":  # what parts refer to
             part = {**core, "schema": part}
-        make = SchemaValidator if core is adapter.core_schema else _anew
+        make = SchemaValidator if core is adapter.core_schema else _without_classes
         read = exactly(
-            make(part, config).validate_json, part, lambda one: _anew(one, config).validate_json
+            make(part, config).validate_json,
+            part,
+            lambda one: _without_classes(one, config).validate_json,
         )
         return lambda text: _parse(read, text, text, name)
 
@@ -283,7 +289,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
     return JsonType(schema, checked, parse, parse_string, values)
 
 
-def _anew(core: Any, config: Any) -> SchemaValidator:
+def _without_classes(core: Any, config: Any) -> SchemaValidator:
     """Make a validator of ``core`` without its classes' own, which would call functions."""
     try:
         return SchemaValidator(core, config, _use_prebuilt=False)
@@ -377,7 +383,7 @@ def _parse(validate: Callable[[str], Any], json_text: str, text: str, name: str)
             return validate(rewritten)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-        told = "; ".join(_told(problems, json_text)[:_MOST_TOLD])
+        told = "; ".join(_in_words(problems, json_text)[:_MOST_PROBLEMS])
         raise ParseError(
             f"The text does not parse into {name}: {told}. Text: {_excerpt(text)}", text=text
         ) from error
@@ -392,7 +398,7 @@ def _excerpt(text: str) -> str:
     return repr(text if len(text) <= 200 else text[:200] + "…")
 
 
-def _told(problems: Sequence[Any], json_text: str) -> list[str]:
+def _in_words(problems: Sequence[Any], json_text: str) -> list[str]:
     """List each problem once, with its place; of several functions, only of the named one."""
     try:
         value = json.loads(json_text)
@@ -420,7 +426,7 @@ def _told(problems: Sequence[Any], json_text: str) -> list[str]:
             message = f"no function {known[call]!r} (there are: {', '.join(known)})"
         told.setdefault(message, []).append(_path(problem, value))
     return [
-        f"{message} at {', '.join([*dict.fromkeys(paths)][:_MOST_TOLD])}"
+        f"{message} at {', '.join([*dict.fromkeys(paths)][:_MOST_PROBLEMS])}"
         for message, paths in told.items()
     ]
 

@@ -93,8 +93,10 @@ def test_near_the_end_tokens_are_read_together(name: str, monkeypatch: pytest.Mo
     for token in ids:
         free.accept(token)
     read: list[int] = []
-    anew = Engine.advance_anew
-    monkeypatch.setattr(Engine, "advance_anew", lambda *args: read.append(args[2]) or anew(*args))
+    anew = Engine.advance_uncached
+    monkeypatch.setattr(
+        Engine, "advance_uncached", lambda *args: read.append(args[2]) or anew(*args)
+    )
     rng = random.Random(name)
     for spare in (0, 1, 3):
         cursor = constraint.start(len(ids) + free.min_tokens_to_finish() + spare)

@@ -147,14 +147,14 @@ def test_short_numbers_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from structgen.types import json_types
 
     made = 0
-    anew: Callable[..., Any] = json_types._anew
+    make: Callable[..., Any] = json_types._without_classes
 
     def count(*args: Any) -> Any:
         nonlocal made
         made += 1
-        return anew(*args)
+        return make(*args)
 
-    monkeypatch.setattr(json_types, "_anew", count)
+    monkeypatch.setattr(json_types, "_without_classes", count)
 
     class Fresh(BaseModel):
         a: Decimal

@@ -68,7 +68,7 @@ class Frame:
         those that follow; 0 in all others."""
         return 0
 
-    def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
+    def otherwise(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
         """Return a frame and state that replace it after all texts except certain values, and these
         values, if the continuation depends on the text (`records`)."""
         return None

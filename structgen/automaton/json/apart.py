@@ -28,7 +28,7 @@ from structgen.automaton.texts import Text, flat, put
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
 
-from .language import MAX_TOLD, Language
+from .language import MAX_LISTED, Language
 from .whitespace import CLOSE, array_leaf
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Apart(Frame):
         found = self._fitting.get(number)
         if found is None:
             WORK.spend(5)
-            found = self._fitting[number] = self.plan.holds(self._language.told.values[number])
+            found = self._fitting[number] = self.plan.holds(self._language.numbered.values[number])
         return found
 
     def _groups(self, place: Place, label: int) -> dict[Any, Alive]:
@@ -263,8 +263,8 @@ class Apart(Frame):
 
     def _but(self, owed: int, groups: Iterable[Alive], label: int) -> int:
         """``owed``, and none of what the values of ``groups`` have there."""
-        told = self._language.told
-        values = [told.number(self._value(group[0], label)) for group in groups]
+        numbered = self._language.numbered
+        values = [numbered.number(self._value(group[0], label)) for group in groups]
         return self._language.without(owed, (*sorted(values),)) if values else owed
 
     # -- the frame ------------------------------------------------------------------------------
@@ -350,13 +350,13 @@ class Apart(Frame):
                 return None
         return 2 * self._number((state, forgotten, others), label) + 1
 
-    def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
+    def otherwise(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
         """See `frames.Frame`: the plan's own frame takes over."""
         state, alive, _, label = self._states[at >> 1]
         if not at & 1 or self._is_unnamed(label) or is_forgotten(alive):
             return None
-        told = [self._value(number, label) for number in alive]
-        return self.plan, self.plan.ended(state), told
+        values = [self._value(number, label) for number in alive]
+        return self.plan, self.plan.ended(state), values
 
     def forgotten(self, at: int) -> int:
         """See `frames.Frame`."""
@@ -477,8 +477,8 @@ class Apart(Frame):
         if self._is_unnamed(state[3]):
             return None
         rest, groups = self._otherwise(state)
-        told = [self._value(group[0], state[3]) for group in groups.values()]
-        return None if rest is None else (rest, told)
+        values = [self._value(group[0], state[3]) for group in groups.values()]
+        return None if rest is None else (rest, values)
 
     def finish_most(self, at: int, outcome: int) -> int | None:
         """See `frames.Frame`."""
@@ -490,7 +490,7 @@ class Apart(Frame):
                 return None
             return len(rest) + len(self._language.space.comma) + len(fresh)
         rest, groups = self._otherwise(state)
-        if rest is None or len(groups) > MAX_TOLD:
+        if rest is None or len(groups) > MAX_LISTED:
             return None
         ways = [self.ending((place, group, others)) for group in groups.values()]
         return max([len(rest), *[len(way) for way in ways if way is not None]])
@@ -516,7 +516,7 @@ class ApartObject(Apart):
         found = self._values.get(number)
         if found is None:
             WORK.hold(400)
-            members = dict(self._language.told.keys[number][1])
+            members = dict(self._language.numbered.keys[number][1])
             named = 0
             for name in members:
                 if name in self._index:
@@ -529,7 +529,7 @@ class ApartObject(Apart):
         return outcome - 1
 
     def _value(self, number: int, label: int) -> Any:
-        return self._language.told.values[number][self.plan.names[label]]
+        return self._language.numbered.values[number][self.plan.names[label]]
 
     def _key(self, number: int, label: int) -> Any:
         return self._of(number)[0][self.plan.names[label]]
@@ -614,14 +614,14 @@ class ApartArray(Apart):
     _bracket = b"["
 
     def _items(self, number: int) -> tuple[Any, ...]:
-        items: tuple[Any, ...] = self._language.told.keys[number][1]
+        items: tuple[Any, ...] = self._language.numbered.keys[number][1]
         return items
 
     def _label(self, at: int, outcome: int) -> int:
         return at
 
     def _value(self, number: int, label: int) -> Any:
-        return self._language.told.values[number][label]
+        return self._language.numbered.values[number][label]
 
     def _key(self, number: int, label: int) -> Any:
         return self._items(number)[label]

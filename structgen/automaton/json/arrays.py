@@ -32,7 +32,7 @@ from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, json_key
 
 from .excluding import bytes_of_many
-from .language import MAX_TOLD, Language, ending, whole
+from .language import MAX_LISTED, Language, ending, whole
 from .whitespace import CLOSE, ITEM, array_leaf
 
 MAX_SEARCH = 20_000
@@ -623,7 +623,7 @@ class ArrayPlan(Frame):
             whole = self.spec.written(spare[1:], False)  # without the shortest
             return None if whole is None else len(whole)
         rest, told = self._otherwise(number)
-        if rest is None or len(told) > MAX_TOLD:
+        if rest is None or len(told) > MAX_LISTED:
             return None
         after = [self._finish_after(number, value) for value in told.values()]
         return max([len(rest), *[len(way) for way in after if way is not None]])

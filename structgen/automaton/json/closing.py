@@ -340,7 +340,7 @@ class Closing:
                 break
             step = self._only_step(left, count, rule)
             if step is None:
-                found = known[key] = self._solve_anew((left, count, rule, keys))
+                found = known[key] = self._solve_uncached((left, count, rule, keys))
                 break
             member, count, rule = step
             left &= ~(1 << member[0])
@@ -439,7 +439,7 @@ class Closing:
                 actual=self._steps,
             )
 
-    def _solve_anew(self, state: State) -> Members | None:
+    def _solve_uncached(self, state: State) -> Members | None:
         left, count, rule, keys = state
         table = self._table
         self._count_step()

@@ -18,7 +18,7 @@ from .options import JsonOptions
 from .scalars import Scalars
 from .whitespace import Whitespace
 
-MAX_TOLD = 100
+MAX_LISTED = 100
 """Most values, or keys, for which ways to close an object or array are compared one by one."""
 
 

@@ -30,7 +30,7 @@ from structgen.automaton.work import WORK
 
 from .closing import Closing, Members
 from .keys import KeyLeaf, KeySymbols
-from .language import MAX_TOLD, Language, ending, whole
+from .language import MAX_LISTED, Language, ending, whole
 from .scalars import key_leaf
 from .whitespace import CLOSE
 
@@ -556,7 +556,7 @@ class ObjectPlan(Frame):
         """See `frames.Frame`."""
         state = self._state_at(at)
         rest, told = self._finish_named(state, outcome, None)
-        if rest is None or len(told) > MAX_TOLD:
+        if rest is None or len(told) > MAX_LISTED:
             return None
         after = [self._finish_named(state, outcome, name)[0] for name in told]
         return max([len(rest), *[len(way) for way in after if way is not None]])

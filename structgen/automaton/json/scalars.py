@@ -292,9 +292,9 @@ class Scalars:
         found = self._excluding.get(leaf)
         if found is None:
             found = self._excluding[leaf] = ExcludingLeaf(leaf)
-        told = barred.told
+        numbered = barred.numbered
         return found.open(
-            barred.numbers, lambda n: self._single(leaf, told.keys[n], told.values[n])
+            barred.numbers, lambda n: self._single(leaf, numbered.keys[n], numbered.values[n])
         )
 
     def _single(self, leaf: StringLeaf | NumberLeaf, key: Any, value: Any) -> Single:
@@ -312,7 +312,7 @@ class Scalars:
                 self._singles[name] = None if start is None else (named, start)
         else:
             if not self.options.canonical:
-                return None  # it is told by the leaf itself
+                return None  # the leaf itself decides it
             if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool):
                 return None
             name = key, leaf.spec.form

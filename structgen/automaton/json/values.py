@@ -32,7 +32,7 @@ from structgen.automaton.regex.quotes import unquotable
 from structgen.automaton.regex.symbols import probe
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.branches import Branch
-from structgen.automaton.schema.conjunctions import Barred, Conjunctions, Told
+from structgen.automaton.schema.conjunctions import Barred, Conjunctions, NumberedValues
 from structgen.automaton.schema.evaluate import answered
 from structgen.automaton.schema.nesting import UNLIMITED, NestingBound, watch_from
 from structgen.automaton.schema.quick_checks import INVOLVED, PlainNodes, QuickChecks
@@ -403,12 +403,12 @@ MAX_DEPTH_COMPARED = 128
 """Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
 
 _BESIDE_A_LIST = OF_VALUES | IN_PLACE
-_ONE_FOR_ALL = ("told", "_brancher", "_nesting")
+_ONE_FOR_ALL = ("numbered", "_brancher", "_nesting")
 """What languages make when they are asked for it, and those of an indented text have in common."""
 
 _OF_WORDS = ((NULL, None), (BOOLEAN, True), (BOOLEAN, False))
 
-_NONE_BARRED = Told().barred(())
+_NONE_BARRED = NumberedValues().barred(())
 
 
 def _shortest_indented(values: Emptiness, indent: int, depth: int) -> Callable[[int], Text | None]:
@@ -525,8 +525,8 @@ class JsonLanguage(Language):
                 continue
             scalars = tuple([n for n in barred.numbers if n not in barred.containers])
             if scalars:
-                owed.append(self.add(Node(node.path, excluded=self.told.barred(scalars))))
-            owed += [self.constant(self.told.values[n]) ^ 1 for n in barred.containers]
+                owed.append(self.add(Node(node.path, excluded=self.numbered.barred(scalars))))
+            owed += [self.constant(self.numbered.values[n]) ^ 1 for n in barred.containers]
         return self.conjunctions.of(owed)
 
     # -- what the machine asks --------------------------------------------------------------
@@ -640,8 +640,10 @@ class JsonLanguage(Language):
             return _NONE_BARRED
         if len(sets) == 1 and isinstance(sets[0], Barred):
             return sets[0]
-        told = self.told
-        return told.barred((*sorted({told.number(value) for some in sets for value in some}),))
+        numbered = self.numbered
+        return numbered.barred(
+            (*sorted({numbered.number(value) for some in sets for value in some}),)
+        )
 
     def _any_of(self, types: int) -> Shapes:
         """Return the shapes of values of which nothing but ``types`` is asked."""
@@ -832,7 +834,7 @@ def _check_unique(language: JsonLanguage, below: dict[int, list[int]]) -> None:
 
 
 def _check_patterns(language: JsonLanguage) -> None:
-    """Look for a string of each pattern: what needs too many states is told here.
+    """Look for a string of each pattern: what needs too many states is reported here.
 
     Formats by themselves are known to need few.
     """
@@ -977,14 +979,14 @@ def _asserted(types: int, nodes: list[Node]) -> str:
     # Integers may have to be without a point. What may be any number is not called an integer.
     bits_of = TYPE_BITS | {"integer": DIGITS if types & NUMBER != NUMBER else ALL_TYPES}
     names = [name for name, bits in bits_of.items() if types & bits == bits]
-    told = [] if types == ALL_TYPES else [f"type {' or '.join(names)}"]
+    asserted = [] if types == ALL_TYPES else [f"type {' or '.join(names)}"]
     for node in nodes:
         for field, value in node.fields().items():
             first, *more = field.split("_")
             name = _CALLED.get(field, "".join((first, *map(str.capitalize, more))))
             if field in ("enum", "required"):
-                told.append(f"{name} {show(list(value))}")
+                asserted.append(f"{name} {show(list(value))}")
             elif field in _TOLD:
                 is_number = type(value) in (int, Decimal) and field not in _OF_REQUIREMENTS
-                told.append(f"{name} {value}" if is_number else name)
-    return ", ".join(dict.fromkeys(told))
+                asserted.append(f"{name} {value}" if is_number else name)
+    return ", ".join(dict.fromkeys(asserted))

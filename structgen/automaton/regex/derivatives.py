@@ -304,7 +304,7 @@ class Derivatives:
         if not expressions.flags[node] & 0b01000 and expressions.nodes[node][0] in (CAT, ALT, REP):
             found = self._alive[node] = self._parts_alive(node)
             return found
-        told = self._told_by_length(node)
+        told = self._alive_by_length(node)
         if told is not None:
             self._alive[node] = told
             return told
@@ -318,7 +318,7 @@ class Derivatives:
             lambda at: [to for _, to in self.derive(at)],
         )
 
-    def _told_by_length(self, node: int) -> bool | None:
+    def _alive_by_length(self, node: int) -> bool | None:
         """`_is_alive` of a conjunction with ``.{a,b}``, where the shortest text of the rest tells.
 
         Most conjunctions are a pattern beside a length, far from its end: a search for one would

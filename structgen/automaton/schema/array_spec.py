@@ -145,7 +145,7 @@ class ArraySpec:
     @property
     def values(self) -> list[Any]:
         """The values seen, by their numbers."""
-        return self._language.told.values
+        return self._language.numbered.values
 
     _rarities: Mapping[int, tuple[int, ...]] | None = None
 
@@ -246,7 +246,7 @@ class ArraySpec:
             if count < some.start or (some.most is None and k >= some.least):
                 options.append([(TRUE, k)])
             elif some.most is None:
-                # Where it lists values, others are told from these: no item is left a guess.
+                # Where it lists values, others differ from these: no item is left a guess.
                 other = some.requirement ^ 1 if self._lists(some.requirement) else TRUE
                 options.append([(other, k), (some.requirement, k + 1)])
             else:
@@ -436,7 +436,7 @@ class ArraySpec:
 
     def with_(self, seen: tuple[int, ...], value: Any) -> tuple[int, ...]:
         """``seen`` with the number of ``value`` as well."""
-        number = self._language.told.number(value)
+        number = self._language.numbered.number(value)
         if self.repeats and number in seen:
             return REPEATED
         if not seen or number > seen[-1]:  # as nearly always
@@ -452,11 +452,11 @@ class ArraySpec:
         if listing is None or not seen or is_forgotten(seen):
             return seen
         WORK.spend(1 + (len(seen) >> 3))
-        told = self._language.told
+        numbered = self._language.numbered
         if len(listing.keys) <= len(seen):
-            among = {told.known(key) for key in listing.keys} - {None}
+            among = {numbered.known(key) for key in listing.keys} - {None}
             return tuple([n for n in seen if n in among]) if among else ()
-        return tuple([n for n in seen if told.keys[n] in listing.keys])
+        return tuple([n for n in seen if numbered.keys[n] in listing.keys])
 
 
 _FEW_FORGOTTEN = 8

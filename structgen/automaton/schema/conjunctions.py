@@ -4,8 +4,8 @@ A conjunction is a set of schema nodes that all apply to one value. Conjunctions
 single requirement is its own conjunction. `Conjunctions` numbers the others, and knows where in the
 schema they are, but not what they mean. `types_of` reads types off a requirement's nodes.
 
-Unique items bar what has been written. `Told` numbers such values. A node holds a set of them as
-`Barred`, so that equal sets are the same object.
+Unique items bar what has been written, as `NumberedValues`. A node holds a set of them as `Barred`,
+so that equal sets are the same object.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def types_of(nodes: Sequence[Node], requirement: int, hops: int = 0) -> int:
     return types
 
 
-class Told:
+class NumberedValues:
     """The values that others are distinguished from, by number.
 
     Attributes:
@@ -164,31 +164,31 @@ class Told:
 
 
 class Barred:
-    """Values that must not be written. Made by `Told`, so that equal ones are the same object.
+    """Values that must not be written. `NumberedValues` makes equal ones the same object.
 
     Attributes:
-        told: the values and their numbers.
+        numbered: the values and their numbers.
         numbers: those of the barred ones, ascending.
     """
 
-    def __init__(self, told: Told, numbers: tuple[int, ...]) -> None:
-        self.told = told
+    def __init__(self, numbered: NumberedValues, numbers: tuple[int, ...]) -> None:
+        self.numbered = numbered
         self.numbers = numbers
 
     def __iter__(self) -> Iterator[Any]:
-        return (self.told.values[number] for number in self.numbers)
+        return (self.numbered.values[number] for number in self.numbers)
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __contains__(self, key: object) -> bool:
         """Return whether the value with this `json_key` is barred."""
-        return self.told.known(key) in self._members
+        return self.numbered.known(key) in self._members
 
     @cached_property
     def containers(self) -> tuple[int, ...]:
         """The numbers of the objects and arrays among them."""
-        values = self.told.values
+        values = self.numbered.values
         return tuple([n for n in self.numbers if isinstance(values[n], (dict, list))])
 
     @cached_property

@@ -17,7 +17,7 @@ from structgen.grammar.json_schema import ARRAY, FALSE, OBJECT, STRING, Node, Sc
 
 from . import evaluate
 from .branches import Branch, Brancher
-from .conjunctions import Conjunctions, Told
+from .conjunctions import Conjunctions, NumberedValues
 from .outlines import Listings, Outlines
 from .rule_reader import RuleReader
 from .rules import RuleBook
@@ -84,9 +84,9 @@ class Schema:
         return RuleBook()
 
     @cached_property
-    def told(self) -> Told:
+    def numbered(self) -> NumberedValues:
         """The values that others are distinguished from."""
-        return Told()
+        return NumberedValues()
 
     @cached_property
     def listings(self) -> Listings:
@@ -117,7 +117,7 @@ class Schema:
 
         Nothing may be asked of it afterwards, nor of its frames.
         """
-        for name in ("book", "told"):
+        for name in ("book", "numbered"):
             made = self.__dict__.get(name)
             if made is not None:
                 made.release()
@@ -144,9 +144,9 @@ class Schema:
         return self._brancher.add(node)
 
     def without(self, conjunction: int, numbers: tuple[int, ...], path: str = "$") -> int:
-        """``conjunction``, and none of the values that `told` has under ``numbers``, which
+        """``conjunction``, and none of the values that `numbered` has under ``numbers``, which
         ascend."""
-        barred = self.add(Node(path, excluded=self.told.barred(numbers)))
+        barred = self.add(Node(path, excluded=self.numbered.barred(numbers)))
         return self.conjunctions.extended(conjunction, [barred])
 
     def first_alike(self, requirement: int) -> int:

@@ -66,7 +66,7 @@ class Dialect:
         return f"https://json-schema.org/draft/{self.name.removeprefix('draft')}/schema"
 
     @cached_property
-    def ref_stands_alone(self) -> bool:
+    def ref_ignores_siblings(self) -> bool:
         """Whether everything beside ``$ref`` is ignored."""
         return self.year <= 7
 

@@ -225,7 +225,7 @@ class Documents:
         identifier = raw.get(dialect.id_keyword) if is_object else None
         if not isinstance(identifier, str) or identifier.startswith("#"):
             return None
-        if dialect.ref_stands_alone and "$ref" in raw:
+        if dialect.ref_ignores_siblings and "$ref" in raw:
             return None
         if not base and "#" not in identifier:
             return identifier  # what follows comes to this, in a dozen calls

@@ -333,7 +333,7 @@ class Reader:
         if dialect is not self._dialect:
             self._dialect = dialect
             self._handlers = _handlers(dialect.assertions)
-        if dialect.ref_stands_alone and "$ref" in raw:
+        if dialect.ref_ignores_siblings and "$ref" in raw:
             for keyword in _IDENTIFIERS:
                 if keyword in raw:
                     checks.text(keyword, raw[keyword], place)

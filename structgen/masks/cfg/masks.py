@@ -555,12 +555,12 @@ class CfgFrameWalks(FrameWalks):
         self._grammars: dict[CfgFrame, NonterminalWalks] = {}
         this = weakref.ref(self)
 
-        def walk_anew(leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        def walk_uncached(leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
             walks = this()
             assert walks is not None, "what is walked belongs to it"
             return walks._walk_leaf(leaf, q, node, memo)
 
-        self._walk_anew = walk_anew
+        self._walk_uncached = walk_uncached
 
     def of_lexer(self, lexer: Lexer) -> Walks:
         """Walks of a grammar's terminals."""
@@ -612,7 +612,7 @@ class CfgFrameWalks(FrameWalks):
             # A token of its own: no other one goes on with it.
             return self._named_walk(leaf) if node == ROOT and q == leaf.start else NO_WALK
         if not isinstance(leaf, Lexer):
-            return self._walker.walk_anew(leaf, q, node, memo)
+            return self._walker.walk_uncached(leaf, q, node, memo)
         found = as_leaf_walk(self.of_lexer(leaf), q, node)
         memo.put(leaf, q, node, found)
         self._store.used += len(found[1]) + 400

@@ -21,7 +21,7 @@ from structgen.masks.grouping import distinct, ranges, starts_of
 from structgen.vocabulary import view
 
 from .character_arrays import Int32
-from .tables import ANEW, TextSteps, TextWalk
+from .tables import FRESH, TextSteps, TextWalk
 
 _FEW = 12
 """Places in the document that are walked one by one."""
@@ -65,7 +65,7 @@ class QuoteTexts(TextSteps):
 
     def quote(self, state: int, quoting: Quoting, places: list[int]) -> TextWalk:
         """See `TextWalks.walk`: where a quote is all that is left."""
-        out = TextWalk(None, [], {}, {}, {(state, ANEW - place) for place in places})
+        out = TextWalk(None, [], {}, {}, {(state, FRESH - place) for place in places})
         read = quoting.read
         if (read.high - read.low) * len(places) <= _FEW:
             self._one_by_one(quoting, places, out)

@@ -44,7 +44,7 @@ from structgen.storage import GenerationalCache
 from . import character_arrays
 from .character_arrays import CharacterArrays, CountedTokens
 from .characters import Characters, Whole
-from .tables import ANEW, DEAD, TextWalk, apart
+from .tables import DEAD, FRESH, TextWalk, apart
 from .text_walks import TextWalks
 
 _LONGEST_NAME = 80
@@ -151,8 +151,8 @@ class LeafTexts:
         """
         assert leaf.holds_text
         symbols, encoding, walks = leaf.symbols, leaf.encoding, self.of(leaf)
-        if most <= ANEW:
-            runs = walks.runs_anew(state, ANEW - most)
+        if most <= FRESH:
+            runs = walks.fresh_runs(state, FRESH - most)
             return [end for at, count in runs for end in self.run_ends(leaf, at, count, is_exact)]
         if most < 0:
             states = walks.special_states(state, -1 - most)
@@ -380,7 +380,7 @@ class StringWalks:
         kept = None if content is None else walks.characters.strings[content]
         if kept is not None:
             row, ids, exits, is_closed = kept
-            ends = (state, ANEW)
+            ends = (state, FRESH)
             return row, ids, exits, (ends, closed) if is_closed else (ends,)
         found = WalkBuilder()
         self._walk_text(leaf, walks, state, [ROOT_PLACE], found, memo)

@@ -68,7 +68,7 @@ def spread(row: npt.NDArray[Any], moves: Iterable[tuple[int, int]]) -> None:
         row[bits(mask)] = to
 
 
-ANEW = -(1 << 40)
+FRESH = -(1 << 40)
 """Less a place, it is in `TextWalk.runs` for those of a walk from there, to be made again."""
 
 Counted: TypeAlias = "tuple[CountedTokens, int]"
@@ -85,7 +85,7 @@ class TextWalk(NamedTuple):
         single: label → further closing quotes, one by one.
         runs: states in which those tokens end, each with the length of the run it starts; or with
             ``-1 - place``, for those that `TextWalks.special_states` finds; or with
-            ``ANEW - place``, for those of `TextWalks.runs_anew`.
+            ``FRESH - place``, for those of `TextWalks.fresh_runs`.
         row: further tokens that end inside the text, as bits, for a walk from the root.
     """
 

@@ -32,7 +32,7 @@ from structgen.storage import GenerationalCache
 from .character_arrays import CharacterRun, Depths, Int32
 from .characters import Characters
 from .quote_texts import QuoteTexts
-from .tables import ANEW, DEAD, FEW, SMALL, Counted, FreeWalk, TextWalk, grouped
+from .tables import DEAD, FEW, FRESH, SMALL, Counted, FreeWalk, TextWalk, grouped
 
 
 class OpenTexts(QuoteTexts):
@@ -80,7 +80,7 @@ class OpenTexts(QuoteTexts):
                     label = symbols.special_label(state, number)
                     if label >= 0:
                         single.setdefault(label, []).extend(which)
-        runs = {(state, ANEW - place) for place in places}
+        runs = {(state, FRESH - place) for place in places}
         return TextWalk(walk.counted, [*walk.ids], quotes, single, runs)
 
     def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
@@ -441,7 +441,7 @@ class TextWalks(TextRuns):
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         super().__init__(characters, symbols)
-        self._anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._fresh: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def alike(self, state: int) -> int:
         """Return a state from which every token is taken that is from ``state``, and no other;
@@ -467,16 +467,16 @@ class TextWalks(TextRuns):
             self._contents = StructuralHash(found[0])
         return self._contents.of(state)
 
-    def runs_anew(self, state: int, place: int) -> list[tuple[int, int]]:
+    def fresh_runs(self, state: int, place: int) -> list[tuple[int, int]]:
         """`TextWalk.runs` of a walk from ``place``, without the help of walks that were kept."""
-        found = self._anew.get((state, place))
+        found = self._fresh.get((state, place))
         if found is None:
             quoting = self.symbols.quoting(state)
             if quoting is not None:
                 found = [(at, 0) for at, _ in self.quote_ends(quoting, place)]
             else:
                 found = list(self._walk(state, [place]).runs)
-            self._anew[state, place] = found
+            self._fresh[state, place] = found
             self.characters.charge(100 * len(found) + 100)
         return found
 
@@ -649,7 +649,7 @@ class TextWalks(TextRuns):
                 ids = token_ids[views.own_start[here] : views.own_stop[here]]
                 (gained if leads_on else lost).extend(ids)
                 stack.append((to, longer))
-        runs = {(state, ANEW - place) for place in places}
+        runs = {(state, FRESH - place) for place in places}
         row, ids_of_others = walk.row, walk.ids
         if row is not None:
             row = row.copy()
@@ -704,7 +704,7 @@ class TextWalks(TextRuns):
         """`_walk` from the root, in a compact form, remembered for all expressions that are like
         that of ``state``. What it holds must not be changed.
 
-        The runs of a walk that another automaton has made are `ANEW`.
+        The runs of a walk that another automaton has made are `FRESH`.
         """
         arrays = self.arrays
         content = self.content(state)
@@ -717,7 +717,7 @@ class TextWalks(TextRuns):
         key = state if content is None else content
         found = kept[key]
         if found is not None:
-            return found if content is None else found._replace(runs={(state, ANEW)})
+            return found if content is None else found._replace(runs={(state, FRESH)})
         found = self._compact(self._walk(state, [0]))
         kept[key] = found if content is None else found._replace(runs=set())
         n_bytes = 4 * arrays.size // 32 + len(arrays.quotes) * len(found.quotes)
