@@ -34,7 +34,6 @@ from structgen.errors import (
     BudgetTooSmall,
     OptionError,
     OutputTypeError,
-    ParseError,
     PromptError,
     RequestError,
     SessionError,
@@ -43,7 +42,7 @@ from structgen.errors import (
 from structgen.types import Call
 
 from .code import CodeExecution, CodeSession
-from .loops import CancelledInside, OutOfTime, carried, in_thread, is_async, within
+from .loops import CancelledInside, carried, in_thread, is_async, within
 from .requests import ChatRequest, Message
 from .responses import (
     AgenticEnd,
@@ -62,7 +61,6 @@ from .tools import (
     LONGEST_RESULT,
     TIMEOUT_SECONDS,
     Tool,
-    ToolFailure,
     ToolOutcome,
     ToolSource,
     check_seconds,
@@ -422,18 +420,9 @@ class Agent:
         limit = self._timeout if tool.timeout is None else tool.timeout
         try:
             checked = await tool.checked(record.arguments, limit)
-        except OutOfTime:
-            why = f"The tool ran out of time: its checks did not return within {limit:g} s."
+        except Exception as error:  # of a class's own checks, say
+            why = await tool.problem(error, limit, is_check=True)
             return self._barred(record, "failed", why)
-        except ParseError as error:
-            why = f"The arguments are not valid: {error}"
-            return self._barred(record, "failed", why)
-        except CancelledInside:
-            return self._barred(record, "failed", "The tool raised CancelledError.")
-        except ToolFailure as error:  # too many of them run
-            return self._barred(record, "failed", str(error))
-        except Exception as error:  # of a class's own checks
-            return self._barred(record, "failed", await tool.raised(error))
         if self._request.approve is not None:
             leave = await self._asked(ToolRequest(name, checked.arguments, record.id, record.round))
             record.approved = leave is True

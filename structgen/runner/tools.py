@@ -214,23 +214,15 @@ class Tool:
         started = time.perf_counter()
         limit = timeout if self.timeout is None else self.timeout
         checked: Mapping[str, Any] | None = None
-        detail: str | None = None
         try:
             call = arguments
             if not isinstance(call, Call):
                 call = await self.checked(call, limit)
             checked = call.arguments
             result, text = await self._result(call, limit)
-        except ParseError as error:
-            wrong = f"The arguments are not valid: {error}"
-        except ToolFailure as error:
-            wrong, detail = await self._said(error, limit) or "The tool failed.", error.detail
-        except OutOfTime:
-            wrong = f"The tool ran out of time: it did not return within {limit:g} s."
-        except CancelledInside:
-            wrong = "The tool raised CancelledError."
         except Exception as error:
-            wrong = await self.raised(error, limit)
+            wrong = await self.problem(error, limit, is_check=checked is None)
+            detail = error.detail if isinstance(error, ToolFailure) else None
         else:
             told, cut = shown(text, longest)
             return ToolOutcome(told, result, None, time.perf_counter() - started, checked, cut)
@@ -256,9 +248,19 @@ class Tool:
         result = await within(limit, result)
         return result, await self._in_thread(lambda: as_text(result), limit)
 
-    async def raised(self, error: Exception, limit: float | None = None) -> str:
-        """Describe in a sentence what its code raised."""
-        return f"The tool raised {_kind(error)}: {await self._said(error, limit)}"
+    async def problem(self, error: Exception, limit: float | None, *, is_check: bool) -> str:
+        """Describe in a sentence what its code raised, or the check of its arguments."""
+        if isinstance(error, OutOfTime):
+            what = "its checks" if is_check else "it"
+            return f"The tool ran out of time: {what} did not return within {limit:g} s."
+        if isinstance(error, CancelledInside):
+            return "The tool raised CancelledError."
+        if isinstance(error, ParseError) and is_check:
+            return f"The arguments are not valid: {error}"
+        said = await self._said(error, limit)
+        if isinstance(error, ToolFailure):
+            return said or "The tool failed."
+        return f"The tool raised {_kind(error)}: {said}"
 
     async def _said(self, error: Exception, limit: float | None) -> str:
         """Return what an exception says, or its beginning; nothing, where its own code raises

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
-from structgen import JsonSchema, OptionError, OutputTypeError
+from structgen import JsonSchema, OptionError, OutputTypeError, ParseError
 from structgen.runner import Tool, ToolFailure, ToolOutcome
 from structgen.runner.loops import within
 from structgen.runner.tools import as_text, tools_of
@@ -243,6 +243,13 @@ def test_arguments_that_are_not_valid_are_told_and_nothing_runs(arguments: str) 
     assert outcome.error is not None
     assert "arguments are not valid" in outcome.error
     assert outcome.arguments is None
+
+
+def test_a_parse_error_of_the_tool_itself_is_not_one_of_its_arguments() -> None:
+    def ask() -> int:
+        raise ParseError("Nobody knows.", text="?")
+
+    assert run(Tool(ask)).error == "The tool raised ParseError: Nobody knows."
 
 
 def test_a_tool_that_never_returns_runs_out_of_time() -> None:
