@@ -99,11 +99,14 @@ def _has_code(shapes: Shapes, core: Any, without: Collection[int] = ()) -> bool:
             if id(node) in without:
                 continue
             kind = node.get("type")
+            if not isinstance(kind, str):  # fields, whatever they are called
+                waiting.extend(node.values())
+                continue
             if kind == "definition-ref":
                 waiting += shapes.referred(node, seen)
                 continue
             is_schema = isinstance(node.get("function"), dict) or kind not in FUNCTIONS
-            if isinstance(kind, str) and is_schema and looked_at_by(node):
+            if is_schema and looked_at_by(node):
                 return True
             skipped = _NOT_PARTS | {"definitions"} if kind == "definitions" else _NOT_PARTS
             waiting.extend(part for key, part in node.items() if key not in skipped)

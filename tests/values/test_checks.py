@@ -318,6 +318,25 @@ def test_what_stands_before_the_open_values_to_be_judged_is_settled() -> None:
     assert settled[-1] == len(text)
 
 
+@pytest.mark.parametrize("name", ["type", "function", "default", "config", "computed_fields"])
+def test_fields_have_any_name(name: str) -> None:
+    class Inner(BaseModel):
+        n: int = 0
+
+        @model_validator(mode="after")
+        def small(self) -> Inner:
+            assert self.n < 10
+            return self
+
+    fields: dict[str, Any] = {name: (Inner | Even, ...)}
+    checks = checks_of(lower(pydantic.create_model("Fields", **fields)))
+    assert checks is not None
+    found = checks.reading().read(f'{{"{name}":{{"n":12}}'.encode())
+    assert found is not None
+    assert found.path == f"$.{name}"
+    assert checks.reading().read(f'{{"{name}":4,'.encode()) is None
+
+
 def test_types_without_code_have_no_checks() -> None:
     assert checks_of(lower(list[int])) is None
     assert checks_of(lower(structgen.JsonSchema({"type": "object"}))) is None
