@@ -406,6 +406,12 @@ def llama2_style() -> Tokenizer:
     return Tokenizer.from_str(json.dumps(document))
 
 
+def chatglm_style() -> Tokenizer:
+    tokenizer = llama2_style()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    return tokenizer
+
+
 def unigram() -> Tokenizer:
     tokenizer = Tokenizer(kinds.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -460,7 +466,9 @@ def byte_level() -> Tokenizer:
 
 
 MAKERS = pytest.mark.parametrize(
-    "make", [llama2_style, unigram, word_piece, word_ends, byte_level], ids=lambda f: f.__name__
+    "make",
+    [llama2_style, chatglm_style, unigram, word_piece, word_ends, byte_level],
+    ids=lambda f: f.__name__,
 )
 
 
