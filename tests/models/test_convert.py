@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from unittest.mock import MagicMock
@@ -672,6 +673,24 @@ def test_the_faster_of_two_processes_wins(tmp_path, monkeypatch):
     assert convert(path, out, silent) == out
     assert [entry.name for entry in out.iterdir()] == ["genai_config.json"]
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_faster_of_two_threads_wins(tmp_path, monkeypatch):
+    path, out = tiny_gguf.write(tmp_path / "tiny.gguf"), tmp_path / "out"
+    save, begun, made = graph.GraphBuilder.save, [], []
+
+    def overtaken(self):
+        begun.append(self)
+        if len(begun) == 1:
+            other = threading.Thread(target=lambda: made.append(convert(path, out, silent)))
+            other.start()
+            other.join()
+        save(self)
+
+    monkeypatch.setattr(graph.GraphBuilder, "save", overtaken)
+    assert convert(path, out, silent) == out
+    assert made == [out]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out", "tiny.gguf"]
 
 
 def test_progress_goes_from_nothing_to_all(tmp_path):

@@ -26,6 +26,7 @@ import json
 import os
 import shutil
 import socket
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -438,11 +439,12 @@ def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:
 def _staged(target: Path) -> Iterator[Path]:
     """A new folder beside ``target``, renamed to it at the end, or removed if the body fails."""
     host = f"{zlib.crc32(socket.gethostname().encode()):08x}"
-    staging = target.parent / f".{target.name}.{host}-{os.getpid()}.part"
+    ours = f"{os.getpid()}-{threading.get_ident()}"
+    staging = target.parent / f".{target.name}.{host}-{ours}.part"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f".{target.name}.{host}-*.part"):  # of killed processes
-            pid = left.name.rsplit("-", 1)[1].removesuffix(".part")
+            pid = left.name.rsplit("-", 2)[1]
             if pid.isdigit() and not _is_running(int(pid)):
                 shutil.rmtree(left, ignore_errors=True)
         staging.mkdir()

@@ -296,8 +296,7 @@ def save_masked(model: ir.Model, size: int, plain: Path) -> Path:
     _add_mask(model.graph, size)
     model.metadata_props["structgen.mask_of"] = sha256(plain)
     target = masked(plain)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    aside.unlink(missing_ok=True)  # which could be a link
+    aside = target.with_name(f".{os.urandom(8).hex()}.part")  # of this call alone
     try:
         ir.save(model, aside)
         aside.replace(target)
