@@ -624,6 +624,19 @@ def test_variants_are_named_by_their_file(tmp_path):
     assert np.abs(embedder.embed(TEXTS) - expected(TEXTS)).max() < 1e-6
 
 
+def test_a_tokenizer_beside_the_graph_is_no_reason_to_pass_over_the_settings_above(tmp_path):
+    tiny.folder(tmp_path, pooling="cls_token")
+    tiny.write(tmp_path / "modules.json", [{"type": "a.Transformer"}, {"type": "a.Pooling"}])
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "model.onnx").rename(tmp_path / "onnx" / "model.onnx")
+    (tmp_path / "onnx" / "tokenizer.json").hardlink_to(tmp_path / "tokenizer.json")
+    for place in (tmp_path, tmp_path / "onnx" / "model.onnx"):
+        embedder = load_embedder(place)
+        assert (embedder.pooling, embedder.max_length) == ("cls", tiny.LONGEST)
+    (tmp_path / "tokenizer.json").unlink()
+    assert load_embedder(tmp_path / "onnx").pooling == "cls"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [

@@ -100,8 +100,12 @@ def read(place: Path) -> Settings:
     """
     graph = place if place.is_file() else _graph_in(place)
     folder = graph.parent
-    if folder.name == "onnx" and not (folder / "tokenizer.json").is_file():
+    tokenizer = folder / "tokenizer.json"
+    has_settings = tokenizer.is_file() and not (folder.parent / "modules.json").is_file()
+    if folder.name == "onnx" and not has_settings:
         folder = folder.parent
+    if not tokenizer.is_file():
+        tokenizer = folder / "tokenizer.json"
     modules = _modules(folder)
     pooling_folder = next((path for kind, path in modules if kind == "Pooling"), None)
     pooling = _File((pooling_folder or folder / _POOLING) / "config.json")
@@ -114,7 +118,6 @@ def read(place: Path) -> Settings:
         positions -= (config.number("pad_token_id") or 1) + 1
     lengths = [of_tokenizer.number("model_max_length"), positions]
     known = [length for length in lengths if length is not None]
-    tokenizer = folder / "tokenizer.json"
     prompts = _prompts(own)
     default = own.said.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
