@@ -16,7 +16,7 @@ from structgen.automaton.work import WORK
 from structgen.errors import check_limit
 
 LONGEST = 1 << 60
-"""`len` of a rope is never told to be more."""
+"""`len` of a rope is never more."""
 
 MAX_FLAT = 4 << 20
 """Most bytes of a rope that are ever written out."""

@@ -159,7 +159,7 @@ class Form:
             raise click.UsageError("Pass one of --schema, --regex, --choice, --grammar and --type.")
         if self.dialect is not None and self.grammar is None:
             raise click.UsageError("--dialect says how a grammar is written: pass --grammar, too.")
-        with self.told():
+        with self.naming_option():
             output_type = self.output_type()
         written: dict[str, Any] = {
             name: getattr(self, name)
@@ -170,14 +170,14 @@ class Form:
             raise click.UsageError(f"--{min(written)} is about JSON: give --schema or --type, say.")
         from structgen import automaton, types
 
-        with self.told():
+        with self.naming_option():
             lowered = None if output_type is None else types.lower(output_type)
             if written and lowered is not None:
                 automaton.build(lowered.grammar, written)
         return lowered, written
 
     @contextlib.contextmanager
-    def told(self) -> Iterator[None]:
+    def naming_option(self) -> Iterator[None]:
         """Name the option in errors that are about its output type."""
         try:
             yield
@@ -293,8 +293,8 @@ def generate(**arguments: Any) -> None:
             is_thought = chunk.section == "reasoning"
             if before == "reasoning" and not is_thought:
                 click.echo(err=True)
-            told = click.style(harmless(chunk, err=is_thought), dim=is_thought)
-            click.echo(told, nl=False, err=is_thought)
+            text = click.style(harmless(chunk, err=is_thought), dim=is_thought)
+            click.echo(text, nl=False, err=is_thought)
             before = chunk.section
     click.echo()
     _tell_end(stream.result, options["max_new_tokens"])
@@ -355,7 +355,7 @@ def prepare(
     messages.append({"role": "user", "content": text})
     search_options.parse(options)
     loaded = load(model)
-    with form.told():
+    with form.naming_option():
         generator = structgen.Generator(loaded, lowered, think=think, **written)
     asked = text if raw else messages
     if options["max_new_tokens"] is None:

@@ -47,9 +47,9 @@ class _Answer:
 
     def __repr__(self) -> str:
         pairs = zip(self.labels, self.label_probabilities, strict=True)
-        told = ", ".join(f"{label!r}: {p:.3f}" for label, p in pairs)
+        shown = ", ".join(f"{label!r}: {p:.3f}" for label, p in pairs)
         signal = "" if self.informative else ", informative=False"
-        return f"{type(self).__name__}({self.choice!r}, {{{told}}}{signal})"
+        return f"{type(self).__name__}({self.choice!r}, {{{shown}}}{signal})"
 
     @property
     def choice(self) -> Any:
@@ -217,8 +217,8 @@ class Answers(Mapping[str, Any], Generic[T]):
         return len(self._answers)
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={one.choice!r}" for name, one in self._answers.items())
-        return f"Answers({told})"
+        shown = ", ".join(f"{name}={one.choice!r}" for name, one in self._answers.items())
+        return f"Answers({shown})"
 
     def _repr_html_(self) -> str:
         """Return what was answered, in a notebook."""

@@ -362,10 +362,10 @@ class Asker:
         """Return a digest of all that changes a question's distribution, except the state."""
         settings = self._settings
         debias = settings.debias_of(question)
-        told = [(label.text, label.description) for label in question.labels]
+        labels = [(label.text, label.description) for label in question.labels]
         given = [
             *(self.model.name, self.model.vocabulary.size, settings.adapter),
-            *(question.kind, question.instructions, told),
+            *(question.kind, question.instructions, labels),
             *(asdict(self.template), debias),
         ]
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
@@ -464,15 +464,15 @@ class _Prior:
 
     def __init__(self, question: Question) -> None:
         labels = question.labels
-        told = sum(len(one.text) + len(one.description or "") + 200 for one in labels)
-        self._told = 4 * (len(question.instructions) + told)
+        length = sum(len(one.text) + len(one.description or "") + 200 for one in labels)
+        self._length = 4 * (len(question.instructions) + length)
         self.distribution: Distribution | None = None
         self.prompts: list[TokenIds] = []
         self._parts: dict[int, Distribution] = {}
 
     def weight(self) -> int:
         """About how many bytes it holds, its question included."""
-        return self._told * (1 + len(self._parts)) + sum(one.nbytes for one in self.prompts)
+        return self._length * (1 + len(self._parts)) + sum(one.nbytes for one in self.prompts)
 
     def keep(self, index: int, distribution: Distribution) -> None:
         self._parts[index] = distribution

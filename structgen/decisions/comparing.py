@@ -78,8 +78,8 @@ class Comparer:
         for name, question in questions.items():
             trace[name] = (state,)
             cosines = np.zeros(len(question.labels))
-            if is_told(question):
-                trace[name] += tuple(one for said in _said(question) for one in said)
+            if is_explained(question):
+                trace[name] += tuple(one for said in _sentences(question) for one in said)
                 cosines = (yield from self._labels(question)) @ vector
             values = softmax(_SHARPNESS * cosines)
             found[name] = Distribution(values, values, values, 1.0)
@@ -88,10 +88,10 @@ class Comparer:
 
     def fingerprint(self, question: Question) -> str:
         """Return a digest of all that changes a question's distribution, except the state."""
-        told = [(label.text, label.description) for label in question.labels]
+        labels = [(label.text, label.description) for label in question.labels]
         given = [
             *(self.embedder.name, self.embedder.dimensions, _SHARPNESS, _SENTENCES),
-            *(question.kind, question.instructions, told),
+            *(question.kind, question.instructions, labels),
         ]
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
@@ -128,7 +128,7 @@ class Comparer:
     def _labels(self, question: Question) -> Passes[Floats]:
         """Yield the vectors of a question's labels, float64 ``[n, dimensions]``."""
         rows = []
-        for texts in _said(question):
+        for texts in _sentences(question):
             key = owner(), texts  # else the time would reveal what another has asked
             with self._lock:
                 row: Floats | None = self._kept.get(key)
@@ -147,20 +147,21 @@ class Comparer:
         return np.array(rows)
 
 
-def is_told(question: Question) -> bool:
+def is_explained(question: Question) -> bool:
     """Return whether a question explains its labels; a bare yes or no explains nothing."""
     return question.kind != "predicate" or all(label.description for label in question.labels)
 
 
-def _said(question: Question) -> list[tuple[str, ...]]:
+def _sentences(question: Question) -> list[tuple[str, ...]]:
     """Return the sentences about each label."""
 
-    def told(label: Label) -> str:
+    def described(label: Label) -> str:
         if not label.description:
             return label.text
         return label.description if is_bare else f"{label.text}: {label.description}"
 
     is_bare = question.kind == "predicate"
     return [
-        tuple(sentence.format(told(label)) for sentence in _SENTENCES) for label in question.labels
+        tuple(sentence.format(described(label)) for sentence in _SENTENCES)
+        for label in question.labels
     ]

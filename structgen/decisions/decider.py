@@ -37,7 +37,7 @@ from structgen.workers import AsyncModel, run_errands
 from .answers import LEAST_MASS, Answer, Answers, answer_of
 from .asking import LEAST_CHANGE, TOLERANCE, Asker, Found, Settings
 from .calibration import FEWEST, Calibration, Many, fitted, read, write
-from .comparing import Comparer, is_told
+from .comparing import Comparer, is_explained
 from .questions import (
     Bare,
     Choice,
@@ -408,7 +408,10 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """
         if self.embedder is self.model and not learns:
             for name, question in questions.items():
-                if not is_told(question) and asker.fingerprint(question) not in self._calibrations:
+                if (
+                    not is_explained(question)
+                    and asker.fingerprint(question) not in self._calibrations
+                ):
                     raise OptionError(
                         f"{name!r}: an embedder has to know what yes and no mean. Give the "
                         "Predicate criteria for true and false, or fit the question on examples."

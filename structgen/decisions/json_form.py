@@ -107,7 +107,7 @@ def criteria_of(given: Any) -> dict[bool, str | None]:
     keys = {"true": True, "false": False}
     if given is not None and not (isinstance(given, Mapping) and given.keys() <= keys.keys()):
         raise OptionError(f'criteria is {given!r}. Pass {{"true": "…", "false": "…"}}.')
-    return {keys[name]: told for name, told in (given or {}).items()}
+    return {keys[name]: text for name, text in (given or {}).items()}
 
 
 def _described(given: Any, name: str, key: str) -> Any:
@@ -151,8 +151,8 @@ def _answer(answer: PredicateAnswer | ChoiceAnswer | ScoreAnswer) -> dict[str, A
             {"value": i, "label": label, "probability": p}
             for i, (label, p) in enumerate(answer.probabilities.items())
         ]
-        told = {"score": answer.score, "probabilities": probabilities}
-        return {"type": "score", **told, **common}
+        score = {"score": answer.score, "probabilities": probabilities}
+        return {"type": "score", **score, **common}
     pairs = zip(answer.values, answer.labels, answer.label_probabilities, strict=True)
     choices = [
         {"value": _plain(value, label), "probability": p}
@@ -179,11 +179,15 @@ def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Ques
     Raises:
         OptionError: there are too many labels, two are alike, or one is empty.
     """
-    told = _text(instructions)
+    question = _text(instructions)
     if kind == "score":
-        return Score(told, [_text(one) for one in criteria])
+        return Score(question, [_text(one) for one in criteria])
     texts = {k: None if v is None else _text(v) for k, v in (criteria or {}).items()}
-    return Choice(told, texts) if kind == "choice" else Predicate(told, criteria=criteria_of(texts))
+    return (
+        Choice(question, texts)
+        if kind == "choice"
+        else Predicate(question, criteria=criteria_of(texts))
+    )
 
 
 def answer_of_system_one(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,13 +85,15 @@ class Predicate(Question):
             OptionError: an empty question, criteria of something else, or labels that are no two
                 different texts.
         """
-        told = criteria or {}
-        if not isinstance(told, Mapping) or not all(key is True or key is False for key in told):
+        criteria = criteria or {}
+        if not isinstance(criteria, Mapping) or not all(
+            key is True or key is False for key in criteria
+        ):
             raise OptionError(f"The criteria are {criteria!r}. Pass {{True: …, False: …}}.")
         _set(
             self,
             instructions,
-            [Label(yes, told.get(True), True), Label(no, told.get(False), False)],
+            [Label(yes, criteria.get(True), True), Label(no, criteria.get(False), False)],
         )
 
 
@@ -120,7 +122,11 @@ class Choice(Question):
                 alike, or that have no text.
         """
         described = _described(options, "A Choice", "option", MAX_OPTIONS)
-        _set(self, instructions, [Label(text, told, value) for text, told, value in described])
+        _set(
+            self,
+            instructions,
+            [Label(text, description, value) for text, description, value in described],
+        )
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -149,7 +155,10 @@ class Score(Question):
                 f"The levels of a Score are {levels!r}. Pass a list of texts, the lowest first."
             )
         described = _described(levels, "A Score", "level", MAX_LEVELS)
-        labels = [Label(text, told, value) for value, (text, told, _) in enumerate(described)]
+        labels = [
+            Label(text, description, value)
+            for value, (text, description, _) in enumerate(described)
+        ]
         _set(self, instructions, labels)
 
 
@@ -167,8 +176,8 @@ def bare(question: Question) -> Bare:
 
 def of_bare(given: Bare) -> Question:
     """Return the question of what has travelled."""
-    kind, instructions, texts, told = given
-    labels = (Label(text, one, None) for text, one in zip(texts, told, strict=True))
+    kind, instructions, texts, description = given
+    labels = (Label(text, one, None) for text, one in zip(texts, description, strict=True))
     return _with_labels(kind, instructions, labels)
 
 
@@ -227,7 +236,7 @@ def _described(options: Any, what: str, thing: str, most: int) -> list[tuple[str
     if not 2 <= len(found) <= most:
         raise OptionError(f"{what} has {counted(len(found), thing)}. Pass 2 to {most:,}.")
     try:
-        return [(bare_text(value, what), told, value) for value, told in found]
+        return [(bare_text(value, what), description, value) for value, description in found]
     except OutputTypeError as error:
         raise OptionError(str(error)) from None
 

@@ -99,9 +99,9 @@ class PromptTemplate:
         options: list[tuple[str, bool]] = []
         for label in question.labels:
             line = self.bare_option if label.description is None else self.option
-            told = {"label": label.text, "description": label.description or ""}
+            filled = {"label": label.text, "description": label.description or ""}
             options += [(self.separator, True)] * bool(options)
-            options += _filled(line, {name: [(text, False)] for name, text in told.items()})
+            options += _filled(line, {name: [(text, False)] for name, text in filled.items()})
         is_predicate = question.kind == "predicate" and self.predicate is not None
         return _filled(
             str(self.predicate) if is_predicate else self.text,

@@ -17,7 +17,7 @@ from structgen.decoding import chat
 from structgen.decoding.chat import Prompt, TokenPrompt
 from structgen.decoding.chat_tokens import encode_chat, encode_text, too_long
 from structgen.decoding.options import SearchOptions
-from structgen.decoding.tools import told, with_calls, with_tools
+from structgen.decoding.tools import with_calls, with_text, with_tools
 from structgen.errors import OptionError, PromptError
 from structgen.insight import may_have_sites, suggestion
 from structgen.media import MARKS, Media, marked
@@ -62,7 +62,7 @@ def messages_of(
     parsed, media = marked(parsed)
     parsed = with_calls(model, parsed)
     if instructions:
-        parsed = told(model, parsed, instructions)
+        parsed = with_text(model, parsed, instructions)
     return *with_tools(model, parsed, offered), media
 
 

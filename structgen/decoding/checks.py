@@ -435,14 +435,14 @@ class Trial:
         floor = self.n_settled
         self._data += data
         self._ends.append(len(self._data))
-        return self._told(self._reading.read(data), floor)
+        return self._place_after(self._reading.read(data), floor)
 
     def end(self) -> int | None:
         """Return the output has ended. Returns and raises what `read` does."""
         floor = self.n_settled
-        return self._told(self._reading.end(), floor, is_end=True)
+        return self._place_after(self._reading.end(), floor, is_end=True)
 
-    def _told(
+    def _place_after(
         self, refusal: Refusal | Waiting | None, floor: int, *, is_end: bool = False
     ) -> int | None:
         """Return what comes of what checks say of the latest token, or of the end."""
@@ -480,7 +480,7 @@ class Trial:
         """
         is_end, self._waits_for = self._waits_for == "end", None
         floor = self._n_before(self._reading.settled_before)
-        return is_end, self._told(self._reading.verdict(), floor, is_end=is_end)
+        return is_end, self._place_after(self._reading.verdict(), floor, is_end=is_end)
 
     def _judge(self, refusal: Refusal | None, floor: int) -> int | None:
         if refusal is None:
@@ -559,9 +559,9 @@ class Trial:
         return n_tokens
 
     def _fail(self, when: str) -> NoReturn:
-        told = "\n".join(f"  {one}" for one in self.attempts)
+        shown = "\n".join(f"  {one}" for one in self.attempts)
         raise ValidationFailed(
-            f"The validators of {self._checks.name} reject the output, {when}:\n{told}",
+            f"The validators of {self._checks.name} reject the output, {when}:\n{shown}",
             text=self._data.decode("utf-8", "replace"),
             attempts=self.attempts,
         ) from self._error

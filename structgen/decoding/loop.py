@@ -324,8 +324,8 @@ class Rows:
             model: the model.
             runs: the outputs by number, not begun, all with the same adapter.
             errors: what went wrong is put here, by these numbers.
-            on_chunks: told of text that has become certain.
-            on_end: told once of each output that has ended, as soon as it has.
+            on_chunks: called with text that has become certain.
+            on_end: called once with each output, as soon as it ends.
         """
         self._model = model
         self._runs = dict(runs)

@@ -403,7 +403,7 @@ class Reporter:
     """The text of one output as it is handed out, with the steps and scores that a call asks for.
 
     Attributes:
-        recorder: has to be told of each token; None: nothing but the text is asked for.
+        recorder: receives each token; None: nothing but the text is asked for.
     """
 
     def __init__(self, model: Model, constraint: Constraint | None, search: SearchOptions) -> None:
@@ -508,7 +508,7 @@ class Progress:
         constraint: the compiled output type, or None.
         tokens: the prompt, and what comes after it.
         reporter: receives final text.
-        clock: is told of the end.
+        clock: records the end.
         mask: that of the cursor, to be released at the end.
         cursor: its place in the output type; None: free text.
         trial: the checks of its values, made while it is written; or None.
@@ -584,8 +584,8 @@ class Progress:
 
         Args:
             token: the token.
-            own: float32 ``[vocab]``, what the model gave; None where nobody is told.
-            scores: float32 ``[vocab]``, what it was chosen by; None where nobody is told.
+            own: float32 ``[vocab]``, what the model gave; None where nobody asks.
+            scores: float32 ``[vocab]``, what it was chosen by; None where nobody asks.
             n_allowed: how many tokens the mask allowed, if there is one.
         """
         if self.reporter.recorder is not None:

@@ -150,9 +150,9 @@ class Task:
             )
         if isinstance(prompt, TokenPrompt):
             return self._prepare_tokens(prompt, search)
-        told = "" if self._thoughts is None else self._thoughts.instructions
-        told = "\n\n".join(filter(None, (told, self._schema_hint)))
-        parsed, tools, media = messages_of(self.model, prompt, self._offered, told)
+        instructions = "" if self._thoughts is None else self._thoughts.instructions
+        instructions = "\n\n".join(filter(None, (instructions, self._schema_hint)))
+        parsed, tools, media = messages_of(self.model, prompt, self._offered, instructions)
         if self.has_sections and not isinstance(parsed, str) and parsed[-1]["role"] == "assistant":
             raise OptionError(
                 "The last message is the assistant's, which begins the answer, and think= or "

@@ -147,9 +147,9 @@ class Thoughts:
         known = think_tags(model) if think.tags is None else ThinkTags(*think.tags, False)
         self._begin, self.end = known.begin, known.end
         self._model = model
-        told = "" if known.known else INSTRUCTIONS
-        told = told if think.instructions is None else think.instructions
-        self.instructions = told.replace("{begin}", known.begin).replace("{end}", known.end)
+        text = "" if known.known else INSTRUCTIONS
+        text = text if think.instructions is None else think.instructions
+        self.instructions = text.replace("{begin}", known.begin).replace("{end}", known.end)
         self._speller = Speller(model.vocabulary, model.encode)
         self._opening = self._ids(f"{self._begin}\n")
         # What closes a thought that did not do so itself, in as many pieces as it may come to.

@@ -80,8 +80,8 @@ def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
 
 def takes_tools(model: Model) -> bool:
     """Return whether the chat template tells the model of tools that it is given."""
-    told, plain = shown(model, [_QUESTION], _tools()), shown(model, [_QUESTION])
-    return None not in (told, plain) and told != plain
+    with_them, without = shown(model, [_QUESTION], _tools()), shown(model, [_QUESTION])
+    return None not in (with_them, without) and with_them != without
 
 
 @per_model
@@ -261,10 +261,10 @@ def with_tools(
     lines = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in offered.schemas)
     example = offered.syntax.example("NAME", '{"PARAMETER": "VALUE"}')
     text = text.replace("{tools}", lines).replace("{example}", example)
-    return told(model, messages, text), None
+    return with_text(model, messages, text), None
 
 
-def told(model: Model, messages: _Messages, text: str) -> _Messages:
+def with_text(model: Model, messages: _Messages, text: str) -> _Messages:
     """Return the messages with a text in the system's; the user's, where there can be none."""
     first, *rest = messages
     if first["role"] in ("system", "developer"):

@@ -435,9 +435,9 @@ def below(
     if not isinstance(threshold, Mapping):
         if isinstance(confidence, Confidence) and confidence.too_long:
             paths_, more = confidence.too_long[:8], len(confidence.too_long) - 8
-            told = ", ".join(paths_) + (f" and {more:,} more" if more > 0 else "")
+            named = ", ".join(paths_) + (f" and {more:,} more" if more > 0 else "")
             raise OptionError(
-                f"abstain_below asks for every choice, but the texts that {told} may have are too "
+                f"abstain_below asks for every choice, but the texts that {named} may have are too "
                 "many or too long to list. In JSON, name the values to check: "
                 "abstain_below={'$.label': 0.8}.",
                 option="abstain_below",

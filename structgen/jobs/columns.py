@@ -55,14 +55,14 @@ class Columns:
         names = dict.fromkeys(name for row in rows for name in row)
         if schema is None:
             names = dict.fromkeys((*(one.name for one in self._inputs or ()), *names))
-            told: dict[str, Any] = {
+            kinds: dict[str, Any] = {
                 "error": arrow.struct([("type", arrow.string()), ("message", arrow.string())]),
                 "finish_reason": arrow.string(),
                 "prompt_tokens": arrow.int64(),
                 "output_tokens": arrow.int64(),
                 "confidence": arrow.map_(arrow.string(), arrow.float64()),
             }
-            fields = {name: arrow.field(name, kind) for name, kind in told.items()}
+            fields = {name: arrow.field(name, kind) for name, kind in kinds.items()}
             fields[self._result] = self._output
             fields |= {one.name: arrow.field(one.name, one.type) for one in self._inputs or ()}
             schema = arrow.schema(

@@ -296,7 +296,7 @@ def _schema(files: Sequence[Path]) -> Any:
         return None
     arrow, schemas = pyarrow(), []
     for path in tables:
-        with _told(path):
+        with _readable(path):
             schemas.append(arrow.parquet.read_schema(path))
         _check_names(path, schemas[-1].names)
     if len(tables) < len(files):
@@ -320,7 +320,7 @@ def _count(files: Sequence[Path], known: str | None = None) -> int | None:
     for path in files:
         kind = known or _KINDS[path.suffix.lower()]
         if kind == "parquet":
-            with _told(path):
+            with _readable(path):
                 total += pyarrow().parquet.ParquetFile(path).metadata.num_rows
         elif kind in ("jsonl", "txt"):
             with path.open("rb") as file:
@@ -340,7 +340,7 @@ def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
     """Yield the rows of a file, in order; ``longest``: most bytes of a line of JSON or text."""
     kind = _KINDS[path.suffix.lower()]
     if kind == "parquet":
-        with _told(path):
+        with _readable(path):
             file = pyarrow().parquet.ParquetFile(path)
             with path.open("rb") as raw, mmap(raw.fileno(), 0, access=ACCESS_READ) as data:
                 at_once = rows_at_once(path, file.metadata, data)
@@ -573,7 +573,7 @@ def _row(given: Any) -> Row | BadRow:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (pyarrow().ArrowException, *OF_DAMAGE) as error:

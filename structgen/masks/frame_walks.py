@@ -296,11 +296,13 @@ class FrameWalks:
         instead, state, values = otherwise
         open_string = tape.open_string()
         begun = json.loads(open_string + b'"')
-        told = {v for v in values if isinstance(v, str) and v.startswith(begun)}
+        differing = {v for v in values if isinstance(v, str) and v.startswith(begun)}
         store, others = self._store, []
-        if told:
+        if differing:
             real = store.nodes.real(node).tolist()
-            others = [n for n in real if json.loads(open_string + store.trie.string_of(n)) in told]
+            others = [
+                n for n in real if json.loads(open_string + store.trie.string_of(n)) in differing
+            ]
             if others:
                 left = [n for n in real if n not in others]
                 if not left:

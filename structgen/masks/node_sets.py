@@ -67,7 +67,7 @@ class NodeSets:
     Args:
         trie: the trie.
         cache: makes a cache that the vocabulary's budget of bytes rules.
-        charge: told the bytes that each thing it remembers takes, about.
+        charge: called with the bytes that each thing it remembers takes, about.
 
     Attributes:
         n_nodes: nodes of it; sets have larger numbers.

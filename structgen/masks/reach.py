@@ -278,10 +278,10 @@ class Reach:
                 here = behind if node is None else inside.setdefault(node, [])
                 here.append((to, at, continuation))
         is_open = from_open > most
-        told: list[Any] = []
+        values: list[Any] = []
         settled: list[tuple[int, Ids]] = []
         settled.append((self._verdict(behind, most), self._texts.closing(leaf.encoding)))
-        verdict = _MIXED if is_open else self._verdict(inside[GROUND], most, told)
+        verdict = _MIXED if is_open else self._verdict(inside[GROUND], most, values)
         by_place = verdict == _MIXED and leaf.holds_text
         if not (is_open and by_place):
             for node, (apart, _) in self._texts.cuts(leaf.encoding).items():
@@ -292,25 +292,25 @@ class Reach:
             for at, cut, apart in self._texts.ends(leaf, text_state):
                 if cut == GROUND or is_open:
                     place: list[TokenEnd] = [(leaf, leaf.in_text(at, cut), continuation)]
-                    how = self._verdict(place, most, told if cut == GROUND else None)
+                    how = self._verdict(place, most, values if cut == GROUND else None)
                     settled.append((how, apart))
-        if told:
-            settled.append((_MIXED, self._beginnings(told, tape())))
+        if values:
+            settled.append((_MIXED, self._beginnings(values, tape())))
         for which, apart in settled:
             flags[which, apart] |= tokens[apart]
         for _, apart in settled:
             tokens[apart] = 0
         flags[verdict] |= tokens
 
-    def _verdict(self, ends: list[TokenEnd], most: int, told: list[Any] | None = None) -> int:
+    def _verdict(self, ends: list[TokenEnd], most: int, values: list[Any] | None = None) -> int:
         """Return whether all of these places, some or none are near enough to the end.
 
-        With ``told``, of texts that hold no string which one of the values that are added to it
+        With ``values``, of texts that hold no string which one of the values that are added to it
         holds or begins with: their plans are the same.
         """
         near = far = False
         for leaf, end, continuation in ends:
-            for least, bound in self._distances(leaf, end, continuation, most, told):
+            for least, bound in self._distances(leaf, end, continuation, most, values):
                 far |= bound > most
                 near |= least <= most
                 if near and far:
@@ -318,7 +318,7 @@ class Reach:
         return _FAR if far else _NEAR
 
     def _tokens_otherwise(
-        self, leaf: Leaf, end: int, continuation: int, told: list[Any]
+        self, leaf: Leaf, end: int, continuation: int, values: list[Any]
     ) -> tuple[int, int]:
         """Return the least and most tokens of the plan from there, after a `_verdict` text."""
         if self._forgets(continuation):
@@ -332,16 +332,16 @@ class Reach:
             needed = self._engine.named.count(machine.shortest_completion(state, text))
         except NeedsText:
             return 0, FAR
-        told += text.told
+        values += text.seen
         return needed, needed
 
-    def _beginnings(self, told: list[Any], tape: TextHistory) -> Ids:
+    def _beginnings(self, values: list[Any], tape: TextHistory) -> Ids:
         """Return the tokens that lead from the string that is open in ``tape`` towards one that
-        ``told`` holds; of those that end inside a character none is looked for."""
+        ``values`` holds; of those that end inside a character none is looked for."""
         begun = json.loads(tape.open_string() + b'"')
         trie = self._vocabulary.trie
         ids: set[int] = set()
-        for string in strings_in(told):
+        for string in strings_in(values):
             if string.startswith(begun):
                 node = 0
                 for byte in string[len(begun) :].encode():
@@ -436,13 +436,13 @@ class Reach:
         end: int | tuple[int, int],
         continuation: int,
         most: int,
-        told: list[Any] | None,
+        values: list[Any] | None,
     ) -> Iterator[tuple[int, int]]:
         """Yield the least and most tokens of plans from where tokens end; see `_verdict`."""
         for at, _ in self._states(leaf, end):
             least, bound = self._tokens_to_close(leaf, at, continuation)
-            if told is not None and least <= most < bound:
-                least, bound = self._tokens_otherwise(leaf, at, continuation, told)
+            if values is not None and least <= most < bound:
+                least, bound = self._tokens_otherwise(leaf, at, continuation, values)
             yield least, bound
         bound = self._bytes_from_open(leaf, end, continuation)
         if bound:

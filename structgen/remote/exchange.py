@@ -599,9 +599,9 @@ class Exchange:
                 f"not asked to: see result.enforcement. Answer: {_excerpt(text)}",
                 text=text,
             )
-        told = "\n".join(f"  {i}. {one.message}" for i, one in enumerate(self._attempts, 1))
+        listed = "\n".join(f"  {i}. {one.message}" for i, one in enumerate(self._attempts, 1))
         refused = ValidationFailed(
-            f"None of {len(self._attempts)} answers is {name}:\n{told}",
+            f"None of {len(self._attempts)} answers is {name}:\n{listed}",
             text=text,
             attempts=tuple(self._attempts),
         )

@@ -375,7 +375,7 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
         raise
     except openai.APIStatusError as error:
         raise RemoteError(
-            f"{where} refused the request (status {error.status_code}): {_said(error)}",
+            f"{where} refused the request (status {error.status_code}): {_message_of(error)}",
             status=error.status_code,
         ) from error
     except Exception as error:
@@ -403,7 +403,7 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
         raise
 
 
-def _said(error: openai.APIStatusError) -> str:
+def _message_of(error: openai.APIStatusError) -> str:
     """Return the server's error message; the client reads OpenAI's form only."""
     said = error.message
     if not (isinstance(error.body, dict) and error.body.get("message")):

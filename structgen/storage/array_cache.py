@@ -166,13 +166,13 @@ def _is_trusted(path: Path) -> bool:
     reason = user_folder.distrust(path.parent, path.parent.parent.parent)
     if reason is None:
         return True
-    if reason not in _told:
-        _told.add(reason)
+    if reason not in _logged:
+        _logged.add(reason)
         warnings.warn(f"The cache on disk is not used: {reason}", stacklevel=2)
     return False
 
 
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -362,7 +362,7 @@ def _complete(adapter: TypeAdapter[Any]) -> TypeAdapter[Any]:
         except PydanticUndefinedAnnotation:
             raise
         except (pydantic.errors.PydanticUserError, NameError):
-            pass  # told of later
+            pass  # reported later
     return adapter
 
 
@@ -383,9 +383,9 @@ def _parse(validate: Callable[[str], Any], json_text: str, text: str, name: str)
             return validate(rewritten)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-        told = "; ".join(_in_words(problems, json_text)[:_MOST_PROBLEMS])
+        found = "; ".join(_in_words(problems, json_text)[:_MOST_PROBLEMS])
         raise ParseError(
-            f"The text does not parse into {name}: {told}. Text: {_excerpt(text)}", text=text
+            f"The text does not parse into {name}: {found}. Text: {_excerpt(text)}", text=text
         ) from error
     except (PydanticCustomError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         # Custom validators may raise anything; these are what careless ones raise.
@@ -414,7 +414,7 @@ def _in_words(problems: Sequence[Any], json_text: str) -> list[str]:
                 names[call] = problem["input"]
             else:
                 names.setdefault(call, None)
-    told: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for problem in problems:
         place, call, rest = _parted(problem["loc"])
         message = problem["msg"]
@@ -424,10 +424,10 @@ def _in_words(problems: Sequence[Any], json_text: str) -> list[str]:
             if len(wrong) < len(known) or rest != ("name",):
                 continue
             message = f"no function {known[call]!r} (there are: {', '.join(known)})"
-        told.setdefault(message, []).append(_path(problem, value))
+        found.setdefault(message, []).append(_path(problem, value))
     return [
         f"{message} at {', '.join([*dict.fromkeys(paths)][:_MOST_PROBLEMS])}"
-        for message, paths in told.items()
+        for message, paths in found.items()
     ]
 
 

@@ -296,9 +296,9 @@ def _response(
         return bodies[0][1], bodies[0][2]
     if not bodies and "default" in responses:
         return reader.resolved(responses["default"], [*place, "default"])
-    told = ", ".join(name for name, _, _ in bodies) or "none"
+    names = ", ".join(name for name, _, _ in bodies) or "none"
     raise SchemaError(
-        f"Which response is meant is not plain, at {_shown(place)}: of those that succeed, {told} "
+        f"Which response is meant is not plain, at {_shown(place)}: of those that succeed, {names} "
         f"has a body. Pass status=, one of {', '.join(responses) or '(there is none)'}."
     )
 

@@ -96,14 +96,14 @@ class Template(Combining, Typed[dict[str, Any]]):
 
 def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ...]:
     """Return the texts between holes, each with the hole after it."""
-    told = f"Template({shown(text)})"
+    whole = f"Template({shown(text)})"
     parts: list[tuple[str, str | None]] = []
     before = ""
     try:
         fields = list(string.Formatter().parse(text))
     except ValueError as error:
         raise OutputTypeError(
-            f"{told}: {error}. Write {{{{ and }}}} for braces that belong to no hole."
+            f"{whole}: {error}. Write {{{{ and }}}} for braces that belong to no hole."
         ) from error
     seen: set[str] = set()
     for literal, name, spec, conversion in fields:
@@ -112,18 +112,18 @@ def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ..
             continue
         if spec or conversion:
             raise OutputTypeError(
-                f"{told}: the hole {name!r} has a format, which says nothing here. The output "
+                f"{whole}: the hole {name!r} has a format, which says nothing here. The output "
                 "type says what is written."
             )
         if name not in holes:
             what = f"the hole {name!r} has no output type" if name else "a hole has no name"
             fix = f"Pass {name}=..." if name.isidentifier() else "Name it: {answer}, answer=..."
             raise OutputTypeError(
-                f"{told}: {what}. {fix}, or write {{{{ and }}}} for braces that belong to no hole."
+                f"{whole}: {what}. {fix}, or write {{{{ and }}}} for braces that belong to no hole."
             )
         if name in seen:
             raise OutputTypeError(
-                f"{told}: the hole {name!r} stands twice, and would have two values. Give one of "
+                f"{whole}: the hole {name!r} stands twice, and would have two values. Give one of "
                 "them another name."
             )
         seen.add(name)
@@ -132,6 +132,6 @@ def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ..
     unused = [name for name in holes if name not in seen]
     if unused:
         raise OutputTypeError(
-            f"{told} has no hole {unused[0]!r}. Write {{{unused[0]}}} where it belongs."
+            f"{whole} has no hole {unused[0]!r}. Write {{{unused[0]}}} where it belongs."
         )
     return (*parts, (before, None))

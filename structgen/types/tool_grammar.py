@@ -98,8 +98,8 @@ def tool_grammar(
                 before = how.again * is_further + how.before + one.name
                 if not one.is_required:
                     rules.append((here, (~(here + 2),)))
-                for told, value in values[same]:
-                    opening = fixed(before + how.between.replace(IS_TEXT, told))
+                for text, value in values[same]:
+                    opening = fixed(before + how.between.replace(IS_TEXT, text))
                     rules.append((here, (*opening, *value, ~(begin + 2 * number + 3))))
         rules.extend(((len(names), ()), (len(names) + 1, ())))
         names.extend([f"end of {tool.name}"] * 2)

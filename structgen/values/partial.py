@@ -240,7 +240,7 @@ class Partial(Generic[T_co]):
             return len(self._whole or self._parts)
         if self._kind == "array" and self._document is not None and self._node is not None:
             n = _n_there(self._document, self._node, self._at)
-            while self._is_told(n):
+            while self._is_settled(n):
                 n += 1
             return n
         return sum(1 for _ in self)
@@ -257,7 +257,7 @@ class Partial(Generic[T_co]):
             yield from self._whole or self._parts
         elif self._document is not None and self._node is not None and self._kind == "object":
             for name, child, places in _fields(self._document, self._node, self._at):
-                if _is_there(self._document, child, self._at, places) or self._is_told(name):
+                if _is_there(self._document, child, self._at, places) or self._is_settled(name):
                     yield name
 
     def __str__(self) -> str:
@@ -310,7 +310,7 @@ class Partial(Generic[T_co]):
             f"{', '.join(listed) or 'none'}."
         )
 
-    def _is_told(self, step: str | int) -> bool:
+    def _is_settled(self, step: str | int) -> bool:
         """Return whether this is complete and has a field or item, even a refused one."""
         try:
             return self.complete and self._get(step) is not MISSING

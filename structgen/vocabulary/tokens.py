@@ -718,10 +718,10 @@ class Plan:
         size: how many there are.
     """
 
-    __slots__ = ("_at", "_more", "_told", "size")
+    __slots__ = ("_at", "_known", "_more", "size")
 
     def __init__(self, tokens: Iterable[int], size: int) -> None:
-        self._told: list[int] = []
+        self._known: list[int] = []
         self._more: Iterator[int] = iter(tokens)
         self._at = 0
         self.size = size
@@ -729,14 +729,14 @@ class Plan:
     @property
     def first(self) -> int:
         """The first token, of which there has to be one."""
-        told = self._told
-        while len(told) <= self._at:
-            told.append(next(self._more))
-        return told[self._at]
+        known = self._known
+        while len(known) <= self._at:
+            known.append(next(self._more))
+        return known[self._at]
 
     def rest(self) -> Plan:
         """Return the plan after the first token."""
         plan = Plan.__new__(Plan)
-        plan._told, plan._more = self._told, self._more
+        plan._known, plan._more = self._known, self._more
         plan._at, plan.size = self._at + 1, self.size - 1
         return plan

@@ -136,7 +136,7 @@ class WorkerProcess:
 
         Args:
             load: which model; ``in_process``: in a thread of this process instead.
-            report: told how fetching goes.
+            report: called with the progress of fetching.
         """
         self.parent = os.getpid()
         self._name = os.path.basename(load.name)  # a folder is nobody else's business

@@ -81,8 +81,8 @@ class Job:
 
     Attributes:
         run: the output, not begun.
-        on_chunks: told of its text as it becomes certain, by the thread that calls `step`.
-        on_end: told once that it has ended, and of the error if it failed.
+        on_chunks: called with its text as it becomes certain, by the thread that calls `step`.
+        on_end: called once it has ended, and of the error if it failed.
         caller: who asked: jobs of one caller wait in one line.
         kind: equal for outputs of one type, which force alike; None: free text, which forces none.
         batch_size: most rows of a batch that it may be in, even where that is slower; 1: none;
@@ -116,7 +116,7 @@ class WorkJob:
 
     Attributes:
         work: what is done, not begun.
-        on_end: told once that it has ended: its result and None, or None and the error.
+        on_end: called once it has ended: its result and None, or None and the error.
         caller: as for `Job`.
         timeout: seconds it may take, waiting included.
         began: from when they count, by `time.perf_counter`.
@@ -234,7 +234,7 @@ class Scheduler:
             most_outputs: see `MOST_OUTPUTS`.
             patience: see `PATIENCE`.
             batch_size: most rows of a batch, whatever jobs say; 1: none; None: as jobs say.
-            clock: tells the time that passes take.
+            clock: returns the time that passes take.
         """
         self._model = model
         self._at_rest = open_at_rest

@@ -645,9 +645,9 @@ def _portable(error: BaseException, what: str) -> Exception:
         except Exception:
             return ModelError(f"{what}: {type(error).__name__}: {error}")
         return error
-    told = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error))
     let_go(error)
-    print(told, file=sys.stderr, end="")
+    print(trace, file=sys.stderr, end="")
     return ModelError(
-        f"{what}: {type(error).__name__} in the model's process: {error}\n{told}".rstrip()
+        f"{what}: {type(error).__name__} in the model's process: {error}\n{trace}".rstrip()
     )

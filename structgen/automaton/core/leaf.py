@@ -75,7 +75,7 @@ class Leaf:
         self.attached: dict[Any, Any] = {}
         self.number = next(_numbers)
         self._n_edges = 0
-        self._told = 0
+        self._reported = 0
         self.tell_from = 0
 
     @property
@@ -91,8 +91,8 @@ class Leaf:
         if len(self._keys) < self.tell_from:
             return 0
         self.tell_from = len(self._keys) + _MANY_STATES
-        told, self._told = self._told, self.weight
-        return self._told - told
+        before, self._reported = self._reported, self.weight
+        return self._reported - before
 
     # -- what a subclass answers ------------------------------------------------------------
 

@@ -43,18 +43,18 @@ from .stacks import (
 
 
 class AnyText(TextHistory):
-    """In the place of a tape: any text, but that no value recorded is one of ``told``.
+    """In the place of a tape: any text, but that no value recorded is one of ``seen``.
 
     Attributes:
-        told: values at which the completion made with it looks. A value recorded that has none of
+        seen: values at which the completion made with it looks. A value recorded that has none of
             them, nor a part of one, leaves the completion as it is.
     """
 
-    __slots__ = ("told",)
+    __slots__ = ("seen",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[Any] = []
+        self.seen: list[Any] = []
 
 
 class Completions:
@@ -204,7 +204,7 @@ class Completions:
                 otherwise = frame.finish_otherwise(at, outcome)
                 if otherwise is None:
                     raise NeedsText
-                tape.told += otherwise[1]
+                tape.seen += otherwise[1]
                 return put(out, otherwise[0])
             text = tape.after(flat(out)).text(outcome)
         rest = frame.finish(at, outcome, text)

@@ -140,7 +140,7 @@ class TextLeaf(Leaf):
         return found
 
     def _completion(self, at: tuple[int, int]) -> Text | None:
-        """`_complete_symbols` where it is known or told by a document."""
+        """`_complete_symbols` where it is known, also from a document."""
         symbol_state, node = at
         if node == GROUND and self.symbols.label(symbol_state) >= 0:
             return b""
@@ -187,7 +187,7 @@ class TextLeaf(Leaf):
         return left
 
     def _complete_quote(self, quoting: Quoting, node: int) -> bytes:
-        """`_complete_symbols` where a quote is all that is left: told by the document."""
+        """`_complete_symbols` where a quote is all that is left, from the document."""
         passages = quoting.passages
         for at in (GROUND, node):
             if (passages, at) not in self._spelt:

@@ -110,7 +110,7 @@ class Apart(Frame):
         self._groups_of: dict[tuple[Place, int], dict[Any, Alive]] = {}
         self._fitting: dict[int, bool] = {}
         self._begun: dict[tuple[int, ...], Alive] = {(): ()}
-        self._told: dict[State, tuple[Text | None, dict[Any, Any]]] = {}
+        self._found: dict[State, tuple[Text | None, dict[Any, Any]]] = {}
 
     # -- what objects and arrays answer ---------------------------------------------------------
 
@@ -455,7 +455,7 @@ class Apart(Frame):
     def _otherwise(self, state: State) -> tuple[Text | None, dict[Any, Alive]]:
         """Return what closes after any value but certain ones; and these, with the values that have
         them."""
-        found = self._told.get(state)
+        found = self._found.get(state)
         if found is None:
             at, alive, others, label = state
             plain = self._plain(at, False)
@@ -468,7 +468,7 @@ class Apart(Frame):
                         groups[part] = (*groups.get(part, ()), number)
             found = plain, groups
             if not self._language.values.is_solving:
-                self._told[state] = found
+                self._found[state] = found
         return found
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:

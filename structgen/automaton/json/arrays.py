@@ -545,8 +545,8 @@ class ArrayPlan(Frame):
             if text is None:
                 return self.spec.rest(state, False)
             value = json.loads(text)
-            rest, told = self._otherwise(at >> 1)
-            if rest is not None and json_key(value) not in told:
+            rest, special = self._otherwise(at >> 1)
+            if rest is not None and json_key(value) not in special:
                 return rest
             return self._finish_after(at >> 1, value)
         if outcome == CLOSE:
@@ -596,8 +596,8 @@ class ArrayPlan(Frame):
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
         """See `frames.Frame`."""
-        rest, told = self._otherwise(at >> 1)
-        return None if rest is None else (rest, told.values())
+        rest, special = self._otherwise(at >> 1)
+        return None if rest is None else (rest, special.values())
 
     def _otherwise(self, number: int) -> tuple[Text | None, dict[Any, Any]]:
         """Return what closes the array in state ``number`` after any item but certain ones, by
@@ -606,12 +606,12 @@ class ArrayPlan(Frame):
         found = self._others.get(number)
         if found is None:
             items = None if spec.repeats else self.spec.items(self._states[number])
-            told: list[Any] = []
+            special: list[Any] = []
             if items is not None:
-                told += [json.loads(flat(item)) for item in dict.fromkeys(items)]
+                special += [json.loads(flat(item)) for item in dict.fromkeys(items)]
                 for values in spec.rare().values() if spec.unique else ():
-                    told += [spec.values[v] for v in values]
-            found = self.spec.written(items, False), {json_key(value): value for value in told}
+                    special += [spec.values[v] for v in values]
+            found = self.spec.written(items, False), {json_key(value): value for value in special}
             self._others[number] = found
         return found
 
@@ -622,10 +622,10 @@ class ArrayPlan(Frame):
         if spare:
             whole = self.spec.written(spare[1:], False)  # without the shortest
             return None if whole is None else len(whole)
-        rest, told = self._otherwise(number)
-        if rest is None or len(told) > MAX_LISTED:
+        rest, special = self._otherwise(number)
+        if rest is None or len(special) > MAX_LISTED:
             return None
-        after = [self._finish_after(number, value) for value in told.values()]
+        after = [self._finish_after(number, value) for value in special.values()]
         return max([len(rest), *[len(way) for way in after if way is not None]])
 
     def _spare_items(self, number: int) -> tuple[Text, ...]:

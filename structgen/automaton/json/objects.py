@@ -229,7 +229,7 @@ class ObjectPlan(Frame):
     # What plain objects hardly need, and the first mask not at all.
 
     _unnamed: bool | None = None
-    _one_leaf: KeyLeaf | None = None  # that of all states, where unnamed keys are told by none
+    _one_leaf: KeyLeaf | None = None  # that of all states, where no unnamed key matters
 
     @cached_property
     def _values(self) -> MemberWays:
@@ -492,11 +492,11 @@ class ObjectPlan(Frame):
             return self._close(self._open.owed(state), False)
         if outcome == CLOSE:
             return b""
-        otherwise, told = self._finish_named(state, outcome, None)
+        otherwise, special = self._finish_named(state, outcome, None)
         if text is None:
             return otherwise
         name = json.loads(text)
-        if otherwise is not None and name not in told:
+        if otherwise is not None and name not in special:
             return otherwise
         return self._finish_named(state, outcome, name)[0]
 
@@ -549,16 +549,16 @@ class ObjectPlan(Frame):
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[str]] | None:
         """See `frames.Frame`."""
-        rest, told = self._finish_named(self._state_at(at), outcome, None)
-        return None if rest is None else (rest, told)
+        rest, special = self._finish_named(self._state_at(at), outcome, None)
+        return None if rest is None else (rest, special)
 
     def finish_most(self, at: int, outcome: int) -> int | None:
         """See `frames.Frame`."""
         state = self._state_at(at)
-        rest, told = self._finish_named(state, outcome, None)
-        if rest is None or len(told) > MAX_LISTED:
+        rest, special = self._finish_named(state, outcome, None)
+        if rest is None or len(special) > MAX_LISTED:
             return None
-        after = [self._finish_named(state, outcome, name)[0] for name in told]
+        after = [self._finish_named(state, outcome, name)[0] for name in special]
         return max([len(rest), *[len(way) for way in after if way is not None]])
 
     def preferred(self, at: int) -> int | None:

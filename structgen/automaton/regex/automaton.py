@@ -41,7 +41,7 @@ _OTHERS = ((0, 0x1F), (0x7F, ir.MAX_CODE_POINT))
 """Those that may be more than two."""
 
 MAX_RUN = 1 << 16
-"""Longest run told of where its states have to be checked one by one; no token is longer."""
+"""Longest run where its states have to be checked one by one; no token is longer."""
 
 
 class Names(NamedTuple):
@@ -251,7 +251,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         self._pruned: dict[int, Moves] = {}
         self._open_parts: dict[int, int | None] = {}
         self._spans: dict[int, Span | None] = {NONE: None, EPSILON: Span(0, 0, 0, 1, 1)}
-        # Without bounds to be told from none, no state is like another one.
+        # Without bounds, no state is like another one.
         self.has_expressions = self._is_counting
         self.is_private = bool(self.expressions.quotes)
 
@@ -288,7 +288,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return self._advance(state, count, chars) if count else state
 
     def phases(self, state: int) -> tuple[int, ...] | None:
-        """See `SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
+        """See `SymbolAutomaton`: known for a repeat of one set, whatever follows it."""
         expressions = self.expressions
         repeat = expressions.nodes[state]
         if repeat[0] == CAT:
@@ -303,7 +303,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return bounds if least else (0, *bounds[2:])
 
     def looks_around(self, state: int) -> bool:
-        """Return whether there are anchors or lookarounds: no run may be told, as every character
+        """Return whether there are anchors or lookarounds: no run is known, as every character
         read can change a lookbehind further on."""
         return self._looks is not None and self._looks.are_in(state)
 

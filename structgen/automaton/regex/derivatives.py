@@ -280,7 +280,7 @@ class Derivatives:
     # -- emptiness --------------------------------------------------------------------------
 
     def _parts_alive(self, node: int) -> bool:
-        """`_is_alive` of a sequence, alternation or repeat without anchors: told by its parts."""
+        """`_is_alive` of a sequence, alternation or repeat without anchors, from its parts."""
         while True:
             kind, *args = self.expressions.nodes[node]
             if kind == ALT:
@@ -304,10 +304,10 @@ class Derivatives:
         if not expressions.flags[node] & 0b01000 and expressions.nodes[node][0] in (CAT, ALT, REP):
             found = self._alive[node] = self._parts_alive(node)
             return found
-        told = self._alive_by_length(node)
-        if told is not None:
-            self._alive[node] = told
-            return told
+        is_alive = self._alive_by_length(node)
+        if is_alive is not None:
+            self._alive[node] = is_alive
+            return is_alive
         return liveness.is_alive(
             node,
             self._alive,

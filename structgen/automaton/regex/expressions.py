@@ -28,7 +28,7 @@ ROOM = 10
 """How much more of both patterns may have whose states grow steadily with the text."""
 
 _MOST_LEAST = 1 << 48
-"""Lower bounds on lengths are told up to here."""
+"""Lower bounds on lengths are known up to here."""
 
 NONE, EPSILON = 0, 1
 SET, CAT, ALT, REP, AND, NOT, QUOTE = range(2, 9)

@@ -299,17 +299,17 @@ def _by_value(
     found = book.settle_each(rule, (none_true, none_false), settings)
     left = dict(zip(values, found, strict=True))
     out: list[tuple[Requirements, Rule]] = []
-    told = 0  # the nodes that a value must not meet to be in no list
+    listed = 0  # the nodes that a value must not meet to be in no list
     if 0 in values:
         for mask in values:
             if left[mask] is not left[0]:
-                told |= mask
+                listed |= mask
         if left[0] is not book.no:
-            barred = [nodes[place] for place in bits(told)]
+            barred = [nodes[place] for place in bits(listed)]
             keys = frozenset[Any]().union(*(lists[node] for node in barred))
             out.append((start.without_values(keys, [2 * n + 1 for n in barred]), left[0]))
     for mask, keys_of in values.items():
-        if not mask or left[mask] is book.no or (0 in values and not mask & told):
+        if not mask or left[mask] is book.no or (0 in values and not mask & listed):
             continue
         # The shortest list that the values are in, and what else tells them from its others.
         first = min(bits(mask), key=lambda place: len(lists[nodes[place]]))
@@ -446,10 +446,10 @@ class MemberWays:
         Unnamed ``keys`` that may have settled the rule must not be written again either: of two
         members with one key, readers keep the last.
         """
-        told = self._table.told_by_any
-        if keys and self._table.rule.support & told:
+        settled = self._table.settled_by_value
+        if keys and self._table.rule.support & settled:
             return True
-        return count < self._table.least or bool(rule.support & told)
+        return count < self._table.least or bool(rule.support & settled)
 
     def are_few(self, rule: Rule, label: int) -> bool:
         """Return True if a label's members clearly have few ways with plain requirements.
@@ -595,7 +595,7 @@ class MemberWays:
             base = table.conjunctions[at]
             owed, there = self._begun(rule, at, base)
             if owed.are_deep(asked[name]):
-                continue  # it has to be told apart itself
+                continue  # it has to be distinguished itself
             cases = self._told_apart(there, at, owed, len(asked[name]) + 1)
             if cases is None or len(cases) < 2:
                 continue  # it tells nothing apart, or has been decided

@@ -270,7 +270,7 @@ class MemberTable:
         return max(self.least, self.most or 0, *highest, 0)
 
     @cached_property
-    def told_by_any(self) -> int:
+    def settled_by_value(self) -> int:
         """Bit mask of the facts that unnamed members can settle."""
         mask = self._book.counting
         for fact in self._broad:

@@ -588,8 +588,8 @@ def _check_text(source: Lifted, file: str = "") -> None:
 
 
 def _in_file(error: GrammarError, file: str) -> GrammarError:
-    told = str(error).replace("\n", "\n  ")
-    return GrammarError(f"In {file}, which is imported: {told}")
+    message = str(error).replace("\n", "\n  ")
+    return GrammarError(f"In {file}, which is imported: {message}")
 
 
 def _file_for_lark(base: object, name: str, path: str | None, source: Lifted) -> tuple[str, str]:
@@ -684,7 +684,7 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
             "backslash, and \\x00 for NUL"
         )
     elif isinstance(error, AssertionError) and not said:
-        said, place = _unsaid(found)
+        said, place = _unexplained(found)
     elif isinstance(error, AttributeError):
         said = "Only terminals can be declared, whose names are in upper case"
         rules = (t.at for s in found if s.kind == "declare" for t in s.body if t.kind == "rule")
@@ -699,7 +699,7 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
     return source.error(f"The grammar is malformed: {said}. {fix}".rstrip(), place)
 
 
-def _unsaid(found: list[Statement]) -> tuple[str, int | None]:
+def _unexplained(found: list[Statement]) -> tuple[str, int | None]:
     """Return why Lark refuses a text where it does not say, and where."""
     declared = {t.text for s in found if s.kind == "declare" for t in s.body}
     for statement in found:

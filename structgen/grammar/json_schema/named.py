@@ -120,7 +120,7 @@ def _are_apart(nodes: Sequence[Node], options: Sequence[int]) -> bool:
         not types & others
         or (
             types & others == OBJECT
-            and any(listed[name].isdisjoint(told[name]) for name in listed.keys() & told)
+            and any(listed[name].isdisjoint(named[name]) for name in listed.keys() & named)
         )
-        for (types, listed), (others, told) in combinations(found, 2)
+        for (types, listed), (others, named) in combinations(found, 2)
     )

@@ -199,7 +199,7 @@ class Characters:
         arrays: the trie as characters.
 
     Attributes:
-        charge: told the bytes that each thing in a cache takes.
+        charge: called with the bytes that each thing in a cache takes.
         cache: makes a cache that some budget rules.
         texts, strings: for `text_walks` and `string_walks`: what texts do by their contents,
             whatever the automaton.
