@@ -81,10 +81,14 @@ def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
 
 
 def _is_settings(file: PurePosixPath) -> bool:
-    """Return whether a file describes the model: at the top, or in one of its modules."""
+    """Return whether a file describes the model: at the top, or in one of its modules.
+
+    A tensor that torch has written beside the graph counts, too: ``onnx/Constant_7_attr__value``.
+    """
     if len(file.parts) == 1:
         return file.suffix == ".json" and not file.name.endswith(".index.json")
-    return len(file.parts) == 2 and file.name == "config.json"
+    is_tensor = file.parent.name == "onnx" and "." not in file.name
+    return len(file.parts) == 2 and (file.name == "config.json" or is_tensor)
 
 
 _PART = ".part"

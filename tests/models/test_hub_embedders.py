@@ -27,6 +27,7 @@ def repository(hub, tmp_path):
     files |= {
         "onnx/model.onnx": graph,
         "onnx/model.onnx_data": b"weights beside the graph",
+        "onnx/Constant_7_attr__value": b"one tensor, as torch writes them",
         "onnx/model_int8 [x].onnx": graph,
         "onnx/model_int8 y.onnx": b"must not be fetched",
         "model.safetensors": b"of no use here",
@@ -47,7 +48,7 @@ def names(folder):
 
 ALWAYS = {
     *("tokenizer.json", "sentence_bert_config.json", "1_Pooling/config.json"),
-    "openvino/config.json",
+    *("openvino/config.json", "onnx/Constant_7_attr__value"),
 }
 
 
