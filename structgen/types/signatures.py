@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from pydantic import GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OutputTypeError
@@ -158,6 +159,12 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Paramete
                 advice = f"Pass the method of an object: the_object.{inner.__name__}."
             raise OutputTypeError(
                 f"Parameter {parameter.name!r} of {name} has no annotation. {advice}"
+            )
+        if isinstance(parameter.default, FieldInfo):  # with which Python would call the function
+            raise OutputTypeError(
+                f"Parameter {parameter.name!r} of {name} has Field(...) for its default. Write "
+                f"{parameter.name}: Annotated[<type>, Field(...)], and its default, if any, after "
+                "that."
             )
         yield parameter, modern(hints[parameter.name])
 

@@ -630,12 +630,16 @@ class Shop:
     def sell(self, amount: int) -> None: ...
 
 
+def reads_field(city: str = pydantic.Field(max_length=9)) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("function", "advice"),
     [
         (divmod, "'x' of divmod() has no annotation. It is built in: wrap it in a function"),
         (str.upper, "'self' of upper() has no annotation. It is built in: wrap it"),
         (Shop.sell, "'self' of sell() has no annotation. Pass the method of an object: the_obj"),
+        (reads_field, "city: Annotated[<type>, Field(...)], and its default, if any, after that"),
         (lambda: 3, "called <lambda>, and the model chooses by name"),
     ],
 )
