@@ -84,6 +84,11 @@ _TOO_LONG = "an answer of more than {:,} bytes"
 _BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
 _NO_WAIT = re.compile(rb"(?:\A|[\r\n])retry:(?:[^\r\n]*-|[^\r\n]{8})")
 """Of a time to resume a stream after: below 0, or far off."""
+_HALF = re.compile(
+    r"\\u(?<!\\\\u)[dD]"
+    r"(?:[89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u[dD])[c-fC-F]..)"
+)
+"""Half of a character in JSON, as where a text was cut in one; none after a backslash."""
 _TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # `mcp` takes 20 us for each, in C
 
 
@@ -481,6 +486,11 @@ def _has_many(text: str) -> bool:
     return False
 
 
+def _decoded(data: bytes | bytearray) -> str:
+    """Decode JSON, with ``\ufffd`` for halves of characters, which ``mcp`` does not read."""
+    return _HALF.sub(r"\\ufffd", data.decode(errors="replace"), MAX_VALUES)
+
+
 class _Lines(codecs.IncrementalDecoder):
     """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped. In
     place of one with too many values stands that it has. What else programs print is dropped: what
@@ -506,7 +516,7 @@ class _Lines(codecs.IncrementalDecoder):
             self._is_cut = True
             self._held += b"\n"
             end = len(self._held)
-        *lines, rest = self._held[:end].decode(errors="replace").split("\n")
+        *lines, rest = _decoded(self._held[:end]).split("\n")
         del self._held[:end]
         messages = [
             line
@@ -717,12 +727,13 @@ class _Bounded:
                 end = len(held) if is_over else 0
                 if is_stream and not is_over and (blank := _BLANK_LINE.match(held, begin)):
                     end = blank.end()
-                data = bytes(held[:end])
+                text = _decoded(held[:end])
+                data = text.encode()
                 del held[:end]
                 self._held -= end
                 if is_stream and _NO_WAIT.search(data):
                     raise _Unreadable("it says to resume a stream after a time that is none")
-                if _has_many(data.decode(errors="replace")):
+                if _has_many(text):
                     raise _Unreadable(_TOO_MANY)
                 if data:
                     yield data

@@ -677,6 +677,26 @@ def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.M
         assert run(server, "say").error is None, "one that is too long ended it for all others"
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"cut \ud83d", "cut \ufffd"),
+        (r"\ude00\uD83D\ud83d", "\ufffd\ufffd\ufffd"),
+        (r"\ud83d\ude00 \\ud83d \\\\uD83D", "\N{GRINNING FACE} \\ud83d \\\\uD83D"),
+    ],
+)
+def test_halves_of_characters_end_no_call(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch, written: str, read: str
+) -> None:
+    """JavaScript cuts texts in emojis, and writes the halves."""
+    line = f'{{"jsonrpc": "2.0", "text": "{written}"}}\n'
+    assert json.loads(mcp._Lines().decode(line.encode()))["text"] == read
+    given = json.loads(line)["text"]
+    monkeypatch.setattr(Long, "result", {"content": [{"type": "text", "text": given}]})
+    with McpServer.http(long_answers) as server:
+        assert run(server, "say").content == read
+
+
 def test_a_call_is_redirected_within_its_server(
     long_answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
