@@ -177,6 +177,8 @@ class Message(Strictly):
             raise Wrong("there is none. Pass a text.", "content")
         if self.role != "user" and self.has_media:
             raise Wrong("a picture or a sound is part of a user's message.", "content")
+        if self.role == "tool" and NOT_TEXT.search(self.text):  # which no user wrote
+            self.content = NOT_TEXT.sub("\ufffd", self.text)
         return self
 
     @property
@@ -220,6 +222,9 @@ class Message(Strictly):
             ]
         return message
 
+
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+"""What no prompt can hold: NUL, and halves of characters."""
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # as JSON has it
 

@@ -15,7 +15,6 @@ import asyncio
 import functools
 import inspect
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,6 +30,7 @@ from structgen.types.tools import read_tools
 
 from .constraints import closed_function, closed_schema
 from .loops import CancelledInside, OutOfTime, in_thread, is_async, within
+from .requests import NOT_TEXT
 
 TIMEOUT_SECONDS = 60.0
 """How long a call may take, where nothing else is said."""
@@ -41,7 +41,6 @@ LONGEST_RESULT = 20_000
 _LONGEST_ERROR = 100_000
 _SAYING_SECONDS = 1.0  # that an exception has to say what it is
 _MOST_LEFT_RUNNING = 8  # calls of one tool that ran out of time and whose threads still run
-_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 ResultT = TypeVar("ResultT")
@@ -354,8 +353,8 @@ def shown(text: str, longest: int) -> tuple[str, bool]:
     """Return a text as a model is told it, and whether it was cut. What no prompt can hold (NUL,
     halves of surrogate pairs) becomes ``\ufffd``."""
     if len(text) <= longest:
-        return _NOT_TEXT.sub("\ufffd", text), False
-    begins = _NOT_TEXT.sub("\ufffd", text[:longest])
+        return NOT_TEXT.sub("\ufffd", text), False
+    begins = NOT_TEXT.sub("\ufffd", text[:longest])
     return f"{begins}… (cut: the first {longest:,} of {len(text):,} characters)", True
 
 

@@ -292,6 +292,9 @@ def test_an_answer_goes_back_into_a_request() -> None:
     (said,) = ChatRequest(messages=[message]).messages
     arguments = said.for_template()["tool_calls"][0]["function"]["arguments"]
     assert arguments == {"a": "\ufffd\\u0000\\\ufffd"}
+    for content in ("a\0b\ud83d", [{"type": "text", "text": "a\0b\ud83d"}]):
+        (said,) = ChatRequest(messages=[{**result, "content": content}]).messages
+        assert said.content == said.for_template()["content"] == "a\ufffdb\ufffd"
     developer = ChatRequest(messages=[{"role": "developer", "content": "Be kind."}])
     assert developer.messages[0].for_template()["role"] == "system"
 
