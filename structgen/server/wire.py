@@ -6,9 +6,8 @@ which apply before anything is parsed. A large body is parsed in a thread, so th
 the event loop.
 
 This module also owns the fields that HTTP adds to the Runner's (``stream``), those that clients of
-vLLM send (``structured_outputs``, ``guided_json``), those without effect (`HARMLESS`), and the
-limits of one request. The Runner checks all other fields. Errors use the names that the client
-used.
+vLLM send (``structured_outputs``, ``guided_json``), ``store`` (without effect), and the limits of
+one request. The Runner checks all other fields. Errors use the names that the client used.
 """
 
 from __future__ import annotations
@@ -41,9 +40,6 @@ from .shapes import TEXT_FIELDS, VLLM
 RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest)
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
-
-HARMLESS = ("store", "prompt_cache_retention")
-"""Fields of OpenAI's that the Runner does not know, and that change no answer."""
 
 _OLD = {f"guided_{name}": name for name in VLLM}
 """The names that they had in vLLM before 0.12."""
@@ -124,11 +120,9 @@ def asked(
         return named(rename(param), names)
 
     try:
-        streams = fields.pop("stream", None)
-        if streams is not None and not isinstance(streams, bool):
-            raise refused("stream is true or false.", "stream", "invalid_value")
-        for name in HARMLESS:
-            fields.pop(name, None)
+        streams = _flag("stream", fields.pop("stream", None))
+        _flag("store", fields.pop("store", None))  # it changes no answer
+        fields.pop("prompt_cache_retention", None)
         for name in PYTHON_ONLY:
             if name in fields:
                 raise refused(
@@ -153,7 +147,7 @@ def asked(
         check_sizes(fields, settings)
         request = kind.of(fields, {})
         _bound(request, settings)
-        return Asked(request, bool(streams), in_words)
+        return Asked(request, streams, in_words)
     except RequestError as error:
         raise renamed(error, in_words) from error
     except ApiError as error:
@@ -175,6 +169,13 @@ def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:
 def refused(message: str, param: str, code: str = "unsupported_field") -> ApiError:
     """Return a 400 about a field."""
     return ApiError(400, message, param=param, code=code)
+
+
+def _flag(path: str, value: Any) -> bool:
+    """Read a field that is true, false or null."""
+    if value is not None and not isinstance(value, bool):
+        raise refused(f"{path} is true or false.", path, "invalid_value")
+    return bool(value)
 
 
 def check_names(fields: Iterable[str], known: Collection[str]) -> None:
@@ -204,7 +205,7 @@ def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:
         value = fields.pop(old, None)
         if value is not None:
             given.append((name, old, value))
-    given = [one for one in given if not (one[0] == "json_object" and one[2] is False)]
+    given = [one for one in given if one[0] != "json_object" or _flag(*one[1:])]
     if not given:
         return
     others = [name for name in ("grammar", "grammar_type") if fields.get(name) is not None]

@@ -687,6 +687,9 @@ def test_a_key_is_asked_for_once(served: Served, page: Browser) -> None:
     page.type("#key", f"wrong{KEY}")
     page.press("Tab")
     page.wait("document.querySelector('#key').getAttribute('aria-invalid') === 'true'")
+    page.type("#key", "ключ")  # no header may have such letters
+    page.press("Tab")
+    page.wait("document.querySelector('#error').textContent.includes('ASCII')")
     page.js("document.querySelector('#key').value = ''")
     page.type("#key", KEY)
     page.press("Tab")

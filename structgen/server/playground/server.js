@@ -20,7 +20,9 @@ function lost(error) {  // fetch and streams throw a TypeError where the connect
 export async function ask(path, body, signal) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
+  const key = $("key").value;
+  if (/[^ -~]/.test(key)) throw new Refused(401, { message: "The API key has other characters than ASCII's." });
+  if (key) headers.Authorization = `Bearer ${key}`;
   const answer = await fetch(path, {
     method: body === undefined ? "GET" : "POST", headers, signal,
     body: body === undefined ? undefined : write(body),
