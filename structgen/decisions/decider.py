@@ -368,7 +368,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         self.model: OwnT = self._checked(model, adapter)
         if isinstance(self.model, Embedder):
             if self.embedder not in (None, self.model):
-                raise OptionError("embedder= goes with a text model, and the model is an embedder.")
+                raise OptionError("embedder= requires a text model, but the model is an embedder.")
             self.embedder = self.model
         elif self.embedder is not None and not isinstance(self.embedder, Embedder):
             raise OptionError(

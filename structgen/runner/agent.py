@@ -213,15 +213,11 @@ class Agent:
         own = [one.tool for one in (search, code) if one is not None]
         tools = [*(request.tools or []), *own]
         if not tools:
-            raise RequestError(
-                "max_tool_rounds is of no use without tools.", param="max_tool_rounds"
-            )
+            raise RequestError("max_tool_rounds requires tools.", param="max_tool_rounds")
         if (request.n or 1) != 1:
-            raise RequestError(
-                "n: with max_tool_rounds there is one answer, as tools run for it.", param="n"
-            )
+            raise RequestError("n: with max_tool_rounds, only one answer is supported.", param="n")
         if request.approve is not None and not callable(request.approve):
-            raise RequestError("approve is not a function.", param="approve")
+            raise RequestError("approve is not callable.", param="approve")
         try:
             check_seconds("tool_timeout", request.tool_timeout)
         except OptionError as error:
@@ -342,7 +338,9 @@ class Agent:
                 if not lacks_room or longest is None or len(longest.text) < _SHORT_RESULT:
                     raise
                 half = len(longest.text) // 2
-                longest.content = f"{longest.text[:half]}… (cut: the first {half:,} characters)"
+                longest.content = (
+                    f"{longest.text[:half]}… (truncated to the first {half:,} characters)"
+                )
                 for record in self._log:
                     if record.id == longest.tool_call_id:
                         record.result, record.cut = longest.content, True
@@ -441,7 +439,7 @@ class Agent:
             leave = await in_thread(lambda: approve(request), "approve")
             return await leave if inspect.isawaitable(leave) else leave
 
-        does = "It has to return True, False, or a str that says why not."
+        does = "It must return True, False, or a str with the reason for refusing."
         call = f"for a call of {request.name}. {does}"
         try:
             leave = await self._there(lambda: within(None, asked()))
@@ -477,7 +475,10 @@ class Agent:
                 self._foreign += (size := sys.getsizeof(outcome.result))
                 if self._foreign > _MOST_FOREIGN:  # one of 16 MiB may take four times as much
                     self._foreign -= size
-                    why = f"The results of MCP servers take more than {_MOST_FOREIGN:,} bytes."
+                    why = (
+                        f"The results of MCP servers have more than {_MOST_FOREIGN:,} bytes in "
+                        "total."
+                    )
                     outcome = replace(outcome, content=f"Error: {why}", result=None, error=why)
             span.content("gen_ai.tool.call.result", lambda: outcome.content)
             if outcome.error is not None:
@@ -491,7 +492,7 @@ class Agent:
             # It keeps the time itself, unless an async tool blocks the loop that it runs in.
             return await asyncio.wait_for(run, limit + _GRACE_SECONDS)
         except asyncio.TimeoutError:
-            why = f"The tool ran out of time: it blocked its event loop for more than {limit:g} s."
+            why = f"The tool timed out: it blocked its event loop for more than {limit:g} s."
             return ToolOutcome(f"Error: {why}", None, why, limit, call.arguments)
 
     async def _there(self, begin: Callable[[], Awaitable[T]]) -> T:
@@ -600,14 +601,14 @@ class Conversations:
         param = "enable_code_execution"
         if self.code is None:
             raise RequestError(
-                f"{param}: this Runner runs no code. Make it with code_execution_config=.",
+                f"{param}: this Runner cannot run code. Create it with code_execution_config=.",
                 param=param,
                 kind="unsupported",
             )
         if request.approve is None and self.code.config.permission == "ask":
             raise RequestError(
-                f"{param}: pass approve=, which is asked before each call; or make the Runner with "
-                "CodeExecutionConfig(permission='auto').",
+                f"{param}: pass approve=, which is called before each tool call, or create the "
+                "Runner with CodeExecutionConfig(permission='auto').",
                 param=param,
             )
         return CodeSession(self.code)
@@ -622,8 +623,8 @@ class Conversations:
             return None
         if self.search is None:
             raise RequestError(
-                "web_search_options: nothing here searches the web. Make the Runner with "
-                "enable_search=True and search_callback=, or pass a tool of your own.",
+                "web_search_options: this Runner cannot search the web. Create it with "
+                "enable_search=True and search_callback=, or pass your own search tool.",
                 param="web_search_options",
                 kind="unsupported",
             )
@@ -699,7 +700,7 @@ class Conversations:
 def _continued(request: ChatRequest, turn: Turn) -> ChatRequest:
     """Return the request with what was said before."""
     if (request.n or 1) != 1:
-        raise RequestError("n: a session continues with one answer.", param="n")
+        raise RequestError("n: a session supports only one answer.", param="n")
     new = [message.model_dump(exclude_none=True) for message in request.messages]
     together = [Message.model_validate(message) for message in turn.with_history(new)]
     return request.model_copy(update={"messages": together})

@@ -295,7 +295,7 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
     size = constraint.vocabulary.size
     for name, ids in (("before", request.before), ("chosen", [request.chosen])):
         if not all(0 <= one < size for one in ids):
-            raise RequestError(f"{name}: token ids are 0 to {size - 1:,}.", param=name)
+            raise RequestError(f"{name}: token ids range from 0 to {size - 1:,}.", param=name)
 
     stranger, spent = STRANGER.get(), [0]
 

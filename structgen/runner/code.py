@@ -101,13 +101,15 @@ class SandboxPolicy:
         for name in ("extra_fs_read", "extra_fs_write", "extra_env"):
             given = getattr(self, name)
             if isinstance(given, (str, bytes, os.PathLike)):  # "/data" would be "/" and others
-                raise OptionError(f"{name}={given!r} is one text. Pass a tuple: ({given!r},).")
+                raise OptionError(
+                    f"{name}={given!r} is a single string. Pass a tuple: ({given!r},)."
+                )
             if name != "extra_env":
                 paths = tuple(map(os.path.abspath, given))
                 object.__setattr__(self, name, paths)
                 for path in paths:
                     if not os.path.exists(path):
-                        raise OptionError(f"{name}: there is no {path!r}.")
+                        raise OptionError(f"{name}: {path!r} does not exist.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,16 +134,18 @@ class CodeExecutionConfig:
 
     def __post_init__(self) -> None:
         if os.name != "posix":
-            raise OptionError("code_execution_config= needs Linux or macOS: limits are theirs.")
+            raise OptionError("code_execution_config= requires Linux or macOS.")
         check_seconds("timeout_secs", self.timeout_secs or 0)
         if self.permission not in ("ask", "auto"):
             raise OptionError(f"permission={self.permission!r} is neither 'ask' nor 'auto'.")
         if not isinstance(self.sandbox_policy, SandboxPolicy):
-            raise OptionError("sandbox_policy= takes a SandboxPolicy: code always has limits.")
+            raise OptionError("sandbox_policy= must be a SandboxPolicy.")
         if self.python_path is not None and shutil.which(self.python_path) is None:
-            raise OptionError(f"python_path={self.python_path!r} is not a program.")
+            raise OptionError(f"python_path={self.python_path!r} is not an executable.")
         if self.working_directory is not None and not Path(self.working_directory).is_dir():
-            raise OptionError(f"working_directory={str(self.working_directory)!r} is not a folder.")
+            raise OptionError(
+                f"working_directory={str(self.working_directory)!r} is not a directory."
+            )
         policy, own = self.sandbox_policy, os.path.join(tempfile.gettempdir(), "structgen-code-")
         writable = set(policy.extra_fs_write)
         if self.working_directory is not None:
@@ -152,10 +156,10 @@ class CodeExecutionConfig:
                 for place in (os.path.abspath(path), os.path.realpath(path)):
                     if Path(place).is_relative_to(os.path.realpath(folder)):
                         raise OptionError(
-                            f"Code may write to {folder!r}, which has {path!r} in it. It could put "
-                            "something else there, which the next call would run or open without "
-                            "limits. Name folders that are apart from each other, and from the "
-                            "Python that runs the code (python_path=)."
+                            f"Code may write to {folder!r}, which contains {path!r}. It could "
+                            "replace files there that the next call runs or opens outside the "
+                            "sandbox. Use folders that do not contain each other or the Python "
+                            "that runs the code (python_path=)."
                         )
 
     @property
@@ -210,9 +214,10 @@ class CodeExecution:
                 return
             self._has_warned = True
         warnings.warn(
-            f"Code of models runs here with this machine's {' and '.join(lacking)}: the system has "
-            "no namespaces or no filters of system calls for this user. SandboxPolicy(strict=True) "
-            "refuses to.",
+            "The sandbox for model-written code cannot isolate this machine's "
+            f"{' and '.join(lacking)}: the system does not let this user create namespaces or "
+            "install system call filters. Use SandboxPolicy(strict=True) to raise an error "
+            "instead.",
             UnenforcedWarning,
             stacklevel=2,
         )
@@ -243,8 +248,8 @@ class CodeSession:
         code = {"type": "string", "minLength": 1, "maxLength": _MOST_CODE}
         definition = {
             "name": NAME,
-            "description": "Run Python code in a new process, and return what it prints. Files in "
-            "the current folder stay.",
+            "description": "Run Python code in a new process and return its output. "
+            "Files in the current folder are kept.",
             "parameters": {"type": "object", "properties": {"code": code}, "required": ["code"]},
         }
         # It keeps the time itself.
@@ -253,8 +258,8 @@ class CodeSession:
     async def _called(self, code: str) -> str:
         if _HIDES.search(code):  # who approved it in a terminal may have seen other code
             raise ToolFailure(
-                "The code has control or invisible characters, which can hide code. "
-                r"Write them as escapes, such as \x1b."
+                "The code contains control or invisible characters, which can hide code. Write "
+                "them as escapes, such as \\x1b."
             )
         run = _Run(self)
         self._going.add(run)
@@ -303,7 +308,9 @@ class CodeSession:
             made.append(f"\n[file {file.name}, {file.bytes:,} bytes]")
             self._owner.keep(file)
         if n_left:
-            made.append(f"\n[files not handed out, too many or too large: {n_left:,}]")
+            made.append(
+                f"\n[files not returned because they are too many or too large: {n_left:,}]"
+            )
         return "".join(made)
 
     def n_bytes(self) -> float:
@@ -419,7 +426,7 @@ class _Run:
             source.seek(0)
             with self._lock:
                 if self.is_unwanted:
-                    return "It was ended.", None
+                    return "It was stopped.", None
                 self._process = process = subprocess.Popen(
                     [
                         self._config.interpreter,
@@ -446,9 +453,9 @@ class _Run:
             has = pipe.read(1_000)
         text = output.decode(errors="replace")
         if len(text) > _MOST_TEXT:
-            text = f"{text[:_MOST_TEXT]}… (cut)"
+            text = f"{text[:_MOST_TEXT]}… (truncated)"
         if why is None and process.returncode:
-            why = f"It ended with the code {process.returncode}."
+            why = f"It exited with code {process.returncode}."
         return "\n".join(filter(None, [text.rstrip("\n"), why])), json.loads(has or b"null")
 
     def _arguments(self, policy: SandboxPolicy, told: int) -> dict[str, Any]:
@@ -493,18 +500,21 @@ class _Run:
                 time.sleep(_TURN_SECONDS)
             now = time.monotonic()
             if self.is_unwanted:
-                return bytes(output), "It was ended."
+                return bytes(output), "It was stopped."
             if now > end:
-                return bytes(output), f"It ran out of time, {self._config.timeout_secs:g} s."
+                return bytes(output), f"It timed out after {self._config.timeout_secs:g} s."
             if size > _MOST_OUTPUT:
-                return bytes(output), "It was ended: it wrote too much output."
+                return bytes(output), "It was stopped: it wrote too much output."
             processes, threads = _tree(process.pid, policy.max_procs + 2)
             if len(processes) > policy.max_procs + 2 or threads > _MOST_ENTRIES:
-                return bytes(output), "It was ended: it started too many processes."
+                return bytes(output), "It was stopped: it started too many processes."
             if now > looks:
                 looks = now + _LOOK_SECONDS
                 if self._n_bytes() + _deleted(processes) > policy.max_file_sz_mb * _MB:
-                    said = "It was ended: its files are too large together, too many or too deep."
+                    said = (
+                        "It was stopped: its files are too many, too large in total, or nested "
+                        "too deeply."
+                    )
                     return bytes(output), said
 
     def kill(self) -> None:

@@ -139,7 +139,7 @@ def main() -> None:
     asked = has.keys() - ({"network"} if given["network"] else set())
     lacking = sorted(name for name in asked if not has[name])
     if given["strict"] and lacking:
-        print(f"This system cannot confine {' and '.join(lacking)}, and strict=True.")
+        print(f"strict=True, but this system cannot isolate {' and '.join(lacking)}.")
         sys.exit(125)
     script = "-"
     if has["files"] and os.path.exists(_SCRIPT):

@@ -45,11 +45,9 @@ def offered(request: ChatRequest) -> Offered:
         tools[index] = _read(tool, f"tools[{index}]") if isinstance(tool, Mapping) else tool
     if not tools:
         if choice not in (None, "none", "auto"):
-            raise RequestError("tool_choice: there are no tools.", param="tool_choice")
+            raise RequestError("tool_choice requires tools.", param="tool_choice")
         if request.parallel_tool_calls is not None and request.tools is None:
-            raise RequestError(
-                "parallel_tool_calls is of no use without tools.", param="parallel_tool_calls"
-            )
+            raise RequestError("parallel_tool_calls requires tools.", param="parallel_tool_calls")
         return {}, "none"
     if choice is None or (isinstance(choice, str) and choice in _CHOICES):
         return tools, choice or "auto"
@@ -116,14 +114,14 @@ def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
     kind, at = tool.get("type"), f"{param}.type"
     if kind is None:
-        raise RequestError(f"{at} is missing. It is 'function'.", param=at, kind="missing")
+        raise RequestError(f"{at} is missing. It must be 'function'.", param=at, kind="missing")
     if kind != "function":
-        message = f"{at}: {shown(kind)} is not supported. It is 'function'."
+        message = f"{at}: {shown(kind)} is not supported. It must be 'function'."
         raise RequestError(message, param=at, kind="unsupported")
     if "function" not in tool and "name" in tool:
         raise RequestError(
-            f"{param} has its name beside its type, as /v1/responses takes tools. A chat takes "
-            '{"type": "function", "function": {"name": …, "parameters": …}}.',
+            f"{param} has the /v1/responses format, with the name next to the type. A chat tool "
+            'is {"type": "function", "function": {"name": …, "parameters": …}}.',
             param=f"{param}.function",
         )
     only(tool, {"type", "function"}, param)
@@ -137,7 +135,7 @@ def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
     parameters = function.get("parameters")
     param += ".parameters"
     if parameters is not None and not isinstance(parameters, Mapping):
-        raise RequestError(f"{param} is not a JSON Schema of an object.", param=param)
+        raise RequestError(f"{param} is not a JSON Schema for an object.", param=param)
     try:
         return {**tool, "function": closed_function(function)}
     except SchemaError as error:
@@ -169,10 +167,10 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
         only(inner, {"type", "mode", "tools"}, param)
         mode = inner.get("mode", "auto")
         if mode not in ("auto", "required"):
-            raise RequestError(f"{param}.mode is auto or required.", param=f"{param}.mode")
+            raise RequestError(f'{param}.mode must be "auto" or "required".', param=f"{param}.mode")
         listed = inner.get("tools")
         if not isinstance(listed, (list, tuple)) or not listed:
-            raise RequestError(f"{param}.tools is a list of tools.", param=f"{param}.tools")
+            raise RequestError(f"{param}.tools must be a list of tools.", param=f"{param}.tools")
         allowed = {}
         for index, one in enumerate(listed):
             at = f"{param}.tools[{index}]"
@@ -186,7 +184,7 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
     one = {"type": "function", "function": {"name": choice if is_name else "…"}}
     hint = "" if is_name else did_you_mean(choice, [*_CHOICES, *names])
     raise RequestError(
-        f"tool_choice: {shown(choice)} is not supported. It is {', '.join(_CHOICES)}, "
+        f"tool_choice: {shown(choice)} is not supported. It must be {', '.join(_CHOICES)}, "
         f'{json.dumps(one, ensure_ascii=False)} or {{"type": "allowed_tools", …}}.{hint}',
         param="tool_choice",
     )
@@ -196,14 +194,14 @@ def _named(given: Mapping[str, Any], param: str) -> str:
     function = given.get("function", given)
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str):
-        raise RequestError(f"{param}: there is no function.name.", param=f"{param}.function.name")
+        raise RequestError(f"{param}: function.name is missing.", param=f"{param}.function.name")
     return name
 
 
 def _check_there(name: str, names: Iterable[str], param: str) -> None:
     if name not in names:
         raise RequestError(
-            f"{param}: {name!r} is none of the tools, which are {', '.join(names)}.", param=param
+            f"{param}: {name!r} is not one of the tools, which are {', '.join(names)}.", param=param
         )
 
 
@@ -278,11 +276,11 @@ def _answer(request: Sampled) -> Wanted:
         given.remove("response_format")
     if len(given) > 1:
         raise RequestError(
-            f"{' and '.join(given)} both say what form the text has. Leave one of them out.",
+            f"{' and '.join(given)} both set the form of the output. Remove one of them.",
             param=given[1],
         )
     if request.grammar_type is not None and request.grammar is None:
-        raise RequestError("grammar_type is of no use without grammar=.", param="grammar_type")
+        raise RequestError("grammar_type requires grammar=.", param="grammar_type")
     if not given:
         return Wanted()
     if given == ["output_type"]:
@@ -300,14 +298,15 @@ def _format(given: Any) -> Wanted | None:
         return Wanted(given, _key(given), "response_format")
     if not isinstance(given, Mapping):
         raise RequestError(
-            f"response_format: {shown(given)} is not supported. Pass a class, or an object with a "
+            f"response_format: {shown(given)} is not supported. Pass a class or an object with a "
             "type, such as {'type': 'json_schema', 'json_schema': …}.",
             param="response_format",
         )
     kind = given.get("type")
     if kind not in _FORMATS:
         raise RequestError(
-            f"response_format.type: {kind!r} is not supported. It is one of {', '.join(_FORMATS)}.",
+            f"response_format.type: {kind!r} is not supported. It must be one of "
+            f"{', '.join(_FORMATS)}.",
             param="response_format.type",
             kind="unsupported",
         )
@@ -320,7 +319,7 @@ def _format(given: Any) -> Wanted | None:
     inner = given.get("json_schema")
     param = "response_format.json_schema"
     if not isinstance(inner, Mapping):
-        raise RequestError(f"{param}: there is none. Pass an object with a schema.", param=param)
+        raise RequestError(f"{param} is missing. Pass an object with a schema.", param=param)
     only(inner, {"name", "description", "schema", "strict"}, param)
     if "schema" not in inner:
         raise RequestError(f"{param}.schema is missing.", param=f"{param}.schema", kind="missing")
@@ -344,22 +343,27 @@ def _grammar(request: Sampled) -> Wanted:
     kind, given, param = request.grammar_type, request.grammar, "grammar"
     if kind is None:
         raise RequestError(
-            "grammar: grammar_type= says what it is: regex, json_schema, lark, gbnf or choice.",
+            "grammar: set grammar_type= to regex, json_schema, lark, gbnf or choice.",
             param="grammar_type",
         )
     if kind == "json_schema":
         if not isinstance(given, (str, Mapping, bool)) or given == "":
-            raise RequestError("grammar: a JSON Schema is an object or its text.", param=param)
+            raise RequestError(
+                "grammar: a JSON Schema must be an object or its JSON text.", param=param
+            )
         # Text after a blank is never taken for the name of a file.
         return _schema(f" {given}" if isinstance(given, str) else given, param)
     if kind == "choice":
         if not isinstance(given, (list, tuple)) or not given:
-            raise RequestError("grammar: choices are a list of at least one.", param=param)
+            raise RequestError(
+                "grammar: with grammar_type='choice', pass a list of at least one choice.",
+                param=param,
+            )
         type_: Any = Choice(given)
         is_text = all(type(one) is str for one in given)
         return Wanted(type_, (kind, json.dumps(given)) if is_text else _key(type_), param)
     if not isinstance(given, str) or not given:
-        raise RequestError(f"grammar: of the type {kind} it is a text.", param=param)
+        raise RequestError(f"grammar: with grammar_type='{kind}', pass a string.", param=param)
     try:
         # A path would read files of this machine for whoever sends requests: no name has two lines.
         type_ = Regex(given) if kind == "regex" else Cfg(f"{given}\n", dialect=dialect(kind, given))

@@ -50,15 +50,18 @@ RequestT = TypeVar("RequestT", bound="Request")
 NOT_HERE = {
     "functions": "It is the old name of tools=.",
     "function_call": "It is the old name of tool_choice=.",
-    "audio": "Answers are text.",
-    "prediction": "Text that is the only way on is appended in one pass by itself.",
-    "moderation": "Nothing is moderated.",
+    "audio": "Answers are text only.",
+    "prediction": "structgen already appends text that has no alternative in a single pass.",
+    "moderation": "structgen does not moderate text.",
     "best_of": "Pass n= and choose among the outputs.",
-    "suffix": "Text between two others is not supported. Put it into the prompt.",
-    "use_beam_search": "Outputs are grown one token at a time, not ranked as beams.",
-    "stream": "Call stream_chat, or stream_complete.",
-    "random_seed": "It is called seed here.",
-    "do_sample": "Pass temperature=0 for the likeliest token, or a temperature above 0.",
+    "suffix": (
+        "Filling in text between a prefix and a suffix is not supported. Put the suffix into the "
+        "prompt."
+    ),
+    "use_beam_search": "Beam search is not supported.",
+    "stream": "Call stream_chat or stream_complete.",
+    "random_seed": "Use seed.",
+    "do_sample": "Pass temperature=0 for the most likely token, or a temperature above 0.",
     "guided_json": "Pass response_format=, or grammar= with grammar_type='json_schema'.",
     "guided_regex": "Pass grammar= with grammar_type='regex'.",
     "guided_choice": "Pass grammar= with grammar_type='choice'.",
@@ -94,7 +97,7 @@ def check_json(text: str, most: int = MAX_VALUES) -> int:
         if depth > MAX_DEPTH:
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     if _HALF.search(bare):
-        raise ValueError("it has half of a character (a lone surrogate, \\ud800 to \\udfff)")
+        raise ValueError("it contains a lone surrogate (\\ud800 to \\udfff)")
     return n_values(outside)
 
 
@@ -166,7 +169,9 @@ class Strictly(BaseModel):
         """Refuse far more fields than there are, each of which would be an error."""
         known = len(cls.model_fields)
         if isinstance(given, Mapping) and len(given) > known + _MAX_ERRORS:
-            raise Wrong(f"There are {len(given):,} fields, of which {known} are known.")
+            raise Wrong(
+                f"The request has {len(given):,} fields, but only {known} fields are known."
+            )
         return given
 
 
@@ -221,14 +226,14 @@ class Request(Strictly):
         elif cls._MAIN is not None and isinstance(given, cls._MAIN_KINDS):
             if cls._MAIN in fields:
                 raise RequestError(
-                    f"{cls._MAIN} is there twice: by name and without. Leave one of them out.",
+                    f"{cls._MAIN} is given twice: by position and by name. Remove one of them.",
                     param=cls._MAIN,
                 )
             given = {cls._MAIN: given}
         elif not isinstance(given, Mapping):
             raise RequestError(
-                f"The request is of type {type(given).__name__}. Pass a {cls.__name__}, a dict, or "
-                "its fields by name."
+                f"The request is a {type(given).__name__}. Pass a {cls.__name__}, a dict, or its "
+                "fields as keyword arguments."
             )
         return cls(**{**given, **fields})
 
@@ -254,7 +259,7 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     param = place(steps)
     if first["type"] in _UNKNOWN:
         name = str(steps[-1])
-        message = f"{param} is not a field that is supported."
+        message = f"{param} is not a supported field."
         if len(steps) == 1:
             message = unknown(name, kind.model_fields)
         return RequestError(message, param=param, kind="unsupported")
@@ -273,13 +278,13 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
         )
     told = first["msg"].removeprefix("Value error, ")
     if first["type"] == "union_tag_invalid":
-        told = "{discriminator} is {tag!r}, and none of {expected_tags}".format(**context)
+        told = "{discriminator} is {tag!r}, which is not one of {expected_tags}".format(**context)
     if not steps:
         return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)
     if first["type"] == "missing":
         instead = next(
             (
-                f" {place(path)} is not supported: did you mean {param}?"
+                f" {place(path)} is not supported. Did you mean {param}?"
                 for one, path in zip(found, paths, strict=True)
                 if one["type"] in _UNKNOWN and path[:-1] == steps[:-1]
             ),
@@ -317,7 +322,7 @@ def only(given: Mapping[str, Any], known: set[str], param: str) -> None:
     for name in given:
         if name not in known:
             raise RequestError(
-                f"{param}.{name} is not supported. Known are: {', '.join(sorted(known))}.",
+                f"{param}.{name} is not supported. Known fields: {', '.join(sorted(known))}.",
                 param=f"{param}.{name}",
                 kind="unsupported",
             )

@@ -123,7 +123,10 @@ class ModelConfig(LoadOptions):
             if place is not None and place.name == name and not place.exists():
                 models.check(name)  # a folder may come later, a name does not
         if self.draft_model is not None and not isinstance(self.source, (str, os.PathLike)):
-            raise OptionError("draft_model= needs a source by name: a loaded model has its own.")
+            raise OptionError(
+                "draft_model= requires a source given by name. Pass a draft model when you load a "
+                "model yourself."
+            )
         Whole(1, 64)("processes", self.processes)
         check_seconds("max_silence", self.max_silence)
         if self.max_seqs is not None:
@@ -131,11 +134,14 @@ class ModelConfig(LoadOptions):
         if self.seed is not None:
             OPTIONS["seed"].read("seed", self.seed)
         if self.in_process and (self.processes > 1 or not isinstance(self.source, (str, Path))):
-            raise OptionError("in_process= needs a source by name, and processes=1.")
+            raise OptionError("in_process= requires a source given by name and processes=1.")
         if self.is_loaded and self.processes > 1:
-            raise OptionError("processes= needs a source by name: a loaded model is one already.")
+            raise OptionError(
+                "processes= requires a source given by name. An already loaded model cannot be "
+                "split into processes."
+            )
         if self.embedder is not None and self.decider is None:
-            raise OptionError("embedder= is of use to a decider= only.")
+            raise OptionError("embedder= requires decider=.")
         self.read_decider()
 
     def read_decider(self) -> SavedDecider | None:
@@ -161,11 +167,11 @@ class ModelConfig(LoadOptions):
         if isinstance(given, Mapping):
             unknown = [name for name in given if name not in cls.__dataclass_fields__]
             if unknown or "source" not in given:
-                wrong = f"there is no {unknown[0]!r}" if unknown else "there has to be a source"
+                wrong = f"{unknown[0]!r} is not a field" if unknown else "source is missing"
                 others = [name for name in cls.__dataclass_fields__ if name != "source"]
                 raise OptionError(
-                    f"The model's configuration {dict(given)!r}: {wrong}. It takes source, "
-                    f"{', '.join(others)}."
+                    f"The model's configuration {dict(given)!r} is wrong: {wrong}. Its fields are "
+                    f"source, {', '.join(others)}."
                 )
             return cls(**given)
         if isinstance(given, (str, os.PathLike)) and os.fspath(given):
@@ -349,7 +355,9 @@ class TextHost:
         size = self.models[0].vocabulary.size
         for token in tokens:
             if type(token) is not int or not 0 <= token < size:
-                raise OptionError(f"{token!r} is not a token id. They are 0 to {size - 1:,}.")
+                raise OptionError(
+                    f"{token!r} is not a token id. Token ids range from 0 to {size - 1:,}."
+                )
 
     def text_of(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """Return the text of tokens, special ones by their names unless they are left out.
@@ -421,9 +429,9 @@ class TextHost:
         who = "" if stranger is None else stranger.owner
         if scores and self._scores[who] + scores > 2 * MAX_SCORES:
             raise Overloaded(
-                f"Your answers under way may have {self._scores[who]:,} log probabilities, and "
-                f"this one {scores:,} more: {2 * MAX_SCORES:,} is the most at once. Retry when "
-                "some have ended, or lower top_logprobs, n or max_tokens.",
+                f"Your running answers may return {self._scores[who]:,} log probabilities, and "
+                f"this request another {scores:,}. The limit is {2 * MAX_SCORES:,}. Retry when "
+                "some answers have finished, or lower top_logprobs, n or max_tokens.",
                 retry_after=1.0,
             )
         self._busy[place] += 1
@@ -616,7 +624,7 @@ async def opened(config: ModelConfig) -> Host:
         own, other = other, own
     for name in _OF_KIND[other]:
         if getattr(config, name) != getattr(plain, name):
-            raise OptionError(f"{name}= goes with {other}, and the model is {own}.", option=name)
+            raise OptionError(f"{name}= requires {other}, but the model is {own}.", option=name)
     if kind == "embedding":
         host: Host = await EmbeddingHost.open(config)
     else:
@@ -665,7 +673,9 @@ def by_id(given: Iterable[str]) -> dict[str, str]:
         if not equals and os.path.exists(place):
             id_ = os.path.basename(place) or id_
         if id_ in found:
-            raise OptionError(f"Two models are called {id_}. Write ID=MODEL.")
+            raise OptionError(
+                f"Two models have the id {id_}. Give one of them another id: ID=MODEL."
+            )
         found[id_] = source
     return found
 

@@ -107,8 +107,8 @@ class LoopThread:
         """
         if self._pid != os.getpid():
             raise StructgenError(
-                "This Runner was made by another process, from which this one was forked: its "
-                "thread is not here. Make a Runner in this process."
+                "This Runner was created in the parent process of a fork, and its thread does not "
+                "exist in this process. Create a Runner in this process."
             )
         if self.loop.is_closed() or not self._thread.is_alive():
             raise _closed()
@@ -122,8 +122,8 @@ class LoopThread:
         if self.is_current:
             work.close()
             raise StructgenError(
-                "This is the Runner's own thread, which cannot wait for itself. In a callback, "
-                "await the asynchronous method (achat, say)."
+                "This call runs in the Runner's own thread, which cannot wait for itself. In a "
+                "callback, await the async method, such as achat."
             )
         future = self.begin(work)
         try:
@@ -183,7 +183,7 @@ class LoopThread:
 
 
 def _closed() -> StructgenError:
-    return StructgenError("This Runner is closed. Make another.")
+    return StructgenError("This Runner is closed. Create a new one.")
 
 
 class _Stream(Generic[T]):
@@ -577,8 +577,8 @@ class Places:
 
     def _overloaded(self) -> Exception:
         return Overloaded(
-            f"{self.active:,} requests like this are worked on, and {self._most_waiting:,} wait, "
-            "most of them yours. Retry when some of them have ended.",
+            f"{self.active:,} requests of this kind are running and {self._most_waiting:,} are "
+            "waiting, most of them yours. Retry when some have finished.",
             retry_after=1.0,
         )
 

@@ -163,7 +163,7 @@ class Connection:
             except BaseException as error:  # before calls under way are cancelled
                 self._ended = error
                 if not self._ready.done():
-                    self._ready.set_exception(self._failure("cannot be connected to", error))
+                    self._ready.set_exception(self._failure("cannot be reached", error))
 
         asyncio.run(live())
 
@@ -205,7 +205,7 @@ class Connection:
                         await self._stop.wait()
                     # Of what it asks, each waits in a task until it reads the answer.
                     if len(asyncio.all_tasks()) > _MOST_TASKS + 9 * len(self._calls):
-                        give_up("requests of its own, and it does not read their answers")
+                        give_up("more requests of its own than it reads answers to")
                         break
                 scope.deadline = anyio.current_time() + _CLOSE_SECONDS
                 if not self._stop.is_set():
@@ -234,18 +234,18 @@ class Connection:
         missing = [name for name in only or () if name not in names]
         if missing:
             known = printable(", ".join(names)[:_LONGEST_SAID]) or "none"
-            raise self._error(f"has no tool {missing[0]!r}. It has: {known}.")
+            raise self._error(f"has no tool {missing[0]!r}. Its tools: {known}.")
         wanted = {tool.name: tool for tool in listed if only is None or tool.name in only}
         for name, count in Counter(names).items():
             if count > 1 and name in wanted:
-                raise self._error(f"lists several tools called {name[:_LONGEST_SAID]!r}.")
+                raise self._error(f"lists several tools named {name[:_LONGEST_SAID]!r}.")
         prompted = {"name", "description", "input_schema"}
         size = sum(len(tool.model_dump_json(include=prompted)) for tool in wanted.values())
         if len(wanted) > _MOST_TOOLS or size > _LONGEST_TOOLS:
             raise self._error(
-                f"lists {len(wanted):,} tools of {size:,} characters; {_MOST_TOOLS:,} of "
-                f"{_LONGEST_TOOLS:,} may be offered: all are in each prompt. Name those to offer "
-                "with only=[...]."
+                f"lists {len(wanted):,} tools with {size:,} characters. All tools are part of "
+                f"each prompt, so the limit is {_MOST_TOOLS:,} tools with {_LONGEST_TOOLS:,} "
+                "characters. Choose the tools to offer with only=[...]."
             )
         offered: list[Tool] = []
         spent = [0]
@@ -270,8 +270,8 @@ class Connection:
             size = len(as_text(function))
             if size > _LONGEST_TOOL:
                 raise OutputTypeError(
-                    f"its name, description and arguments have {size:,} characters, and may have "
-                    f"{_LONGEST_TOOL:,}: they are in each prompt."
+                    f"its name, description and arguments have {size:,} characters. They are part "
+                    f"of each prompt, so the limit is {_LONGEST_TOOL:,}."
                 )
             made = Tool(
                 {"type": "function", "function": function}, call, timeout=self._server._timeout
@@ -285,7 +285,7 @@ class Connection:
             why = "\n".join(map(printable, said.split("\n")))
             raise ToolServerError(
                 f"The tool {tool.name[:_LONGEST_SAID]!r} of the MCP server {self._server.name} "
-                f"cannot be offered: {why}\n  Name the tools to offer with only=[...], without "
+                f"cannot be offered: {why}\n  Choose the tools to offer with only=[...], without "
                 "this one.",
                 server=self._server.name,
             ) from error
@@ -297,7 +297,7 @@ class Connection:
             ToolFailure: it failed, or the server did.
         """
         if self._ended is not None:
-            raise self._told("has ended", self._ended)
+            raise self._told("has disconnected", self._ended)
         called = self._call(name, arguments)
         try:
             future = asyncio.run_coroutine_threadsafe(called, self._loop)
@@ -314,7 +314,7 @@ class Connection:
             return answer.result()
         # The connection has ended, and what was under way with it. The caller is not cancelled.
         if self._ended is not None:
-            raise self._told(f"has ended in a call of {name}", self._ended)
+            raise self._told(f"disconnected during a call of {name}", self._ended)
         raise ToolFailure(f"The MCP server {self._server.name} was closed during a call of {name}.")
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -334,7 +334,7 @@ class Connection:
                 raise self._unreadable
             result = call.result()
         except Exception as error:
-            raise self._told(f"failed in a call of {name}", error) from error
+            raise self._told(f"failed during a call of {name}", error) from error
         finally:
             call.cancel()
             exchange.end()
@@ -377,7 +377,7 @@ class Connection:
         )
         if (version := begun.protocol_version) not in types.version.HANDSHAKE_PROTOCOL_VERSIONS:
             shown = printable(version[:_LONGEST_ID])
-            raise _Unreadable(f"its version of MCP, {shown}, is not known")
+            raise _Unreadable(f"its MCP version {shown}, which is not supported")
         session.adopt(begun)
         await session.send_notification(types.InitializedNotification())
 
@@ -393,10 +393,10 @@ class Connection:
         if inner:  # of a group, as anyio raises
             return self._failure(what, inner[0])
         if isinstance(error, ValidationError) and error.error_count() > _MOST_WRONG:
-            error = ValueError(f"{error.error_count():,} values of its {error.title} are wrong")
+            error = ValueError(f"{error.error_count():,} values of its {error.title} are invalid")
         why = printable(f"{type(error).__name__}: {error}"[:_LONGEST_SAID].rstrip(": "))
         if isinstance(error, _Unreadable):
-            why = f"it sent what cannot be read: {error}"
+            why = f"it sent an answer that structgen rejects: {error}"
         if isinstance(error, TimeoutError):
             why = f"it did not answer within {self._server._connect_timeout:g} s"
         said = "".join(f"\n    {line}" for line in self._last_lines)
@@ -422,7 +422,7 @@ def _why_unreadable(message: object) -> str | None:
             return _TOO_MANY
     why = printable(first["msg"])
     if "recursion" in why:
-        why += " (values are nested too deep; have the tool return flatter ones)"
+        why += " (values are nested too deeply; have the tool return a flatter structure)"
     return why
 
 
@@ -581,7 +581,7 @@ class _Heard:
 def _wrong_with(result: Mapping[str, Any]) -> str | None:
     """Return what is wrong with an answer: too much of something, or that it is a question."""
     if result.get("resultType", "complete") != "complete":
-        return "it asks for input, which it does not get"
+        return "a request for input, which structgen does not provide"
     parts = result.get("content")
     is_long = isinstance(parts, list) and len(parts) > _MOST_PARTS
     return f"an answer of more than {_MOST_PARTS:,} parts" if is_long else None
@@ -611,7 +611,7 @@ class _Exchange:
 
         with anyio.CancelScope(deadline=self._until) as self._scope:
             return await awaited
-        raise _Unreadable("nobody waits for it any more")
+        raise _Unreadable("the call has ended")
 
     def end(self) -> None:
         """Leave what is under way, and what begins later."""
@@ -661,7 +661,7 @@ class _Bounded:
             exchange = _Exchange(self._seconds)  # also what says that a call is cancelled
         if request.method == "GET":
             if not is_resumed:
-                raise _Unreadable("it was not asked for")
+                raise _Unreadable("an unrequested event stream")
             now = time.monotonic()
             begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
             self._resumes_until = begun + _RESUME_SECONDS
@@ -674,7 +674,7 @@ class _Bounded:
         whole, web = response.stream, self._web
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise _Unreadable("it is compressed, which was not asked for")
+                raise _Unreadable("a compressed answer although compression was not requested")
             if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
                 pieces = self._pieces(whole, exchange, is_stream=True)
 
@@ -732,7 +732,7 @@ class _Bounded:
                 del held[:end]
                 self._held -= end
                 if is_stream and _NO_WAIT.search(data):
-                    raise _Unreadable("it says to resume a stream after a time that is none")
+                    raise _Unreadable("a stream with an invalid retry time")
                 if _has_many(text):
                     raise _Unreadable(_TOO_MANY)
                 if data:
@@ -778,8 +778,8 @@ def package() -> Any:
         return importlib.import_module("mcp")
     except ImportError as error:
         raise OptionError(
-            "Servers of tools need the mcp package, which is not installed: "
-            "pip install 'structgen[mcp]'."
+            "MCP servers need the mcp package, which is not installed: pip install "
+            "'structgen[mcp]'."
         ) from error
 
 
@@ -895,7 +895,7 @@ class McpServer:
         """
         package()
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            raise OptionError(f"McpServer.http: {url!r} is not an address that begins with http.")
+            raise OptionError(f"McpServer.http: {url!r} does not begin with http:// or https://.")
         transport = importlib.import_module("mcp.client.streamable_http")
 
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:

@@ -131,9 +131,9 @@ class Registry:
             OptionError: the id is taken, or no text.
         """
         if not isinstance(id_, str) or not id_:
-            raise OptionError(f"The model's id {id_!r} is not a text.")
+            raise OptionError(f"The model id {id_!r} is not a string.")
         if id_ in self.entries or id_ in self.aliases:
-            raise OptionError(f"There is a model called {id_!r} already. Remove it first.")
+            raise OptionError(f"The model id {id_!r} is already in use. Remove that model first.")
         most = config.max_seqs or self._most
         places = Places(most, self._most_waiting, lambda: self._overloaded(id_), beyond=True)
         self.entries[id_] = Entry(id_, config, places)
@@ -148,9 +148,11 @@ class Registry:
             ModelNotFound: there is no such model.
         """
         if not isinstance(alias, str) or not alias:
-            raise OptionError(f"The alias {alias!r} is not a text.")
+            raise OptionError(f"The alias {alias!r} is not a string.")
         if alias in self.entries:
-            raise OptionError(f"{alias!r} is the id of a model, and no alias of another.")
+            raise OptionError(
+                f"{alias!r} is the id of a model, so it cannot be an alias of another."
+            )
         self.aliases[alias] = self.entry(id_).id
 
     def entry(self, name: str | None) -> Entry:
@@ -172,7 +174,7 @@ class Registry:
 
     def _unknown(self, name: str) -> ModelNotFound:
         known = ", ".join([*self.entries, *self.aliases]) or "none"
-        error = ModelNotFound(f"There is no model {name!r}. There are: {known}.")
+        error = ModelNotFound(f"There is no model {name!r}. Known models: {known}.")
         error.is_of_runner = True
         return error
 
@@ -201,7 +203,7 @@ class Registry:
         known = [f"model={id_!r}" for id_ in self.entries if self._is_embedder(id_)]
         if known:
             return f"Pass {' or '.join(known)}."
-        return "Add an embedder, such as 'all-minilm-l6-v2', and pass its model=."
+        return "Add an embedder, such as 'all-minilm-l6-v2', and pass its id as model=."
 
     # -- use --------------------------------------------------------------------------------
 
@@ -235,9 +237,9 @@ class Registry:
         waiting = entry.places.waiting
         seconds = max(1.0, entry.seconds * (waiting + 1) / (entry.config.max_seqs or self._most))
         return Overloaded(
-            f"{entry.places.active:,} requests for {id_} run and {waiting:,} wait, which is as "
-            "many as may (max_concurrency or the model's max_seqs; max_queue). Retry in "
-            f"{seconds:.0f} s.",
+            f"{entry.places.active:,} requests for {id_} are running and {waiting:,} are waiting. "
+            "These are the limits of max_concurrency (or the model's max_seqs) and max_queue. "
+            f"Retry in {seconds:.0f} s.",
             retry_after=seconds,
         )
 
@@ -259,7 +261,7 @@ class Registry:
                 else:
                     await self.load(entry)
         except OptionError as error:
-            raise ModelError(f"{entry.id} cannot be loaded: {error}") from error
+            raise ModelError(f"Cannot load {entry.id}: {error}") from error
         finally:
             entry.wanted -= 1
             self._tell()
@@ -279,7 +281,7 @@ class Registry:
             if entry.is_removed:
                 raise ModelNotFound(f"The model {entry.id!r} was removed.")
             if self._is_closed:
-                raise ModelError("This Runner is closed. Make another.")
+                raise ModelError("This Runner is closed. Create a new one.")
             if entry.status == "loaded":
                 return
             if entry.task is None:
@@ -325,8 +327,8 @@ class Registry:
         assert budget is not None
         if need > budget and waits:
             raise ModelError(
-                f"{entry.id} takes about {need / 1e9:.2f} GB, and memory_budget is "
-                f"{budget / 1e9:.2f} GB. Raise it."
+                f"{entry.id} needs about {need / 1e9:.2f} GB, but memory_budget is "
+                f"{budget / 1e9:.2f} GB. Raise memory_budget."
             )
         began = time.monotonic()
         try:
@@ -430,7 +432,7 @@ class Registry:
         if entry.status != "loaded" or entry.config is not before or old is None:
             entry.held = max(entry.held - need, 0)
             await host.close()
-            raise ModelError(f"{entry.id} was unloaded or changed meanwhile. Try again.")
+            raise ModelError(f"{entry.id} was unloaded or changed during the request. Try again.")
         entry.host, entry.config = host, config
         entry.leaving, entry.users = entry.users, 0
         try:

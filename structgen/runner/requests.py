@@ -155,8 +155,8 @@ class Message(Strictly):
                 continue
             if kind not in ("image_url", "input_audio"):
                 raise Wrong(
-                    f"parts of type {kind!r} are not supported. Known are 'text', 'image_url' and "
-                    "'input_audio'.",
+                    f"parts of type {kind!r} are not supported. Supported types: 'text', "
+                    "'image_url' and 'input_audio'.",
                     index,
                     "type",
                     is_supported=False,
@@ -170,13 +170,17 @@ class Message(Strictly):
     @model_validator(mode="after")
     def _is_whole(self) -> Message:
         if self.tool_calls and self.role != "assistant":
-            raise Wrong(f"a message of the {self.role} has no calls.", "tool_calls")
+            raise Wrong(
+                "only a message with the role 'assistant' may have tool_calls.", "tool_calls"
+            )
         if self.tool_call_id is not None and self.role != "tool":
-            raise Wrong("only a message with the role 'tool' has it.", "tool_call_id")
+            raise Wrong(
+                "only a message with the role 'tool' may have tool_call_id.", "tool_call_id"
+            )
         if self.content is None and not self.tool_calls:
-            raise Wrong("there is none. Pass a text.", "content")
+            raise Wrong("the message has no content. Pass a string.", "content")
         if self.role != "user" and self.has_media:
-            raise Wrong("a picture or a sound is part of a user's message.", "content")
+            raise Wrong("only a message with the role 'user' may have images or audio.", "content")
         if self.role == "tool" and NOT_TEXT.search(self.text):  # which no user wrote
             self.content = NOT_TEXT.sub("\ufffd", self.text)
         return self
@@ -260,7 +264,7 @@ class StreamOptions(Strictly):
 def _no_count(given: Any) -> Any:
     """Return a flag, which the API of completions has a number for."""
     if type(given) is int:
-        raise Wrong(f"{given} is no bool. Pass logprobs=true and top_logprobs={given}.")
+        raise Wrong(f"{given} is not a bool. Pass logprobs=true and top_logprobs={given}.")
     return given
 
 
@@ -328,8 +332,8 @@ class Sampled(OptionFields):
     """
 
     _FIXED: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
-        "service_tier": (("auto", "default"), "There is one tier."),
-        "store": ((False,), "Answers are not stored."),
+        "service_tier": (("auto", "default"), "Omit it, or pass 'auto' or 'default'."),
+        "store": ((False,), "Answers are not stored. Omit it, or pass false."),
     }
     """Fields of which one value only is supported: that which changes nothing."""
 
@@ -358,7 +362,7 @@ class Sampled(OptionFields):
             value = {}
             for token, added in given.items():
                 if isinstance(token, str) and not _TOKEN_ID.fullmatch(token):
-                    raise Wrong("this is no token id.", token)
+                    raise Wrong("this is not a token id.", token)
                 value[int(token)] = added
             given = value
         OptionField(str(info.field_name)).read(value)
@@ -436,8 +440,8 @@ class ChatRequest(Sampled):
 
     _FIXED: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
         **Sampled._FIXED,
-        "verbosity": (("medium",), "Say in a message how long an answer is to be."),
-        "modalities": ((["text"],), "Answers are text."),
+        "verbosity": (("medium",), "Describe the wanted length in a message."),
+        "modalities": ((["text"],), "Answers are text only."),
     }
 
     _MAIN = "messages"
@@ -478,7 +482,7 @@ class ChatRequest(Sampled):
         if not self._runs_tools:
             for name in ("approve", "tool_timeout", "max_tool_result"):
                 if getattr(self, name) is not None:
-                    raise Wrong("is of no use without max_tool_rounds=: no tool runs.", name)
+                    raise Wrong("requires max_tool_rounds=, because no tools run without it.", name)
         return self
 
     @field_validator("messages", mode="before")
@@ -500,10 +504,12 @@ class ChatRequest(Sampled):
     @classmethod
     def _some_messages(cls, messages: list[Message]) -> list[Message]:
         if not messages:
-            raise Wrong("there are none. Pass at least one.")
+            raise Wrong("the list is empty. Pass at least one.")
         calls = [call for message in messages for call in message.tool_calls or ()]
         if sum(n_values(call.function.arguments) for call in calls) > MAX_VALUES:
-            raise Wrong(f"the arguments of all calls have more than {MAX_VALUES:,} values.")
+            raise Wrong(
+                f"the arguments of all calls together have more than {MAX_VALUES:,} values."
+            )
         return messages
 
 
@@ -527,11 +533,11 @@ class CompletionRequest(Sampled):
     @model_validator(mode="after")
     def _only_what_completions_have(self) -> CompletionRequest:
         if self.best_of not in (None, self.n or 1):
-            raise Wrong(f"{self.best_of} is not n=. {NOT_HERE['best_of']}", "best_of")
+            raise Wrong(f"{self.best_of} differs from n. {NOT_HERE['best_of']}", "best_of")
         if self.special_tokens == "template":
             raise Wrong(
-                "there is no template: names of special tokens in a prompt are read. To have them "
-                "as text, pass token ids.",
+                "a raw prompt cannot treat the names of special tokens as plain text. Pass token "
+                "ids for that.",
                 "special_tokens",
             )
         return self
@@ -548,12 +554,12 @@ class CompletionRequest(Sampled):
             given = [given]
         if not isinstance(given, (list, tuple)) or not given:
             raise RequestError(
-                "prompt is a text, a list of token ids, or a list of these.", param="prompt"
+                "prompt must be a string, a list of token ids, or a list of these.", param="prompt"
             )
         for index, prompt in enumerate(given):
             if not isinstance(prompt, str) and not are_tokens(prompt) and prompt != []:
                 raise RequestError(
-                    f"prompt[{index}] is neither a text nor a list of token ids.",
+                    f"prompt[{index}] is neither a string nor a list of token ids.",
                     param=f"prompt[{index}]",
                 )
             if not prompt:

@@ -456,7 +456,7 @@ class ChatResponse(Shape):
         for one in self.web_search or ():
             if one.start <= quote.start < one.end:
                 return one
-        raise LookupError(f"{quote!r} is not a quote of a web search.")
+        raise LookupError(f"{quote!r} is not a quote from a web search result.")
 
     @property
     def text(self) -> str:

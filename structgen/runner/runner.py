@@ -71,7 +71,8 @@ def text_host(host: Host, entry: Entry) -> TextHost:
     """
     if not isinstance(host, TextHost):
         raise RequestError(
-            f"{entry.id} makes vectors and no text. Pass another model=.", param="model"
+            f"{entry.id} is an embedding model and cannot generate text. Pass another model=.",
+            param="model",
         )
     return host
 
@@ -96,7 +97,10 @@ def embedding_host(host: Host, entry: Entry, registry: Registry) -> EmbeddingHos
         RequestError: it makes text.
     """
     if not isinstance(host, EmbeddingHost):
-        raise RequestError(f"{entry.id} is a text model. {registry.embedders()}", param="model")
+        raise RequestError(
+            f"{entry.id} is a text model and cannot make embeddings. {registry.embedders()}",
+            param="model",
+        )
     return host
 
 
@@ -228,8 +232,8 @@ class Runner(
             models = {models: models}
         if models is not None and not isinstance(models, Mapping):
             raise OptionError(
-                f"models={models!r} is not a mapping. Pass the models by id: "
-                "{'small': 'smollm2-135m-instruct'}; or the name of one."
+                f"models={models!r} is not a mapping. Pass the name of one model, or models by "
+                "id: {'small': 'smollm2-135m-instruct'}."
             )
         if memory_budget is not None:
             Whole(1)("memory_budget", memory_budget)
@@ -244,7 +248,7 @@ class Runner(
         kept = sessions if isinstance(sessions, Sessions) else Sessions(sessions)
         if (search_callback or search_embedding_model) and not enable_search:
             raise OptionError(
-                "search_callback= and search_embedding_model= need enable_search=True."
+                "search_callback= and search_embedding_model= require enable_search=True."
             )
         self._thread = LoopThread("structgen-runner")
         self._finalizer = weakref.finalize(self, self._thread.stop)
@@ -431,11 +435,11 @@ class Runner(
         )
         if not is_named or isinstance(entry.host, EmbeddingHost) or config.kind == "embedding":
             raise OptionError(
-                f"{entry.id} cannot be requantized: it has to be a text model that the Runner "
-                "loads by its name or folder."
+                f"{entry.id} cannot be requantized: the Runner must have loaded it as a text "
+                "model, by name or from a folder."
             )
         if entry.swaps:
-            raise OptionError(f"{entry.id} is being requantized already. Wait for that to end.")
+            raise OptionError(f"{entry.id} is already being requantized. Wait for that to finish.")
         entry.swaps = True
         try:
             convert = partial(requantized, weights, dtype, target=load_options(config).target)
@@ -479,7 +483,9 @@ class Runner(
                 found: list[list[int]] = await run_errands(host.model, [errand])
                 return found[0]
             if not isinstance(text, str):
-                raise RequestError(f"{entry.id} reads texts, and no chats.", param="text")
+                raise RequestError(
+                    f"{entry.id} does not support chats, only plain text.", param="text"
+                )
             text = in_bounds(host.embedder, text, "text", cuts=None)
             whole = host.embedder.tokenize_whole
             return await host.aside(partial(whole, text, add_special_tokens=add_special_tokens))
@@ -637,7 +643,8 @@ class Runner(
         asked = ChatRequest.of(request, fields, model)
         if asked.session_id is not None:
             raise RequestError(
-                "session_id: tokens are counted of messages. Pass all of them.", param="session_id"
+                "session_id: tokens of a session cannot be counted. Pass all messages.",
+                param="session_id",
             )
         entry = self._registry.entry(asked.model)
         search = self._conversations.searching(asked)
@@ -813,8 +820,8 @@ class Runner(
                 weakref.finalize(self, thread.stop, 1.0)
         if thread.is_current:
             raise StructgenError(
-                "An async tool of this Runner cannot wait for tools that run beside it. Await "
-                "achat there."
+                "An async tool of this Runner cannot call its synchronous methods. Await the "
+                "async method, such as achat."
             )
         return thread.loop
 
@@ -969,8 +976,9 @@ class Runner(
 
     def _lacks(self, model: str | None, what: str) -> ModelError:
         return ModelError(
-            f"{self._registry.entry(model).id} writes text or makes vectors. ONNX Runtime GenAI, "
-            f"which runs structgen's models, has no models that {what}. Ask another server for it."
+            f"{self._registry.entry(model).id} generates text or embeddings. ONNX Runtime GenAI, "
+            f"which runs structgen's models, has no models that {what}. Use another server for "
+            "this."
         )
 
     send_chat_completion_request_to_model = send_chat_completion_request
@@ -1016,7 +1024,9 @@ class Runner(
         def loaded() -> dict[str, float]:
             return {id_: float(entry.status == "loaded") for id_, entry in list(entries.items())}
 
-        self.metrics.watch("requests_waiting", "Requests that wait for a place.", "model", waiting)
+        self.metrics.watch(
+            "requests_waiting", "Requests that wait for a free slot.", "model", waiting
+        )
         self.metrics.watch("model_loaded", "Whether a model is loaded.", "model", loaded)
 
     def __exit__(self, *exception: object) -> None:

@@ -61,9 +61,9 @@ class WebSearch:
     def __init__(self, callback: Any, rerank: Rerank) -> None:
         if not callable(callback):
             raise OptionError(
-                "enable_search=True needs search_callback=: a function that is given a query and "
-                'returns [{"title": …, "description": …, "url": …, "content": …}, …]. structgen '
-                "has no search engine of its own."
+                "enable_search=True requires search_callback=: a function that takes a query and "
+                'returns [{"title": …, "description": …, "url": …, "content": …}, …]. '
+                "structgen has no search engine of its own."
             )
         self._callback = callback
         self._rerank = rerank
@@ -111,10 +111,10 @@ class Search:
         self._search = search
         self._most = _PASSAGES[options.search_context_size or "medium"]
         self._quotes = _quotes(output_type)
-        about = options.search_description or "Search the web. Returns passages of pages."
+        about = options.search_description or "Search the web and return passages of web pages."
         if options.user_location is not None:
             named = options.user_location.approximate.model_dump(exclude_none=True)
-            about += f" The user is near: {', '.join(map(str, named.values()))}."
+            about += f" The user is near {', '.join(map(str, named.values()))}."
         query = {"type": "string", "minLength": 1, "maxLength": 200}
         definition = {
             "name": SOURCE,
@@ -161,8 +161,8 @@ class Search:
             if self.found or not self._quotes:
                 raise
             raise OutputTypeError(
-                "The web search found nothing, and the output type has to quote it. Let the quote "
-                "be optional, or a list that may be empty."
+                "The web search found nothing, but the output type requires a quote from the "
+                "results. Make the quote optional, or use a list that may be empty."
             ) from error
 
 
@@ -184,7 +184,10 @@ def _results(given: Any) -> list[tuple[str, str, str]]:
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
         raise ToolFailure(
             "The search failed.",
-            detail=f"search_callback returned a {type(given).__name__}, and no list of dicts.",
+            detail=(
+                f"search_callback returned a {type(given).__name__}. It must return a list of "
+                "dicts."
+            ),
         )
     found = []
     for one in given[:_MOST_RESULTS]:
@@ -196,8 +199,8 @@ def _results(given: Any) -> list[tuple[str, str, str]]:
         if len(fields) < 4 or not {"content", "description"} & one.keys():
             raise ToolFailure(
                 "The search failed.",
-                detail=f"search_callback returned {str(one)[:200]!r}, and no dict with texts for "
-                "title, description, url and content.",
+                detail=f"search_callback returned {str(one)[:200]!r}. Each result must be a dict "
+                "with strings for title, description, url and content.",
             )
         title, url, content, description = fields
         text = content[:_LONGEST_CONTENT].strip() or description[:_LONGEST_CONTENT].strip()

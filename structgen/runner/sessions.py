@@ -105,7 +105,7 @@ class Database:
         """One transaction, undone if anything goes wrong."""
         with self._lock:
             if self._is_closed:
-                raise SessionError("The sessions are closed, and so is their runner.")
+                raise SessionError("The sessions are closed because their Runner is closed.")
             try:
                 connection = self._opened()
                 connection.execute("BEGIN IMMEDIATE")
@@ -169,13 +169,13 @@ class Database:
             connection.execute(f"PRAGMA user_version = {_VERSION}")
         elif owner != _APPLICATION_ID:
             raise SessionError(
-                f"{self.path} is an SQLite file of another program. It was left as it is. Name a "
-                "file of its own for the sessions."
+                f"{self.path} is an SQLite file of another program. structgen did not change it. "
+                "Use a separate file for the sessions."
             )
         elif version != _VERSION:
             raise SessionError(
-                f"{self.path} was written by another version of structgen (form {version}; this "
-                f"one reads form {_VERSION}). It was left as it is."
+                f"{self.path} was written by another version of structgen (format {version}; this "
+                f"version reads format {_VERSION}). structgen did not change it. Use another file."
             )
         # What a trigger, a view, an index or a check computes may have no end. SQLite's own indexes
         # have no text.
@@ -183,28 +183,28 @@ class Database:
             kind == "index" if sql is None else _PLAIN.fullmatch(sql) for kind, _, sql in made
         ):
             raise SessionError(
-                f"{self.path} has views, triggers, indexes or another table than structgen makes. "
-                "It was left as it is. Name another file."
+                f"{self.path} has views, triggers, indexes or a table that structgen did not "
+                "create. structgen did not change it. Use another file."
             )
         connection.execute("COMMIT")
 
     def _failure(self, error: Exception) -> SessionError:
-        where = "The sessions in memory" if self.path is None else f"The sessions' file {self.path}"
+        where = "The sessions in memory" if self.path is None else f"The sessions file {self.path}"
         said = str(error)
         if "full" in said:
-            advice = "The disk is full: make room."
+            advice = "The disk is full. Free some space."
         elif "not a database" in said or "malformed" in said or "corrupt" in said:
-            advice = "It is damaged. Move it away, or put a copy in its place; a new one is made."
+            advice = "It is damaged. Move it away to start with an empty file, or restore a backup."
         elif "too big" in said:
-            advice = f"A row of it has, or would have, more than {_LONGEST_ROW:,} bytes."
+            advice = f"A row would have more than {_LONGEST_ROW:,} bytes."
         elif "locked" in said:
-            advice = f"Another process has held it for {_BUSY_SECONDS:g} s."
+            advice = f"Another process has locked it for {_BUSY_SECONDS:g} s."
         elif isinstance(error, OSError) or "readonly" in said or "unable to open" in said:
-            advice = "Check that its folder exists, and who may write to it."
+            advice = "Check that its folder exists and that you may write to it."
         else:
             advice = ""
         return SessionError(
-            f"{where} cannot be used: {said}. Nothing in it was changed. {advice}".rstrip()
+            f"{where} cannot be used: {said}. Nothing was changed. {advice}".rstrip()
         )
 
 
@@ -332,20 +332,22 @@ class Sessions:
         data = self._read(exported)
         name = _checked_id(data.id if session_id is None else session_id)
         if not math.isfinite(data.created):
-            raise SessionError(f"created={data.created} is not a time. Export the session again.")
+            raise SessionError(
+                f"created={data.created} is not a valid time. Export the session again."
+            )
         messages = [message.model_dump(exclude_none=True) for message in data.messages]
         try:
             if messages:
                 chat.parse([message.for_template() for message in data.messages])
         except PromptError as error:
-            raise SessionError(f"The session cannot be imported. {error}") from None
+            raise SessionError(f"The session cannot be imported: {error}") from None
         text = _text(messages)
         self._check_size(name, text)
         with self._transaction() as connection:
             before = self._row(connection, name)
             if before is not None and not replace:
                 raise SessionError(
-                    f"There is a session {name!r} already. Pass session_id= for another name, or "
+                    f"A session {name!r} already exists. Pass another name as session_id=, or "
                     "replace=True.",
                     session_id=name,
                 )
@@ -370,7 +372,7 @@ class Sessions:
     def _read(self, exported: str | bytes | Mapping[str, Any]) -> _Exported:
         if not isinstance(exported, (str, bytes, Mapping)):
             raise SessionError(
-                f"A session is JSON, as str, bytes or dict; got {type(exported).__name__}."
+                f"A session must be JSON as a str, bytes or dict; got {type(exported).__name__}."
             )
         try:
             if isinstance(exported, Mapping):
@@ -378,7 +380,7 @@ class Sessions:
             most = 2 * self.max_bytes + 10_000  # as JSON may be written with blanks and escapes
             if len(exported) > most:
                 raise SessionError(
-                    f"This session has {len(exported):,} characters; at most {most:,} are read. "
+                    f"This session has {len(exported):,} characters; the limit is {most:,}. "
                     "Shorten it, or raise max_bytes."
                 )
             return _Exported.model_validate_json(exported)
@@ -386,19 +388,19 @@ class Sessions:
             first = error.errors(include_url=False)[0]
             where = place(steps_of(first["loc"], is_name=first["type"] == "extra_forbidden"))
             raise SessionError(
-                "This is not a session that was exported: "
+                "This is not an exported session: "
                 f"{f'at {where}: ' if where else ''}{first['msg']}."
             ) from None
         except UnicodeEncodeError as error:
-            raise SessionError(f"This is not a session that was exported: {error}.") from None
+            raise SessionError(f"This is not an exported session: {error}.") from None
 
     def _check_size(self, session_id: str, text: str) -> None:
         size = len(text.encode())
         if size > self.max_bytes:
             raise SessionError(
-                f"The session {session_id!r} would have {size:,} bytes; it may have at most "
-                f"{self.max_bytes:,}. Begin another one, shorten it (export, import), or raise "
-                "max_bytes.",
+                f"The session {session_id!r} would have {size:,} bytes; the limit is "
+                f"{self.max_bytes:,}. Start a new session, shorten it (export, then import), or "
+                "raise max_bytes.",
                 session_id=session_id,
             )
 
@@ -416,7 +418,7 @@ class Sessions:
             "SELECT turn, created, used, messages FROM sessions WHERE id = ?", (session_id,)
         ).fetchone()
         if found is not None and [*map(type, found)] != [int, float, float, str]:
-            raise _damaged(session_id, "Its row has values of other types.")
+            raise _damaged(session_id, "Its row has values of the wrong types.")
         return None if found is None else Row(*found)
 
     def _known(self, session_id: str) -> Row:
@@ -425,8 +427,8 @@ class Sessions:
             row = self._row(connection, name)
         if row is None:
             raise SessionError(
-                f"There is no session {session_id!r}: it was never begun, was deleted, or has "
-                "expired.",
+                f"The session {session_id!r} does not exist: it was never started, was deleted, "
+                "or has expired.",
                 session_id=session_id,
             )
         return row
@@ -467,8 +469,8 @@ class Sessions:
         free = [row for row in oldest if row[0] not in kept][: count - self._most]
         if len(free) < count - self._most:
             raise SessionError(
-                f"There are {self._most:,} sessions, as many as may be, and all are in a turn. "
-                "Raise the limit (max_sessions), or wait."
+                f"All {self._most:,} sessions (max_sessions) are in use by running requests. "
+                "Wait, or raise max_sessions."
             )
         connection.executemany("DELETE FROM sessions WHERE id = ?", free)
 
@@ -479,10 +481,14 @@ class Sessions:
         with self._lock:
             lane = self._lanes.setdefault(session_id, {})
             if within and not within.isdisjoint(self._needed(lane)):
-                whose = "of its own" if not within.isdisjoint(lane) else "that its own waits for"
+                whose = (
+                    "of the same session"
+                    if not within.isdisjoint(lane)
+                    else "that this session waits for"
+                )
                 raise SessionError(
-                    f"The session {session_id!r} is used from within a turn {whose}, by a tool "
-                    "say, which would wait for itself. Use another session there.",
+                    f"The session {session_id!r} is used inside a turn {whose}, for example by a "
+                    "tool, so it would wait for itself. Use another session there.",
                     session_id=session_id,
                 )
             lane[ticket] = within
@@ -593,7 +599,7 @@ class Turn:
         if not written:
             raise SessionError(
                 f"The session {self.session_id!r} was deleted, replaced or continued by another "
-                "process during this turn. This turn was not stored.",
+                "process during this turn. This turn was not saved.",
                 session_id=self.session_id,
             )
         self._before = [dict(message) for message in messages]
@@ -634,11 +640,11 @@ def _damaged(session_id: str, why: str) -> SessionError:
 def _checked_id(session_id: object) -> str:
     if not isinstance(session_id, str) or not session_id or len(session_id) > _LONGEST_ID:
         raise SessionError(
-            f"A session's id is a text of 1 to {_LONGEST_ID} characters; got "
+            f"A session id must be a string of 1 to {_LONGEST_ID} characters; got "
             f"{str(session_id)[:50]!r} ({type(session_id).__name__})."
         )
     if "\0" in session_id or any("\ud800" <= char <= "\udfff" for char in session_id):
         raise SessionError(
-            f"The session's id {session_id!r} has a lone surrogate, which is not text."
+            f"The session id {session_id!r} contains a lone surrogate, which is not valid text."
         )
     return session_id

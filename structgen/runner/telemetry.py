@@ -150,24 +150,22 @@ class Metrics:
         self._gauges: dict[str, tuple[str, str, Callable[[], Mapping[str, float]]]] = {}
         asked, times = ("kind", "model"), ("model",)
         self._families = {
-            "requests": _Family("counter", "Requests that have ended.", asked),
-            "request_errors": _Family(
-                "counter", "Requests that failed, by error.", (*asked, "error")
-            ),
-            "requests_cancelled": _Family("counter", "Requests that were cancelled.", asked),
-            "requests_running": _Family("gauge", "Requests that are under way.", asked),
-            "request_seconds": _Family("histogram", "Time of whole requests.", asked, SECONDS),
-            "tokens": _Family("counter", "Tokens, by what they are.", ("model", "type")),
+            "requests": _Family("counter", "Completed requests.", asked),
+            "request_errors": _Family("counter", "Failed requests, by error.", (*asked, "error")),
+            "requests_cancelled": _Family("counter", "Cancelled requests.", asked),
+            "requests_running": _Family("gauge", "Running requests.", asked),
+            "request_seconds": _Family("histogram", "Duration of requests.", asked, SECONDS),
+            "tokens": _Family("counter", "Tokens, by type.", ("model", "type")),
             "time_to_first_token_seconds": _Family(
                 "histogram", "Time to the first text.", times, SECONDS
             ),
             "tokens_per_second": _Family(
-                "histogram", "Tokens a second after the first text.", times, RATES
+                "histogram", "Tokens per second after the first text.", times, RATES
             ),
-            "tool_calls": _Family("counter", "Calls of tools, by outcome.", ("tool", "outcome")),
-            "tool_seconds": _Family("histogram", "Time of calls of tools.", ("tool",), SECONDS),
+            "tool_calls": _Family("counter", "Tool calls, by outcome.", ("tool", "outcome")),
+            "tool_seconds": _Family("histogram", "Duration of tool calls.", ("tool",), SECONDS),
             "http_responses": _Family(
-                "counter", "Answers over HTTP, by endpoint and status.", ("endpoint", "status")
+                "counter", "HTTP responses, by endpoint and status.", ("endpoint", "status")
             ),
         }
 
@@ -397,7 +395,7 @@ class Traces:
                 ) from error
         elif asked not in (None, False) and not hasattr(asked, "get_tracer"):
             raise OptionError(
-                f"traces={asked!r} is neither a bool nor a tracer provider of OpenTelemetry."
+                f"traces={asked!r} is neither a bool nor an OpenTelemetry tracer provider."
             )
         self._asked = asked
         self._contents = contents

@@ -123,7 +123,7 @@ class Tool:
         timeout: float | None = None,
     ) -> None:
         if callback is not None and not callable(callback):
-            raise OptionError(f"Tool: callback={callback!r} cannot be called. Pass a function.")
+            raise OptionError(f"Tool: callback={callback!r} is not callable. Pass a function.")
         check_seconds("Tool: timeout", timeout)
         if isinstance(source, Mapping):  # as OpenAI's API has it, or a schema with a title
             function = source.get("function", source)
@@ -251,7 +251,7 @@ class Tool:
         """Describe in a sentence what its code raised, or the check of its arguments."""
         if isinstance(error, OutOfTime):
             what = "its checks" if is_check else "it"
-            return f"The tool ran out of time: {what} did not return within {limit:g} s."
+            return f"The tool timed out: {what} did not return within {limit:g} s."
         if isinstance(error, CancelledInside):
             return "The tool raised CancelledError."
         if isinstance(error, ParseError) and is_check:
@@ -274,7 +274,7 @@ class Tool:
 
     def _function(self, call: Call) -> Callable[[], Any]:
         if not self.is_runnable:
-            raise ToolFailure(f"{self.name} has no code to run.")
+            raise ToolFailure(f"{self.name} has no function to call.")
         if self._callback is not None:
             if isinstance(self.source, type):
                 return functools.partial(self._callback, call.call())
@@ -289,8 +289,8 @@ class Tool:
         with self._lock:
             if self._left_running >= _MOST_LEFT_RUNNING:
                 raise ToolFailure(
-                    f"{self.name} is not called: {self._left_running} calls of it ran out of time "
-                    "and still run."
+                    f"{self.name} was not called: {self._left_running} timed-out calls of it are "
+                    "still running."
                 )
         has_ended = is_left = False
 
@@ -326,8 +326,8 @@ def as_text(value: Any) -> str:
         return str.__str__(value)  # without the code of a class of its own
     if isinstance(value, Iterator):
         raise ToolFailure(
-            f"The tool returned an iterator ({_kind(value)}), which may never end. Return a value: "
-            "a list, say."
+            f"The tool returned an iterator ({_kind(value)}), which may never end. Return a value "
+            "such as a list."
         )
     try:
         text = to_json(value, inf_nan_mode="strings").decode()
@@ -355,7 +355,7 @@ def shown(text: str, longest: int) -> tuple[str, bool]:
     if len(text) <= longest:
         return NOT_TEXT.sub("\ufffd", text), False
     begins = NOT_TEXT.sub("\ufffd", text[:longest])
-    return f"{begins}… (cut: the first {longest:,} of {len(text):,} characters)", True
+    return f"{begins}… (truncated to the first {longest:,} of {len(text):,} characters)", True
 
 
 # -- several tools ----------------------------------------------------------------------------
@@ -368,14 +368,14 @@ def tools_of(values: Iterable[AnyTool]) -> dict[str, Tool]:
         OutputTypeError: one is none, cannot be enforced, or has the name of another.
     """
     if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
-        raise OutputTypeError(f"tools= takes a list of tools, got {values!r}.")
+        raise OutputTypeError(f"tools= must be a list of tools, got {values!r}.")
     found: dict[str, Tool] = {}
     for value in values:
         for tool in _tools(value):
             if tool.name in found:
                 raise OutputTypeError(
-                    f"Two tools are both called {tool.name!r}, so that their calls could not be "
-                    "told apart. Give one of them another name (McpServer has prefix= for that)."
+                    f"Two tools are both named {tool.name!r}, so their calls cannot be "
+                    "distinguished. Rename one of them (for McpServer, use prefix=)."
                 )
             found[tool.name] = tool
     return found

@@ -208,14 +208,14 @@ class Trials:
                 continue
             if "memory" in said:
                 said = {
-                    "error": f"The form takes more than {self._memory:,} bytes to compile. Make it "
-                    "simpler.",
+                    "error": f"Compiling the output form needs more than {self._memory:,} bytes. "
+                    "Simplify it.",
                     "param": _place(text),
                 }
             return said
         raise WorkerDied(
-            "The process that tries forms out ended by itself, and so did another. It said nothing "
-            "of the form. Send the request again."
+            "The process that compiles output forms crashed twice without an error message. Send "
+            "the request again."
         )
 
     async def _tried(self, text: bytes) -> dict[str, Any] | None:
@@ -228,7 +228,7 @@ class Trials:
             is_fine = "memory" not in said and resident(process.pid) < _TIRED
         except asyncio.TimeoutError:
             raise RequestError(
-                f"The form takes more than {self._seconds:g} s to compile. Make it simpler.",
+                f"Compiling the output form took longer than {self._seconds:g} s. Simplify it.",
                 param=_place(text),
             ) from OutputTypeError()
         except (OSError, asyncio.IncompleteReadError):
@@ -265,7 +265,8 @@ class Trials:
             if not isinstance(error, asyncio.IncompleteReadError):
                 raise
             raise WorkerDied(
-                "The process that tries forms out does not start: standard error says why."
+                "The process that compiles output forms does not start. See its standard error "
+                "for the reason."
             ) from None
         return process
 

@@ -73,7 +73,7 @@ async def _embedded(
     """Return the vectors of an embedder, and how many tokens the texts have."""
     embedder, cuts = host.embedder, request.truncate_sequence
     if embedder.is_cross_encoder:
-        raise RequestError(f"{model} ranks documents and makes no vectors.", param="model")
+        raise RequestError(f"{model} is a reranker and cannot make embeddings.", param="model")
     told = "ignore" if cuts else "error"
     options: dict[str, Any] = {"on_truncation": told, "batch_tokens": _TURN_TOKENS}
     for name in ("dimensions", "prompt_name"):
@@ -102,10 +102,10 @@ def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool | None) -
     if cuts:
         return text[:most]
     takes = f"{most:,} characters" if length is None else f"{length:,} tokens"
-    advice = "" if cuts is None else ", or let it be cut: truncate_sequence=True"
+    advice = "" if cuts is None else " or pass truncate_sequence=True"
     raise RequestError(
-        f"{where} has {len(text):,} characters, and {embedder.name} takes {takes}. Split it"
-        f"{advice}.",
+        f"{where} has {len(text):,} characters, but {embedder.name} accepts at most {takes}. "
+        f"Split the text{advice}.",
         param=where.partition("[")[0],
     )
 
@@ -122,7 +122,7 @@ def _inputs(host: Host, request: EmbeddingRequest) -> list[str | tuple[int, ...]
         given = [given]
     if not isinstance(given, (list, tuple)) or not given:
         empty = " It is empty." if given == [] else ""
-        raise RequestError(f"input is a text, or a list of texts.{empty}", param="input")
+        raise RequestError(f"input must be a string or a list of strings.{empty}", param="input")
     found: list[str | tuple[int, ...]] = []
     for index, one in enumerate(given):
         where = f"input[{index}]"
@@ -136,7 +136,7 @@ def _inputs(host: Host, request: EmbeddingRequest) -> list[str | tuple[int, ...]
             except OptionError as error:
                 raise RequestError(f"{where}: {error}", param=where) from error
         elif not isinstance(one, str):
-            raise RequestError(f"{where} is neither a text nor token ids.", param=where)
+            raise RequestError(f"{where} is neither a string nor a list of token ids.", param=where)
         if not isinstance(host, TextHost):
             one = in_bounds(host.embedder, one, where, cuts=cuts)
         found.append(one)
@@ -154,12 +154,12 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
         text = document.get("text") if isinstance(document, Mapping) else document
         if not isinstance(text, str):
             raise RequestError(
-                f"documents[{index}] is neither a text nor an object with a text.",
+                f"documents[{index}] is neither a string nor an object with a text field.",
                 param=f"documents[{index}]",
             )
         documents.append(in_bounds(embedder, text, f"documents[{index}]", cuts=cuts))
     if not documents:
-        raise RequestError("documents: there are none.", param="documents")
+        raise RequestError("documents: the list is empty.", param="documents")
     query = in_bounds(embedder, request.query, "query", cuts=cuts)
     told = "ignore" if cuts else "error"
     options: dict[str, Any] = {"on_truncation": told, "batch_tokens": _TURN_TOKENS}
@@ -205,7 +205,7 @@ async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionRe
     settings = given_of("debias", "tolerance", "adapter")
     if host.decider is not None and settings:
         field = next(iter(settings))
-        raise RequestError(f"{field}: the decider of {model} says it. Leave it out.", param=field)
+        raise RequestError(f"{field}: the decider of {model} sets it. Remove it.", param=field)
     try:
         decider = host.make_decider(**settings)
         state = request.state
@@ -297,8 +297,8 @@ async def _text_vectors(
         if error.lacks is None:
             raise
         raise RequestError(
-            f"{model} makes text and no vectors. {instead} Or convert the model for vectors: "
-            "`structgen models convert FILE.gguf OUT --hidden-states`.",
+            f"{model} is a text model and cannot make embeddings. {instead} Or convert the model "
+            "to an embedder: `structgen models convert FILE.gguf OUT --hidden-states`.",
             param="model",
         ) from error
     except PromptError as error:

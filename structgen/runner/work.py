@@ -68,7 +68,7 @@ def search_of(request: Sampled) -> dict[str, Any]:
         found |= {"logprobs": True, "top_logprobs": request.logprobs}
     if isinstance(request, ChatRequest):
         if request.top_logprobs and not request.logprobs:
-            raise RequestError("top_logprobs needs logprobs=true.", param="top_logprobs")
+            raise RequestError("top_logprobs requires logprobs=true.", param="top_logprobs")
         if request.logprobs:
             found |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
         if request.trace:
@@ -109,7 +109,8 @@ def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:
         field = "max_completion_tokens"
         if most is not None and most != request.max_completion_tokens:
             raise RequestError(
-                "max_tokens and max_completion_tokens are two names for one limit. Pass one.",
+                "max_tokens and max_completion_tokens are two names for the same limit. Pass only "
+                "one.",
                 param=field,
             )
         most = request.max_completion_tokens
@@ -118,7 +119,9 @@ def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:
         # The limit is on both: at least a quarter of it is left for the answer.
         think = min(think, most - max(most // 4, 1))
         if think < 1:
-            raise RequestError(f"{field}={most} leaves no room to think.", param=field)
+            raise RequestError(
+                f"{field}={most} leaves no tokens for thinking. Raise it.", param=field
+            )
         most -= think
     return ({} if most is None else {"max_new_tokens": most}), think
 
@@ -232,7 +235,7 @@ def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
         messages = [message.for_template() for message in request.messages]
         calls, most = [one.get("tool_calls") for one in messages], 2 * model.context_length
         if not cuts and has_more(calls, most):  # each is a token, or more
-            raise too_long(model, f"calls of tools with more than {most:,} tokens")
+            raise too_long(model, f"tool calls with more than {most:,} tokens")
         prompts = [chat.parse(messages)]
     else:
         assert isinstance(request, CompletionRequest)
@@ -255,9 +258,9 @@ def _scores(options: Mapping[str, Any], n_outputs: int, host: TextHost) -> int:
     scores = n_outputs * n_tokens * each
     if scores > MAX_SCORES and (as_many > 1 or STRANGER.get() is not None):
         raise RequestError(
-            f"{n_outputs:,} outputs of up to {n_tokens:,} tokens, {each:,} log probabilities each, "
-            f"may have {scores:,} of them: {MAX_SCORES:,} is the most. Pass a lower max_tokens, "
-            "top_logprobs or n.",
+            f"{n_outputs:,} outputs of up to {n_tokens:,} tokens with {each:,} log probabilities "
+            f"each may return {scores:,} log probabilities. The limit is {MAX_SCORES:,}. Lower "
+            "max_tokens, top_logprobs or n.",
             param="logprobs" if options.get("logprobs") else "trace",
         )
     return scores

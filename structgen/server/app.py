@@ -136,9 +136,9 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
         begun = time.perf_counter()
         try:
             await runner.aload(id_)
-            LOG.info("%s is loaded, after %.1f s", id_, time.perf_counter() - begun)
+            LOG.info("loaded %s in %.1f s", id_, time.perf_counter() - begun)
         except Exception as error:
-            LOG.error("%s cannot be loaded: %s", id_, error)
+            LOG.error("cannot load %s: %s", id_, error)
     app.state.is_ready = True
     await app.state.trials.start()
 
@@ -156,7 +156,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         methods = methods or (error.headers or {}).get("Allow", "")  # in no document: the page
         said = ApiError(
             405,
-            f"There is no {what}. Ask with {methods}.",
+            f"There is no {what}. Use {methods}.",
             code="method_not_allowed",
             headers={"Allow": methods},
         )

@@ -179,12 +179,10 @@ class Files:
             self._own.acquire(timeout=0)
         except Timeout:
             raise OptionError(
-                f"Another server keeps its files in {self.folder}. Give each one its own folder."
+                f"Another server uses {self.folder} for its files. Give each server its own folder."
             ) from None
         except OSError as error:
-            raise OptionError(
-                f"Files cannot be stored in {self.folder}: {error.strerror}."
-            ) from None
+            raise OptionError(f"Cannot store files in {self.folder}: {error.strerror}.") from None
 
         # A server was killed while it wrote, or before it had removed what it no longer needs.
         # Only in folders of owners: whatever else is in the folder is not ours.
@@ -286,8 +284,8 @@ class Files:
             if sum(map(is_under_way, known)) >= _MOST_UNDER_WAY:
                 raise ApiError(
                     429,
-                    f"{_MOST_UNDER_WAY} batches of yours are under way, which is the most here. "
-                    "Wait for some to end.",
+                    f"You have {_MOST_UNDER_WAY} unfinished batches, which is the limit. Wait "
+                    "until one of them finishes.",
                     code="too_many_batches",
                     headers={"Retry-After": "60"},
                 )
@@ -315,7 +313,7 @@ class Files:
             batch = self.get(owner, id_)
             if not is_under_way(batch):
                 raise ApiError(
-                    409, f"The batch is {batch['status']} already.", code="batch_not_under_way"
+                    409, f"The batch is already {batch['status']}.", code="batch_not_under_way"
                 )
             batch |= {"status": "cancelling", "cancelling_at": int(time.time())}
             self._describe(owner, batch)
@@ -342,11 +340,11 @@ class Files:
     def _check_room(self, owner: str, size: int = 0) -> None:
         count = len(self.all(owner))
         if count >= _MOST_FILES or size > self.room(owner):
-            whose = "" if self._by_owner else ", which all have together"
+            whose = "" if self._by_owner else " shared by all users"
             raise ApiError(
                 413,
-                f"You have {count:,} files, and there is room for {_MOST_FILES:,} and for "
-                f"{self._max_bytes:,} bytes{whose}. Delete some.",
+                f"You have {count:,} files. The limits are {_MOST_FILES:,} files and "
+                f"{self._max_bytes:,} bytes{whose}. Delete some files.",
                 code="storage_full",
             )
 
@@ -372,7 +370,7 @@ class Files:
                 return file.tell()
         except OSError as error:
             raise ApiError(
-                507, f"The file cannot be stored: {error.strerror}.", code="storage_full"
+                507, f"Cannot store the file: {error.strerror}.", code="storage_full"
             ) from error
 
 
@@ -468,16 +466,16 @@ class Asking:
         custom_id, url, body = map(row.get, ("custom_id", "url", "body"))
         if self._url not in (None, url):
             return _refused_line(
-                custom_id, f"The batch is for {self._url}, which is not the line's url."
+                custom_id, f"The batch is for {self._url}, but url in this line differs."
             )
         if not row.keys() >= _LINE or not isinstance(custom_id, str):
-            return _refused_line(custom_id, f"A line has {', '.join(sorted(_LINE))}.")
+            return _refused_line(custom_id, f"The fields of a line are {', '.join(sorted(_LINE))}.")
         if row["method"] != "POST" or url not in ENDPOINTS:
-            return _refused_line(custom_id, f"POST one of {', '.join(ENDPOINTS)}.")
-        if not isinstance(body, dict) or body.get("stream") or body.get("background"):
             return _refused_line(
-                custom_id, "body is an object, without stream and background: answers come whole."
+                custom_id, f"method must be POST, and url one of {', '.join(ENDPOINTS)}."
             )
+        if not isinstance(body, dict) or body.get("stream") or body.get("background"):
+            return _refused_line(custom_id, "body must be an object without stream and background.")
         try:
             body = body if self._model is None else {**body, "model": self._model}
             # Hardly longer than the line, whose bytes have the same bound.
@@ -624,7 +622,7 @@ class Batches:
             try:
                 again = await asyncio.to_thread(self._answer, owner, id_, loop)
             except Exception as error:
-                LOG.exception("the batch %s cannot go on", id_)
+                LOG.exception("cannot continue the batch %s", id_)
                 again = await asyncio.to_thread(self._fail, owner, id_, error)
                 let_go(error)
             self._now = None
@@ -676,7 +674,7 @@ class Batches:
                 with Job(whole, asking, window=_WINDOW, **about) as job:
                     job.write(parts, go_on)
             except _Full:
-                said = "There is no room for more answers. The files have those before."
+                said = "There is no space for more answers. The files contain the answers so far."
                 problems = [{"code": "storage_full", "message": said}]
             except _Stopped:
                 turn.is_whole = False
@@ -716,7 +714,7 @@ class Batches:
         except OSError:
             said = f"The file {id_} was deleted."
         else:
-            said = f"The file has {n_lines:,} lines, and {_MOST_LINES:,} is the most here."
+            said = f"The file has {n_lines:,} lines; the limit is {_MOST_LINES:,}."
         return _NONE, [{"code": "invalid_file", "message": said}]
 
     def _keep(self, owner: str, batch: dict[str, Any], parts: Parts) -> None:
@@ -746,7 +744,7 @@ class Batches:
             return None if error.status == 404 else _PAUSE  # it was forgotten, or the disk is full
         if isinstance(error.__cause__, OSError):
             return _PAUSE
-        said = "Something went wrong in the server, whose log says what."
+        said = "An internal error occurred. See the server's log for details."
         try:
             batch = self._files.get(owner, id_)
             self._end(owner, batch, "failed", [{"code": "internal_error", "message": said}])
@@ -780,8 +778,8 @@ def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
                 continue
             first = known.setdefault(custom_id, number)
             if first < number:
-                said = f"Lines {first} and {number} have the custom_id {custom_id[:100]!r}."
-                said += " Give each line its own."
+                said = f"Lines {first} and {number} have the same custom_id {custom_id[:100]!r}."
+                said += " Use a different custom_id for each line."
                 about = {"line": number, "param": "custom_id", "message": said}
                 errors.append({"code": "duplicate_custom_id", **about})
                 if len(errors) == _MOST_TOLD:

@@ -107,8 +107,8 @@ def told(error: BaseException) -> ApiError:
         left = known.counted(error.budget, "token")
         need = f"about {error.minimum:,}" if error.minimum < 10**9 else "more than a billion"
         message = (
-            f"max_tokens leaves {left} for the answer, and the form that is asked for needs "
-            f"{need}, the end-of-sequence token included. Raise it."
+            f"max_tokens leaves {left} for the answer, but the requested form needs {need}, "
+            "including the end-of-sequence token. Raise max_tokens."
         )
         return ApiError(400, message, param="max_tokens", code="budget_too_small")
     if isinstance(error, known.PromptError):
@@ -131,8 +131,8 @@ def told(error: BaseException) -> ApiError:
         return ApiError(422, message)
     return ApiError(
         500,
-        "Something went wrong in the server, and it is not the request's fault. The server's log "
-        "says what, under the id in the header x-request-id.",
+        "An internal error occurred; the request is not at fault. The server's log has the "
+        "details under the id in the x-request-id header.",
         code="internal_error",
     )
 

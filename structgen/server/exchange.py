@@ -78,8 +78,8 @@ def too_long(most: float) -> ApiError:
     """Return what is said where an answer takes longer than answers may."""
     return ApiError(
         408,
-        f"The answer took longer than {most:g} s, which is this server's limit "
-        "(request_seconds). Ask for less: max_tokens=, say.",
+        f"The answer took longer than this server's limit of {most:g} s (request_seconds). Ask "
+        "for less, for example with a lower max_tokens.",
         code="timeout",
     )
 

@@ -32,7 +32,7 @@ def check_form(kind: str) -> None:
         ApiError: so it is.
     """
     if kind and kind.partition(";")[0].strip().lower() != FORM:
-        raise _no_form(f"its Content-Type is {kind[:100]}, and not {FORM}")
+        raise _no_form(f"its Content-Type is {kind[:100]} instead of {FORM}")
 
 
 def form_schema(required: list[str], properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def fields_of(kind: str, data: bytes, known: Collection[str]) -> list[tuple[str,
     """
     boundary = _parameters(kind).get("boundary", "")
     if not 1 <= len(boundary) <= 70:
-        raise _no_form("its Content-Type names no boundary of 1 to 70 characters")
+        raise _no_form("its Content-Type has no boundary of 1 to 70 characters")
     _, *parts = (b"\r\n" + data).split(b"\r\n--" + boundary.encode("latin-1"), _MOST_PARTS + 1)
     if not parts or not parts.pop().startswith(b"--"):
-        raise _no_form(f"it has no end, or more than {_MOST_PARTS} parts")
+        raise _no_form(f"it is incomplete or has more than {_MOST_PARTS} parts")
     found: list[tuple[str, Field]] = []
     for part in parts:
         head, _, rest = part.partition(b"\r\n\r\n")
@@ -67,12 +67,12 @@ def fields_of(kind: str, data: bytes, known: Collection[str]) -> list[tuple[str,
             headers[header.strip().lower()] = value.strip()
         encoding = headers.get("content-transfer-encoding", "binary").lower()
         if encoding not in ("7bit", "8bit", "binary"):
-            raise _no_form(f"a part has the Content-Transfer-Encoding {encoding!r}")
+            raise _no_form(f"a part has the unsupported Content-Transfer-Encoding {encoding!r}")
         about = _parameters(headers.get("content-disposition", ""))
         name, filename = about.get("name", ""), about.get("filename")
         check_names([name], known)
         if not name.endswith("[]") and name in dict(found):
-            raise refused(f"{name} is there twice.", name, "invalid_value")
+            raise refused(f"{name} is given twice.", name, "invalid_value")
         found.append((name, Field(rest, None if filename is None else filename[:200])))
     return found
 

@@ -60,12 +60,12 @@ class Keys:
                 continue
             if key.lower().startswith("sha256:"):
                 raise OptionError(
-                    "An API key begins with sha256: but does not continue with 64 lower-case "
-                    "hex digits. It would be taken for the key itself. Write the hash "
-                    "that `printf %s KEY | sha256sum` prints."
+                    "An API key begins with sha256: but is not followed by 64 lower-case hex "
+                    "digits, so it would count as a plain key. Write the hash that `printf %s KEY "
+                    "| sha256sum` prints."
                 )
             if not key or not key.isascii() or not key.isprintable() or " " in key:
-                raise OptionError("An API key is empty, or has other characters than ASCII's.")
+                raise OptionError("An API key is empty or contains non-ASCII characters.")
             self._hashes.append(_hash(key))
 
     def __len__(self) -> int:
@@ -103,10 +103,10 @@ def keys_in(path: Path) -> list[str]:
         lines = path.expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = failure(error)
-        raise OptionError(f"The file of API keys {path} cannot be read: {why}.") from None
+        raise OptionError(f"Cannot read the API key file {path}: {why}.") from None
     found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not found:
-        raise OptionError(f"The file of API keys {path} has none. Write one a line.")
+        raise OptionError(f"The API key file {path} has no keys. Write one key per line.")
     return found
 
 
@@ -286,8 +286,9 @@ class Gateway:
             if size > most_held:
                 raise ApiError(
                     413,
-                    f"The request counts as {size:,} bytes, with its values, what was fetched for "
-                    f"it and each of its n answers; {most_held:,} may be under way. Ask for less.",
+                    f"The request counts as {size:,} bytes, including its values, the files "
+                    f"fetched for it and each of its n answers. The limit is {most_held:,}. Ask "
+                    "for less.",
                     code="request_too_large",
                     headers={"Connection": "close"},
                 )
@@ -295,8 +296,8 @@ class Gateway:
             if whole > most_held:
                 raise ApiError(
                     429,
-                    f"The requests of yours that are under way count as {whole:,} bytes. "
-                    "Retry when some of them have ended.",
+                    f"Your running requests count as {whole:,} bytes. Retry when some have "
+                    "finished.",
                     code="rate_limit_exceeded",
                     headers={"Retry-After": "1", "Connection": "close"},
                 )
@@ -384,8 +385,8 @@ class Gateway:
         if self._hosts and not {named, host, f"[{host}]"} & self._hosts:
             raise ApiError(
                 400,
-                f"{host!r} is not a name of this server. Use the name of this machine, or add "
-                "it to allowed_hosts.",
+                f"{host!r} is not a host name of this server. Use this machine's host name, or "
+                f"add {host!r} to allowed_hosts.",
                 code="invalid_host",
             )
         path = scope["path"]
@@ -398,9 +399,9 @@ class Gateway:
             if key is None or holder is None:
                 raise ApiError(
                     401,
-                    "There is no API key. Send it in the header Authorization: Bearer KEY."
+                    "The API key is missing. Send it in the header Authorization: Bearer KEY."
                     if key is None
-                    else "The API key is not one of this server's.",
+                    else "The API key is not valid for this server.",
                     code="invalid_api_key",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
@@ -414,8 +415,8 @@ class Gateway:
             if wait:
                 raise ApiError(
                     429,
-                    f"More than {self._settings.requests_per_minute:,} requests a minute. Retry in "
-                    f"{seconds(wait)} s.",
+                    f"You sent more than {self._settings.requests_per_minute:,} requests in a "
+                    f"minute. Retry in {seconds(wait)} s.",
                     code="rate_limit_exceeded",
                     headers={"Retry-After": seconds(wait)},
                 )
@@ -442,8 +443,8 @@ class Gateway:
         if not is_own:
             raise ApiError(
                 403,
-                f"A page of {origin or 'another origin'} may not ask this server. Name its origin "
-                "in cors_origins, or start the server with an API key.",
+                f"Pages of {origin or 'another origin'} may not use this server. Add the origin "
+                "to cors_origins, or start the server with an API key.",
                 code="invalid_origin",
             )
 
@@ -458,8 +459,8 @@ class Gateway:
         """
         too_large = ApiError(
             413,
-            f"The request is larger than {most:,} bytes. Send less, or raise max_body_bytes "
-            "(of files: max_file_bytes).",
+            f"The request is larger than {most:,} bytes. Send less, or raise max_body_bytes (for "
+            "files: max_file_bytes).",
             code="request_too_large",
             headers={"Connection": "close"},
         )

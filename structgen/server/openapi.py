@@ -39,7 +39,7 @@ def _content(kind: type[BaseModel], schema: Mapping[str, Any] | None = None) -> 
 def _add(name: str, schema: dict[str, Any]) -> None:
     """Keep a schema. Two of one name would be taken for each other."""
     if _COMPONENTS.setdefault(name, schema) != schema:
-        raise AssertionError(f"there are two different shapes called {name}")
+        raise AssertionError(f"there are two different schemas named {name}")
 
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -48,8 +48,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         "content": _content(ErrorAnswer),
     }
     for status, about in (
-        ("4XX", "What is wrong with the request."),
-        ("5XX", "A model is not there, or something went wrong in the server."),
+        ("4XX", "The request is invalid."),
+        ("5XX", "A model is not available, or an internal error occurred."),
     )
 }
 

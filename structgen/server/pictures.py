@@ -54,7 +54,7 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> int:
             data = await asyncio.wait_for(work, max(end - time.monotonic(), 0))
         except asyncio.TimeoutError:
             raise refused(
-                f"{param}: the picture did not come within {_SECONDS:g} seconds.",
+                f"{param}: the image did not arrive within {_SECONDS:g} seconds.",
                 param,
                 "invalid_value",
             ) from None
@@ -115,7 +115,7 @@ def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socke
         if status == 200:
             return data
         if status not in (301, 302, 303, 307, 308) or not location:
-            raise ValueError(f"the host {named} answers with status {status}.")
+            raise ValueError(f"the host {named} returned status {status}.")
         url = urljoin(url, location)
         if urlsplit(url).scheme not in _PORTS or _named(urlsplit(url), hosts) != named:
             raise ValueError(f"the host {named} redirects to another host, which is not allowed.")
@@ -130,8 +130,8 @@ def _named(parts: SplitResult, hosts: Sequence[str]) -> str:
         shown += f":{port}"
     if parts.username is not None or shown not in {one.lower() for one in hosts}:
         raise ValueError(
-            f"this server does not fetch pictures from {shown[:100]!r}. Send a data: URI; or start "
-            "it with --image-host HOST for each host that it may ask."
+            f"this server does not fetch images from {shown[:100]!r}. Send a data: URI, or start "
+            "the server with --image-host HOST for each allowed host."
         )
     return shown
 
@@ -160,7 +160,7 @@ def _asked(
             chunk = answer.read1(_CHUNK)
             data += chunk
             if len(data) > MOST_BYTES:
-                raise ValueError(f"it has more than {MOST_BYTES:,} bytes.")
+                raise ValueError(f"the image has more than {MOST_BYTES:,} bytes.")
             if not chunk:
                 break
         return answer.status, answer.getheader("location"), bytes(data)
@@ -172,7 +172,7 @@ def _asked(
 def _left(end: float) -> float:
     left = end - time.monotonic()
     if left <= 0:
-        raise OSError("it takes too long.")
+        raise OSError("the download takes too long.")
     return left
 
 
@@ -183,8 +183,8 @@ def _address(host: str, port: int, hosts: Sequence[str]) -> str:
         named = {one.rsplit(":", 1)[0] if one.count(":") == 1 else one.strip("[]") for one in hosts}
         if not ipaddress.ip_address(address.partition("%")[0]).is_global and address not in named:
             raise ValueError(
-                f"the host {host} is {address}, of a private network. Name that address with "
-                "--image-host, too, if it may be asked."
+                f"the host {host} has the private address {address}. To allow it, also pass that "
+                "address with --image-host."
             )
         return address
     raise OSError(f"the host {host} has no address.")

@@ -38,14 +38,15 @@ def runner_of(settings: Settings) -> Runner:
     for id_, source in settings.embedders.items():
         if id_ in configured:
             raise OptionError(
-                f"{id_!r} is the id of a model and of an embedder. Give one another: ID=MODEL."
+                f"{id_!r} is the id of a model and of an embedder. Give one of them another id: "
+                "ID=MODEL."
             )
         given = dict(source) if isinstance(source, dict) else {"source": source}
         configured[id_] = ModelConfig.of({"kind": "embedding", **given})
     for id_, path in settings.deciders.items():
         if id_ not in configured:
             known = ", ".join(configured)
-            raise OptionError(f"deciders: there is no model {id_!r}. There are: {known}.")
+            raise OptionError(f"deciders: there is no model {id_!r}. Known models: {known}.")
         configured[id_] = replace(configured[id_], decider=path)
     return Runner(
         configured,
@@ -75,10 +76,10 @@ def check(settings: Settings) -> list[str]:
         ids = runner.list_models()
         default = runner.get_default_model_id()
     said = [f"will listen on http://{_shown(settings.host)}:{settings.port}"]
-    said.append(f"models: {', '.join(ids)}; {default} unless a request names one")
-    said.append("asks for an API key" if keys else "asks for no API key")
+    said.append(f"models: {', '.join(ids)}; {default} is the default")
+    said.append("requires an API key" if keys else "requires no API key")
     if not keys and not settings.is_local:
-        said.append("warning: whoever reaches this address may use it: pass --api-key")
+        said.append("warning: anyone who can reach this address can use the server; pass --api-key")
     return said
 
 
@@ -115,8 +116,8 @@ def check_address(settings: Settings) -> None:
                 probe.bind(address)
     except OSError as error:
         raise OptionError(
-            f"Cannot listen on {place}: {failure(error)}. Pass another port (--port) "
-            "or host (--host), or end what listens there."
+            f"Cannot listen on {place}: {failure(error)}. Choose another port (--port) or host "
+            "(--host), or stop the program that listens there."
         ) from error
 
 

@@ -143,7 +143,7 @@ class Settings(BaseModel):
     def _named(cls, given: Any) -> Any:
         """Refuse "", which would mean every address of this machine, or the current folder."""
         if given == "":
-            raise ValueError("it is empty. Leave the setting out, or say which")
+            raise ValueError("it is empty. Set a value, or remove the setting")
         return given
 
     @field_validator("api_keys", "cors_origins", "allowed_hosts", "image_hosts", mode="before")
@@ -153,7 +153,7 @@ class Settings(BaseModel):
         if isinstance(given, str):
             given = tuple(one.strip() for one in given.split(",") if one.strip())
             if not given and info.field_name == "api_keys":
-                raise ValueError("there is no key in it. Without keys, leave the setting out")
+                raise ValueError("it contains no key. Remove the setting to run without keys")
         return given
 
     @field_validator("cors_origins", "allowed_hosts", "image_hosts")
@@ -166,13 +166,15 @@ class Settings(BaseModel):
                 continue
             parts = urlsplit(one if "//" in one else f"//{one}")
             if not parts.netloc or set("*,") & set(one):
-                what = "origin" if is_origin else "host"
-                raise ValueError(f"{one!r} is not one {what}; there are no patterns. Name each")
+                what = "an origin" if is_origin else "a host"
+                raise ValueError(
+                    f"{one!r} is not {what}. Patterns are not supported; list each one"
+                )
             meant = parts.netloc
             if is_origin:  # as browsers write it
                 meant = f"{parts.scheme or 'https'}://{meant}".lower()
             if one != meant:
-                raise ValueError(f"write {meant} in place of {one}")
+                raise ValueError(f"write {meant} instead of {one}")
         return given
 
     @field_validator("models", "embedders", "deciders", mode="before")
@@ -235,7 +237,11 @@ class Settings(BaseModel):
             message = f"{first['msg'].removeprefix('Value error, ').removesuffix('.')}."
             if first["type"] == "extra_forbidden":
                 near = difflib.get_close_matches(steps[0].lower(), cls.model_fields, n=1)
-                hint = f"Did you mean {near[0]}" if near else f"All: {', '.join(cls.model_fields)}"
+                hint = (
+                    f"Did you mean {near[0]}"
+                    if near
+                    else f"Known settings: {', '.join(cls.model_fields)}"
+                )
                 message = f"there is no such setting. {hint}{'?' if near else '.'}"
             raise OptionError(f"{source}: {message}") from None
 
@@ -245,11 +251,13 @@ def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
         text = Path(file).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         name = os.fspath(file)
-        raise OptionError(f"The configuration {name} cannot be read: {failure(error)}.") from None
+        raise OptionError(f"Cannot read the configuration {name}: {failure(error)}.") from None
     try:
         found: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise OptionError(f"The configuration {os.fspath(file)} is not TOML: {error}.") from None
+        raise OptionError(
+            f"The configuration {os.fspath(file)} is not valid TOML: {error}."
+        ) from None
     return found
 
 

@@ -82,7 +82,7 @@ class ByType:
             if (got := kind_of(given)) not in tuple(by_type):
                 raise PydanticCustomError(
                     "shape",
-                    "{got} is not supported. It is one of {known}.",
+                    "{got} is not supported. It must be one of {known}.",
                     {"at": "type", "got": repr(got)[:80], "known": known},
                 )
             return given
@@ -962,9 +962,7 @@ TEXT_FIELDS: dict[str, Any] = {
     "store": {"type": ["boolean", "null"]},
     "service_tier": {"enum": ["auto", "default", None]},
     "grammar": _GRAMMAR,
-    "structured_outputs": _or_null(
-        {**_object(**VLLM), "description": "As vLLM has it: one of these."}
-    ),
+    "structured_outputs": _or_null({**_object(**VLLM), "description": "One of these, as in vLLM."}),
     "chat_template_kwargs": _or_null(_object(enable_thinking={"type": ["boolean", "null"]})),
     **{f"guided_{name}": schema for name, schema in VLLM.items()},
     "prompt_cache_retention": {},

@@ -139,7 +139,7 @@ class Store:
             except (ValueError, TypeError, RecursionError) as error:
                 raise ApiError(
                     503,
-                    f"The stored answer {id_!r} is damaged: {error}. Ask again.",
+                    f"The stored answer {id_!r} is damaged: {error}. Send the request again.",
                     code="storage",
                 ) from None
             return Stored(response, items, messages, owner, sum(map(len, row)))
@@ -190,8 +190,8 @@ class Store:
         except SessionError as error:
             raise ApiError(
                 503,
-                f"The stored answers cannot be read or written: {error.__cause__ or error}. "
-                "Send store=false, or ask the operator to check the server's file of sessions.",
+                f"Cannot read or write the stored answers: {error.__cause__ or error}. Send "
+                "store=false, or ask the operator to check the server's sessions file.",
                 code="storage",
             ) from error
 
@@ -288,9 +288,9 @@ class Jobs:
         if len(open_) >= _MOST_JOBS or size >= _MOST_JOB_BYTES:
             raise ApiError(
                 429,
-                f"{len(open_)} answers of yours, {size:,} bytes, are being made in the background. "
-                f"Another may begin below {_MOST_JOBS} answers and {_MOST_JOB_BYTES:,} bytes. "
-                "Wait for one, or end one with POST /v1/responses/ID/cancel.",
+                f"You have {len(open_)} background answers in progress with {size:,} bytes. The "
+                f"limits are {_MOST_JOBS} answers and {_MOST_JOB_BYTES:,} bytes. Wait for one to "
+                "finish, or cancel one with POST /v1/responses/ID/cancel.",
                 param="background",
                 code="rate_limit_exceeded",
                 headers={"Retry-After": "5"},

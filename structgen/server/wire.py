@@ -125,13 +125,11 @@ def asked(
         fields.pop("prompt_cache_retention", None)
         for name in PYTHON_ONLY:
             if name in fields:
-                raise refused(
-                    f"{name} is not supported over HTTP: it is for programs in Python.", name
-                )
+                raise refused(f"{name} is not supported over HTTP, only in Python.", name)
         ours: type[BaseModel] = kind
         check_names(fields, {*ours.model_fields, *TEXT_FIELDS} - {*PYTHON_ONLY})
         if not streams and fields.get("stream_options") is not None:
-            raise refused("stream_options is of no use without stream=true.", "stream_options")
+            raise refused("stream_options requires stream=true.", "stream_options")
         _grammar(fields, names)
         _template(fields, names)
         for name in ("messages", "tools", "logit_bias", "abstain_below"):
@@ -191,13 +189,15 @@ def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:
     extra = fields.pop("structured_outputs", None)
     if extra is not None:
         if not isinstance(extra, Mapping):
-            raise refused("structured_outputs is an object.", "structured_outputs", "invalid_value")
+            raise refused(
+                "structured_outputs must be an object.", "structured_outputs", "invalid_value"
+            )
         for name, value in extra.items():
             if value is None:
                 continue
             if name not in VLLM:
                 raise refused(
-                    f"structured_outputs.{name} is not supported. Known are: {', '.join(VLLM)}.",
+                    f"structured_outputs.{name} is not supported. Known fields: {', '.join(VLLM)}.",
                     f"structured_outputs.{name}",
                 )
             given.append((name, f"structured_outputs.{name}", value))
@@ -212,7 +212,7 @@ def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:
     if len(given) > 1 or others:
         paths = [path for _, path, _ in given] + others
         raise refused(
-            f"{' and '.join(paths)} both say what form the text has. Leave one of them out.",
+            f"{' and '.join(paths)} both set the form of the output. Remove one of them.",
             paths[1],
             "invalid_value",
         )
@@ -233,7 +233,9 @@ def _template(fields: dict[str, Any], names: dict[str, str]) -> None:
     if extra is None:
         return
     if not isinstance(extra, Mapping):
-        raise refused("chat_template_kwargs is an object.", "chat_template_kwargs", "invalid_value")
+        raise refused(
+            "chat_template_kwargs must be an object.", "chat_template_kwargs", "invalid_value"
+        )
     for name, value in extra.items():
         path = f"chat_template_kwargs.{name}"
         if name != "enable_thinking" or "enable_thinking" in fields:
@@ -247,7 +249,7 @@ def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
     tools = fields.get("tools")
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if not isinstance(tool, Mapping):
-            raise refused(f"tools[{index}] is no object.", f"tools[{index}]", "invalid_value")
+            raise refused(f"tools[{index}] is not an object.", f"tools[{index}]", "invalid_value")
     for name in ("response_format", "grammar", "tools", "tool_choice"):
         value = fields.get(name)
         if value is None:
@@ -256,8 +258,8 @@ def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
         if size > settings.max_schema_bytes:
             raise ApiError(
                 413,
-                f"{name} has {size:,} bytes of JSON, and {settings.max_schema_bytes:,} is the most "
-                "here (max_schema_bytes). Send a smaller one.",
+                f"{name} has {size:,} bytes of JSON; the limit is {settings.max_schema_bytes:,} "
+                "(max_schema_bytes). Send a smaller one.",
                 param=name,
                 code="schema_too_large",
             )
@@ -271,13 +273,13 @@ def _within(messages: Any, name: str) -> list[Any]:
 
 
 def check_many(
-    given: Any, name: str, most: int, what: str = "", setting: str = "max_inputs"
+    given: Any, name: str, most: int, what: str = " entries", setting: str = "max_inputs"
 ) -> None:
     """Refuse more texts, messages, calls or questions than one request may have."""
     if isinstance(given, (list, dict)) and len(given) > most:
         raise refused(
-            f"{name}: there are {len(given):,}{what}, and {most:,} is the most here ({setting}). "
-            "Send fewer, or several requests.",
+            f"{name} has {len(given):,}{what}; the limit is {most:,} ({setting}). Send "
+            "fewer, or send several requests.",
             name,
             "invalid_value",
         )
@@ -299,7 +301,7 @@ def _bound(request: ChatRequest | CompletionRequest, settings: Settings) -> None
             request.max_tokens = most
         elif value > most:
             raise refused(
-                f"{name}={value:,} is more than this server's limit of {most:,} (max_tokens).",
+                f"{name}={value:,} exceeds this server's limit of {most:,} (max_tokens).",
                 name,
                 "invalid_value",
             )
@@ -310,8 +312,8 @@ def _bound(request: ChatRequest | CompletionRequest, settings: Settings) -> None
     if outputs > settings.max_outputs:
         name = "n" if prompts <= settings.max_outputs else "prompt"
         raise refused(
-            f"{name}: {outputs:,} outputs are more than this server's limit of "
-            f"{settings.max_outputs:,} for a request (max_outputs).",
+            f"{name}: {outputs:,} outputs exceed this server's limit of {settings.max_outputs:,} "
+            "for one request (max_outputs).",
             name,
             "invalid_value",
         )
@@ -361,7 +363,9 @@ async def json_object(request: Request) -> dict[str, Any]:
     check_type(request.headers.get("content-type", ""), is_needed=True)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ApiError(
-            400, "Compressed bodies are not read. Send it as it is.", code="invalid_content_type"
+            400,
+            "Compressed bodies are not supported. Send the body uncompressed.",
+            code="invalid_content_type",
         )
     body, settings = await request.body(), request.app.state.settings
 
@@ -388,10 +392,10 @@ def check_type(given: str, *, is_needed: bool = False) -> None:
     kind = given.partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json") or not (given or is_needed):
         return
-    why = " (curl -d sends that)" if kind == "application/x-www-form-urlencoded" else ""
+    why = " (the default of curl -d)" if kind == "application/x-www-form-urlencoded" else ""
     raise ApiError(
         400,
-        f"The Content-Type is {kind or 'missing'}{why}, and this server reads JSON. Send the "
+        f"The Content-Type is {kind or 'missing'}{why}, but this server reads JSON. Send the "
         "header Content-Type: application/json. With curl: -H 'Content-Type: application/json'.",
         code="invalid_content_type",
     )
@@ -425,21 +429,19 @@ def parsed(body: bytes, most: int) -> tuple[dict[str, Any], int]:
             parse_constant=_no_constant,
         )
     except ValueError as error:
-        raise ApiError(
-            400, f"The body cannot be read as JSON: {error}.", code="invalid_json"
-        ) from None
+        raise ApiError(400, f"The body is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(value, dict):
-        raise ApiError(400, "The body is JSON, but no object.", code="invalid_json")
+        raise ApiError(400, "The body must be a JSON object.", code="invalid_json")
     return value, values
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _short(text: str) -> str:
     if len(text) > _MAX_DIGITS:
-        raise ValueError(f"a number has {len(text):,} digits, and {_MAX_DIGITS:,} is the most here")
+        raise ValueError(f"a number has {len(text):,} digits; the limit is {_MAX_DIGITS:,}")
     return text
 
 

@@ -131,7 +131,7 @@ def test_what_an_embedder_cannot_do(embedder):
         decider.decide("word " * 500, QUESTIONS)
     with pytest.raises(OptionError, match="debias= is for text models"):
         Decider(embedder, debias="prior")
-    with pytest.raises(OptionError, match="embedder= goes with a text model"):
+    with pytest.raises(OptionError, match="embedder= requires a text model"):
         Decider(embedder, embedder="another")
     with pytest.raises(OptionError, match="embedder='x' is none"):
         Decider(FakeModel(), embedder="x")
@@ -255,7 +255,7 @@ def test_a_runner_decides_as_a_saved_decider_says(embedder, learned, folder, tmp
         made = runner.decide(state="A cat.", questions=asked)
         assert dict(made.value) == dict(expected)
         assert made.value["cat"] == learned.decide("A cat.", {"cat": CAT})["cat"]
-        with pytest.raises(RequestError, match="the decider of cats says it") as caught:
+        with pytest.raises(RequestError, match="the decider of cats sets it") as caught:
             runner.decide(state="A cat.", questions=asked, debias="none")
         assert caught.value.param == "debias"
         with pytest.raises(RequestError, match="yes and no mean"):
@@ -336,12 +336,12 @@ def test_files_that_are_no_one_decider(embedder, learned, folder, tmp_path):
     for wrong, message in (
         ({"decider": tmp_path / "none"}, "none: No such file"),
         ({"decider": __file__}, "is not a decider"),
-        ({"embedder": "all-minilm-l6-v2"}, "of use to a decider= only"),
+        ({"embedder": "all-minilm-l6-v2"}, "embedder= requires decider="),
     ):
         with pytest.raises(OptionError, match=message):
             ModelConfig(source=embedder, **wrong)
     config = {"source": embedder, "decider": folder, "embedder": embedder}
-    with Runner({"cats": config}) as runner, pytest.raises(OptionError, match="goes with a text"):
+    with Runner({"cats": config}) as runner, pytest.raises(OptionError, match="requires a text"):
         runner.load()
 
 

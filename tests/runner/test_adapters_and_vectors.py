@@ -156,7 +156,7 @@ def test_text_models_that_have_vectors_make_them(tiny: Path) -> None:
             with pytest.raises(RequestError) as caught:
                 runner.embed(fields)
             assert caught.value.param == param
-        with pytest.raises(RequestError, match=r"a list of texts\. It is empty"):
+        with pytest.raises(RequestError, match=r"a list of strings\. It is empty"):
             runner.embed(input=[])
         assert runner.embed(input=long, truncate_sequence=True).data
         assert runner.complete(prompt="the", max_tokens=3).choices
@@ -202,7 +202,7 @@ def test_an_embedder_is_given_no_more_than_it_can_read(monkeypatch: pytest.Monke
         ids = runner.tokenize_text("word", add_special_tokens=False) * (len(text) // 5 + 1)
         assert runner.embed(input=ids, **cut).data == runner.embed(input=text[:9999], **cut).data
         assert runner.rerank(query=text, documents=[text, "a word"], **cut).results
-        with pytest.raises(RequestError, match=r"text has .* characters.* Split it\.$"):
+        with pytest.raises(RequestError, match=r"text has .* characters.* Split the text\.$"):
             runner.tokenize_text(text)
         for ask in (
             lambda: runner.embed(input=["a", text]),

@@ -390,7 +390,7 @@ def test_results_are_cut_until_they_fit_the_context(
     response = run(model, request(huge, small))
     assert response.text == "Long."
     first, second = log(response)
-    assert first.result == "x" * 655 + "… (cut: the first 655 characters)"
+    assert first.result == "x" * 662 + "… (truncated to the first 662 characters)"
     assert (second.result, first.cut, second.cut) == ("y" * 300, True, None)
     told = [one.text for one in model.asked[1].messages if one.role == "tool"]
     assert told == [first.result, second.result]
@@ -423,7 +423,7 @@ def test_what_is_kept_of_results_of_mcp_servers_is_bounded(monkeypatch: pytest.M
         calls = log(run(Scripted(*turns, "The end."), request(tool, rounds=6)))
         failed = [call for call in calls if call.status == "failed"]
         assert [call.value for call in failed] == [None] * n_failed
-        assert all("take more than 1,048,576 bytes" in str(call.result) for call in failed)
+        assert all("have more than 1,048,576 bytes" in str(call.result) for call in failed)
         assert calls[-1].value == page(5)
 
 

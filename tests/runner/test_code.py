@@ -76,12 +76,12 @@ def test_what_it_prints_and_how_it_ends(here: CodeSession) -> None:
     # Also what it says of errors, and that its input is empty.
     assert "ZeroDivisionError" in (failed := told(here, "print('é')\n1 / 0"))
     assert failed.startswith("é")
-    assert failed.endswith("It ended with the code 1.")
+    assert failed.endswith("It exited with code 1.")
     assert "EOFError" in told(here, "input()")
     assert told(here, "pass") == ""
-    assert told(here, "import sys; sys.exit(7)") == "It ended with the code 7."
+    assert told(here, "import sys; sys.exit(7)") == "It exited with code 7."
     # A character may have four bytes.
-    assert told(here, "print('\U0001f600' * 20_001)") == "\U0001f600" * 20_000 + "… (cut)"
+    assert told(here, "print('\U0001f600' * 20_001)") == "\U0001f600" * 20_000 + "… (truncated)"
 
 
 def test_what_it_prints_last_is_read(here: CodeSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_what_it_keeps_is_bounded(here: CodeSession, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(code_module, "_MOST_FILES", 3)
     monkeypatch.setattr(code_module, "_KEPT_BYTES", 25)
     said = told(here, "for i in range(9): open(f'{i}', 'w').write('x' * 10)")
-    assert said.endswith("\n[files not handed out, too many or too large: 6]")
+    assert said.endswith("\n[files not returned because they are too many or too large: 6]")
     assert len(here.files) == 3
     assert [here._owner.find(one.id) is not None for one in here.files] == [False, True, True]
     # Those that are empty are bounded, too.
@@ -222,7 +222,7 @@ def test_what_it_keeps_is_bounded(here: CodeSession, monkeypatch: pytest.MonkeyP
 def test_what_a_chat_hands_out_is_bounded_over_all_its_calls(here: CodeSession) -> None:
     """Its answer holds it: a file of 200 MB that was written six times took 1.2 GB."""
     assert told(here, "open('a', 'w').write('x' * 600_000)") == "\n[file a, 600,000 bytes]"
-    left = "\n[files not handed out, too many or too large: 1]"
+    left = "\n[files not returned because they are too many or too large: 1]"
     assert told(here, "open('a', 'w').write('y' * 600_000)") == left
     assert told(here, "open('b', 'w').write('x')") == "\n[file b, 1 bytes]"
     assert [one.bytes for one in here.files] == [600_000, 1]
@@ -446,7 +446,7 @@ def test_what_opens_no_file_reaches_none_either(here: CodeSession, tmp_path: Pat
             "import os; os.chmod(os.__file__, os.stat(os.__file__).st_mode)",
             "import os; os.chmod('/dev/null', os.stat('/dev/null').st_mode)",
         ):
-            assert "It ended with the code 1." in told(here, code), code
+            assert "It exited with code 1." in told(here, code), code
     shutil.rmtree(agent)
     assert (secret.stat().st_mode, secret.stat().st_mtime) == (before.st_mode, before.st_mtime)
 
@@ -484,16 +484,16 @@ def test_there_is_no_network(here: CodeSession) -> None:
             "import os, time\nkept = []\nfor _ in range(9):\n"
             "    kept.append(open('x', 'wb', 0)); os.unlink('x'); kept[-1].write(b'x' * 999_999)\n"
             "time.sleep(60)",
-            "its files are too large together",
+            "its files are too many, too large in total",
         ),
         (
             "import time\nfor i in range(5000): open(f'{i:04}', 'w').close()\n"
             "for i in range(9): open(f'z{i}', 'wb').write(b'x' * 999_999)\ntime.sleep(60)",
-            "its files are too large together",
+            "its files are too many, too large in total",
         ),
         (
             "import os, time\nfor i in range(99): os.mkdir('d'); os.chdir('d')\ntime.sleep(60)",
-            "its files are too large together, too many or too deep",
+            "its files are too many, too large in total, or nested too deeply",
         ),
         ("import os; os.memfd_create('x')", "Function not implemented"),
         (
@@ -549,7 +549,7 @@ def test_there_is_no_network(here: CodeSession) -> None:
         ("import os; open('x', 'w'); print(os.system('cp -a x y'))", "0"),  # as if there were none
         ("import socket; socket.socket(40, 1)", "Operation not supported"),
         ("for i in range(9): open(f'{i}', 'wb').write(b'x' * 999_999)\nimport time; time.sleep(60)",
-         "its files are too large together"),
+         "its files are too many, too large in total"),
     ],
     ids=[
         *("memory", "file", "open", "output", "deleted files", "many files", "folders"),
@@ -629,7 +629,7 @@ def test_nothing_of_it_stays(end: str, here: CodeSession) -> None:
     made = session(timeout_secs=1 if end else 20)
     mark = f"structgen-mark-{os.getpid()}-{len(end)}"
     seen = told(made, DETACHED.format(mark=mark) + end)
-    assert seen == ("It ran out of time, 1 s." if end else "")
+    assert seen == ("It timed out after 1 s." if end else "")
     assert has_ended(mark)
     made.close()
 
@@ -699,7 +699,7 @@ def test_a_fork_bomb_ends(here: CodeSession) -> None:
     mark = f"structgen-bomb-{os.getpid()}"
     bomb = f"mark = {mark!r}\nimport os, time\nfor _ in range(12):\n    os.fork()\ntime.sleep(60)"
     seen = told(made, bomb)
-    assert "too many processes" in seen or "BlockingIOError" in seen or "out of time" in seen
+    assert "too many processes" in seen or "BlockingIOError" in seen or "timed out" in seen
     assert told(made, "print('next')") == "next"
     made.close()
 
@@ -801,7 +801,7 @@ def test_a_chat_runs_code_with_leave() -> None:
     assert given.code is not None
     assert given.code.find(file.id).data == b"hi"  # type: ignore[union-attr]
     assert model.asked[0].enable_code_execution is False
-    with pytest.raises(RequestError, match=r"pass approve=, which is asked before each call"):
+    with pytest.raises(RequestError, match=r"pass approve=, which is called before each tool call"):
         asyncio.run(run(ChatRequest(messages="Write.", enable_code_execution=True)))
     refused = Scripted([("execute_python", {"code": "print(1)"})], "Well.")
     request = request.model_copy(update={"approve": lambda call: "No."})
@@ -840,7 +840,7 @@ def test_files_of_an_answer_that_nobody_has_are_freed(monkeypatch: pytest.Monkey
 def test_it_is_off_unless_asked_for() -> None:
     with (
         Runner({"it": "smollm2-135m-instruct"}) as runner,
-        pytest.raises(RequestError, match="this Runner runs no code") as caught,
+        pytest.raises(RequestError, match="this Runner cannot run code") as caught,
     ):
         runner.chat("Hi", enable_code_execution=True)
     assert (caught.value.param, caught.value.kind) == ("enable_code_execution", "unsupported")
@@ -854,9 +854,9 @@ def test_it_is_off_unless_asked_for() -> None:
         ({"timeout_secs": 0}, "timeout_secs"),
         ({"timeout_secs": None}, "timeout_secs"),
         ({"permission": "never"}, "neither 'ask' nor 'auto'"),
-        ({"sandbox_policy": None}, "code always has limits"),
-        ({"python_path": "no-such-python"}, "is not a program"),
-        ({"working_directory": "no/such"}, "is not a folder"),
+        ({"sandbox_policy": None}, "must be a SandboxPolicy"),
+        ({"python_path": "no-such-python"}, "is not an executable"),
+        ({"working_directory": "no/such"}, "is not a directory"),
     ],
 )
 def test_what_is_wrong_in_the_configuration(fields: dict[str, Any], message: str) -> None:
@@ -911,7 +911,7 @@ def test_code_cannot_put_links_where_paths_of_the_policy_are(
         ("work/inner", SandboxPolicy(extra_fs_write=("work",))),
         (None, SandboxPolicy(extra_fs_write=(tempfile.gettempdir(),))),
     ):
-        with pytest.raises(OptionError, match="Name folders that are apart"):
+        with pytest.raises(OptionError, match="Use folders that do not contain each other"):
             CodeExecutionConfig(working_directory=folder, sandbox_policy=policy)
     # Paths are of the program's folder, and not of the code's.
     made = session(sandbox_policy=SandboxPolicy(extra_fs_write=("data",)))
@@ -973,7 +973,7 @@ def test_without_namespaces_it_says_so_and_keeps_what_it_can(tmp_path: Path) -> 
     assert kept == {"processes": False, "network": True, "files": False, "system calls": True}
     assert "Operation not supported" in seen
     _, seen = confined(tmp_path, NO_NAMESPACES, "print(1)", strict=True)
-    assert seen == "This system cannot confine files and processes, and strict=True.\n"
+    assert seen == "strict=True, but this system cannot isolate files and processes.\n"
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs a machine with another")
@@ -983,14 +983,14 @@ def test_a_machine_whose_system_calls_are_not_known_is_told(tmp_path: Path) -> N
     assert kept is not None
     assert not kept["system calls"]
     _, seen = confined(tmp_path, ["setarch", "i686"], "print(1)", strict=True)
-    assert "system calls, and strict=True." in seen
+    assert "strict=True, but this system cannot isolate" in seen
 
 
 def test_a_system_that_cannot_confine_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made = session(working_directory=tmp_path)
-    with pytest.warns(UnenforcedWarning, match=r"with this machine's network and files"):
+    with pytest.warns(UnenforcedWarning, match=r"cannot isolate this machine's network and files"):
         made._owner.warn({"processes": True, "network": False, "files": False})
     with warnings.catch_warnings():
         warnings.simplefilter("error")

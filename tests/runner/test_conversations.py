@@ -198,7 +198,7 @@ def test_a_tool_may_ask_the_runner(runner: Runner) -> None:
     async def ask_and_block(x: Literal[1]) -> str:
         return runner.chat(messages="?", tools=[ask], max_tool_rounds=1).text
 
-    for tool, told in ((ask, None), (ask_later, None), (ask_and_block, "Await achat")):
+    for tool, told in ((ask, None), (ask_later, None), (ask_and_block, "Await the async method")):
         response = runner.chat(
             messages="?",
             tools=[tool],
@@ -391,7 +391,7 @@ def test_a_tool_cannot_wait_for_its_own_session(runner: Runner) -> None:
         output_type=Literal["done"],
         max_tokens=40,
     )
-    assert "within a turn of its own" in str(log(response)[0].error)
+    assert "inside a turn of the same session" in str(log(response)[0].error)
 
 
 def test_a_turn_that_is_cancelled_changes_nothing(runner: Runner) -> None:

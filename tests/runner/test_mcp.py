@@ -158,7 +158,7 @@ def test_a_call_that_never_returns_runs_out_of_time(server: McpServer) -> None:
 
 def test_an_answer_that_cannot_be_read_is_told(server: McpServer) -> None:
     said = str(run(server, "deep", timeout=60).error)
-    assert "failed in a call of deep: it sent what cannot be read" in said
+    assert "failed during a call of deep: it sent an answer that structgen rejects" in said
     assert "nested too deep" in said
     assert run(server, "prints").content == "yes"
     assert run(server, "population", '{"city": "Oslo"}').content == "717000"
@@ -196,7 +196,7 @@ def test_a_server_that_dies_is_told_and_may_be_started_anew() -> None:
     with server:
         assert set(tools_of([server])) == {"die", "population"}
         outcome = run(server, "die")
-        assert "The MCP server cities failed in a call of die" in outcome.content
+        assert "The MCP server cities failed during a call of die" in outcome.content
         assert "roof" not in outcome.content  # the model need not know
         while not inside.last_lines(server):  # a thread reads them
             time.sleep(0.01)
@@ -257,12 +257,12 @@ def test_what_cannot_be_connected_to_is_told() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/mcp"
-        with pytest.raises(ToolServerError, match="cannot be connected to"):
+        with pytest.raises(ToolServerError, match="cannot be reached"):
             McpServer.http(url).start()
 
 
 def test_over_http(address: str) -> None:
-    with pytest.raises(ToolServerError, match=r"no tool 'nope'. It has: population, "):
+    with pytest.raises(ToolServerError, match=r"no tool 'nope'. Its tools: population, "):
         McpServer.http(address, only=["nope"]).start()
 
     async def asked() -> None:
@@ -386,7 +386,7 @@ def test_what_nobody_waits_for_takes_nothing() -> None:
     assert found[3] is broken
     assert found[4].message.result == {"content": []}
     # Of 45,000 questions in an answer, each had a task that refused it.
-    assert found[5].message.error.message == "it asks for input, which it does not get"
+    assert found[5].message.error.message == "a request for input, which structgen does not provide"
 
 
 def test_a_thread_that_computes_much_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,7 +484,7 @@ def test_a_server_that_asks_and_reads_no_answers_is_given_up(
     monkeypatch.setattr(mcp, "_MOST_TASKS", 100)
     with McpServer.stdio(sys.executable, ["-c", _ASKING]) as asking:
         error = asyncio.run(asking.tools[0].run("{}", timeout=600)).error
-    assert "it does not read their answers" in str(error)
+    assert "more requests of its own than it reads answers to" in str(error)
 
 
 def test_a_server_whose_start_nobody_waits_for_any_more_is_closed() -> None:
@@ -514,7 +514,7 @@ def test_options_are_checked() -> None:
         McpServer.stdio("x", timeout=0)
     with pytest.raises(OptionError, match="only='x'"):
         McpServer.stdio("x", only="x")
-    with pytest.raises(OptionError, match="address"):
+    with pytest.raises(OptionError, match="does not begin with http"):
         McpServer.http("ftp://x")
     assert McpServer.http("http://user:secret@host/mcp").name == "http://host"
 
@@ -726,7 +726,7 @@ def test_a_session_is_begun_anew_where_its_server_knows_it_no_longer(
         assert run(server, "say").error is None
         monkeypatch.setattr(Long, "session", "four")
         monkeypatch.setattr(Long, "version", "1\n2")
-        assert "version of MCP, 1\\n2, is not known" in str(run(server, "say").error)
+        assert "MCP version 1\\n2, which is not supported" in str(run(server, "say").error)
 
 
 def test_a_call_that_is_answered_with_404_is_not_made_again(
@@ -801,7 +801,7 @@ _EVENTS = f"HTTP/1.1 200 OK\r\n{_CLOSE}{_HEAD}"
     [
         ("", "Server disconnected without sending a response"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n{head}", "without sending complete message body"),
-        ("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n{head}", "it is compressed"),
+        ("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n{head}", "compressed answer"),
         ("nothing\r\n\r\n", "illegal status line"),
         ("HTTP/1.1 401 Not so\r\nContent-Length: 1\r\n{head}", "HTTP status 401 Not so"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{head}", "Failed to parse JSON"),
@@ -857,7 +857,7 @@ def test_an_answer_of_which_much_is_wrong_is_told_shortly(
     part = {"type": "text", "text": "a", "annotations": {"audience": ["x"] * 1_000}}
     monkeypatch.setattr(Long, "result", {"content": [part]})
     with McpServer.http(long_answers) as server:
-        assert "values of its CallToolResult are wrong" in str(run(server, "say").error)
+        assert "values of its CallToolResult are invalid" in str(run(server, "say").error)
 
 
 def test_a_call_has_the_tools_listed_no_more(
@@ -893,7 +893,7 @@ def test_a_compressed_answer_over_http_is_refused(
 def runs_out_of_time(server: McpServer, seconds: float, has_begun: Callable[[], bool]) -> None:
     """A call of which the server heard: on a busy machine the time may be over before."""
     for timeout in (seconds, 3.0, 3.0, 3.0):
-        assert "ran out of time" in str(run(server, "say", timeout=timeout).error)
+        assert "timed out" in str(run(server, "say", timeout=timeout).error)
         if has_begun():
             return
     raise AssertionError("the server hears of no call")
@@ -948,7 +948,7 @@ def test_tools_of_one_name_are_refused_before_they_are_compiled(
 ) -> None:
     monkeypatch.setattr(Long, "names", ["a", "say", "b", "say"])
     monkeypatch.setattr(mcp, "compile_constraint", lambda *_: pytest.fail("compiled"))
-    with pytest.raises(ToolServerError, match="lists several tools called 'say'"):
+    with pytest.raises(ToolServerError, match="lists several tools named 'say'"):
         McpServer.http(long_answers).start()
     monkeypatch.undo()
     monkeypatch.setattr(Long, "names", ["a", "say", "b", "b"])
@@ -1020,7 +1020,7 @@ def test_a_server_of_thousands_of_tools_is_refused(
 ) -> None:
     monkeypatch.setattr(Long, "names", [f"tool{number}" for number in range(501)])
     monkeypatch.setattr(mcp, "compile_constraint", lambda *_: None)
-    with pytest.raises(ToolServerError, match=r"lists 501 tools.*; 500 of .* may be.*only="):
+    with pytest.raises(ToolServerError, match=r"lists 501 tools.*limit is 500 tools.*only="):
         McpServer.http(long_answers).start()
     with McpServer.http(long_answers, only=["tool500"]) as server:
         assert [tool.name for tool in server.tools] == ["tool500"]
@@ -1056,7 +1056,7 @@ def test_tools_that_fill_each_prompt_together_are_refused(
     monkeypatch.setattr(Long, "names", [f"tool{number}" for number in range(12)])
     monkeypatch.setattr(Long, "listed", {"description": "x" * 90_000})
     monkeypatch.setattr(mcp, "compile_constraint", lambda *_: None)
-    told = r"lists 12 tools of 1,08\d,\d+ characters; .* 1,000,000 may be offered.*only="
+    told = r"lists 12 tools with 1,08\d,\d+ characters.* 1,000,000 characters.*only="
     with pytest.raises(ToolServerError, match=told):
         McpServer.http(long_answers).start()
     with McpServer.http(long_answers, only=["tool0", "tool11"]) as server:
@@ -1107,7 +1107,7 @@ def test_streams_that_break_off_again_and_again_are_resumed_slowly(
         assert connection is not None
         own = len(asyncio.all_tasks(connection._loop))
         for _ in range(3):
-            assert "ran out of time" in str(run(server, "say", timeout=0.1).error)
+            assert "timed out" in str(run(server, "say", timeout=0.1).error)
         until = time.monotonic() + 60
         while len(asyncio.all_tasks(connection._loop)) > own and time.monotonic() < until:
             time.sleep(0.02)
@@ -1157,7 +1157,7 @@ def test_a_stream_that_waits_for_ever_is_left(wait: bytes) -> None:
             return await read(client)
 
     for before in (b"", b"id: 1\n", b": -\r\n\r\n", b"data: x\r"):
-        with pytest.raises(httpx2.SSEError, match="after a time that is none"):
+        with pytest.raises(httpx2.SSEError, match="with an invalid retry time"):
             asyncio.run(whole(before + wait + b"\n\n"))
     fine = b"retry: 999999\nid: a-b\n\nretry:0\n\ndata: retry: -5\n\n"
     assert asyncio.run(whole(fine)) == fine

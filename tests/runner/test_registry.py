@@ -99,7 +99,7 @@ def test_names_and_aliases(shelf: Shelf) -> None:
         assert models.default == "b"
         assert models.entry(None).id == "b"
         assert models.entry("x").id == "c"
-        with pytest.raises(ModelNotFound, match="There are: a, b, c, x"):
+        with pytest.raises(ModelNotFound, match="Known models: a, b, c, x"):
             models.entry("nobody")
         with pytest.raises(OptionError, match="already"):
             models.add("x", ModelConfig(source="./x"))

@@ -165,15 +165,13 @@ def test_a_message_that_names_its_field_is_not_told_with_its_path() -> None:
         ChatRequest(messages=[{"role": "user", "content": "x"}], temperature="hot")
     assert told.value.param == "temperature"
     told = refused(response_format=3)
-    assert str(told).startswith("response_format: 3 is not supported. Pass a class,")
+    assert str(told).startswith("response_format: 3 is not supported. Pass a class or")
 
 
 def test_what_other_programs_call_it_is_told() -> None:
     assert "logprobs=true and top_logprobs=3" in str(refused(logprobs=3))
     of_responses = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
-    assert 'as /v1/responses takes tools. A chat takes {"type": "function", "function": ' in str(
-        refused(tools=[of_responses])
-    )
+    assert 'A chat tool is {"type": "function", "function": ' in str(refused(tools=[of_responses]))
     assert "tools=" in str(refused(functions=[]))
     assert "Did you mean seed?" in str(refused(seeds=1))
 
@@ -262,7 +260,7 @@ def test_a_request_is_itself_a_dict_or_its_fields() -> None:
     assert ChatRequest.of(None, {"messages": "Hi"}).messages[0].text == "Hi"
     with pytest.raises(RequestError, match="ChatRequest, a dict"):
         ChatRequest.of(3, {})
-    with pytest.raises(RequestError, match=r"missing\. message is .*: did you mean messages\?"):
+    with pytest.raises(RequestError, match=r"missing\. message is .*\. Did you mean messages\?"):
         ChatRequest.of(None, {"message": "Hi"})
     with pytest.raises(RequestError, match="prompt is missing"):
         CompletionRequest()
@@ -344,7 +342,7 @@ def test_a_text_or_a_list_stands_for_what_is_asked() -> None:
     assert CompletionRequest.of("Hi", {}).prompts == ["Hi"]
     assert CompletionRequest.of([1, 2], {}).prompts == [[1, 2]]
     assert EmbeddingRequest.of(["a", "b"], {}).input == ["a", "b"]
-    with pytest.raises(RequestError, match="there twice"):
+    with pytest.raises(RequestError, match="given twice"):
         ChatRequest.of("Hi", {"messages": "Ho"})
     with pytest.raises(RequestError, match="Pass a RerankRequest"):
         RerankRequest.of("Hi", {})
@@ -367,7 +365,7 @@ def test_a_choice_of_tools_that_is_none_is_answered_with_what_to_pass(
     with pytest.raises(RequestError) as caught:
         wanted(ChatRequest.of({**HI, "tools": [tool("g")], "tool_choice": choice}, {}))
     assert str(caught.value) == (
-        f"tool_choice: {choice!r} is not supported. It is none, auto, required, {one} or "
+        f"tool_choice: {choice!r} is not supported. It must be none, auto, required, {one} or "
         f'{{"type": "allowed_tools", …}}.{hint}'
     )
 
@@ -389,12 +387,14 @@ def test_the_type_of_a_tool_may_not_be_missing(given: Any) -> None:
 
 def test_models_that_are_none_are_refused_in_our_words() -> None:
     with pytest.raises(
-        OptionError, match=r"models=\['a'\] is not a mapping\. Pass the models by id"
+        OptionError, match=r"models=\['a'\] is not a mapping\. Pass the name of one model"
     ):
         Runner(["a"])  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match=r"there is no 'proceses'\. It takes source, providers, "):
+    with pytest.raises(
+        OptionError, match=r"'proceses' is not a field\. Its fields are source, providers, "
+    ):
         Runner({"a": {"source": "smollm2-135m-instruct", "proceses": 2}})
-    with pytest.raises(OptionError, match=r"there has to be a source\. It takes source, "):
+    with pytest.raises(OptionError, match=r"source is missing\. Its fields are source, "):
         Runner({"a": {"processes": 2}})
 
 

@@ -155,7 +155,7 @@ def test_what_the_tool_says_of_itself() -> None:
     place = {"type": "approximate", "approximate": {"city": "Rome", "country": "IT"}}
     given = WebSearchOptions(search_description="Search our files.", user_location=place)  # type: ignore[arg-type]
     search = Search(searching([]), given, None)
-    assert search.tool.description == "Search our files. The user is near: Rome, IT."
+    assert search.tool.description == "Search our files. The user is near Rome, IT."
     function = search.tool.schema["function"]
     assert (function["name"], function["parameters"]["required"]) == ("web_search", ["query"])
 
@@ -177,13 +177,13 @@ def test_options_that_are_wrong(options: Any, param: str) -> None:
 
 
 def test_a_runner_without_a_search_says_what_to_give() -> None:
-    with pytest.raises(OptionError, match=r"search_callback=: a function that is given a query"):
+    with pytest.raises(OptionError, match=r"search_callback=: a function that takes a query"):
         Runner(enable_search=True)
-    with pytest.raises(OptionError, match="need enable_search=True"):
+    with pytest.raises(OptionError, match="require enable_search=True"):
         Runner(search_callback=lambda query: [])
     with (
         Runner({"it": "smollm2-135m-instruct"}) as runner,
-        pytest.raises(RequestError, match="nothing here searches the web") as caught,
+        pytest.raises(RequestError, match="this Runner cannot search the web") as caught,
     ):
         runner.chat("When?", web_search_options={})
     assert (caught.value.param, caught.value.kind) == ("web_search_options", "unsupported")
@@ -209,7 +209,7 @@ def test_an_answer_with_a_quote_of_the_web(tmp_path: Path) -> None:
         assert answer.cited(answer.value.quote).title == "Mill"
         assert runner.count_tokens("Hi", web_search_options={}) > runner.count_tokens("Hi")
         pages.clear()
-        with pytest.raises(OutputTypeError, match="search found nothing, and the output type has"):
+        with pytest.raises(OutputTypeError, match="the output type requires a quote"):
             runner.chat(asks)
     with Runner({}, enable_search=True, search_callback=len) as runner:
         assert (runner.list_models(), runner.get_default_model_id()) == (["all-minilm-l6-v2"], None)

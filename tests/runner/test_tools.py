@@ -139,7 +139,7 @@ def test_sync_functions_run_in_another_thread() -> None:
 
 def test_a_class_without_code_is_not_runnable_and_with_a_callback_it_is() -> None:
     assert not Tool(Point).is_runnable
-    assert run(Tool(Point), '{"x": 1}').error == "Point has no code to run."
+    assert run(Tool(Point), '{"x": 1}').error == "Point has no function to call."
     tool = Tool(Point, lambda point: point.x + point.y)
     assert tool.is_runnable
     assert run(tool, '{"x": 1, "y": 2}').content == "3"
@@ -193,7 +193,7 @@ def test_options_are_checked() -> None:
 
 def test_several_tools_have_different_names() -> None:
     assert list(tools_of([add, Tool(add_later), Point])) == ["add", "add_later", "Point"]
-    with pytest.raises(OutputTypeError, match="both called 'add'"):
+    with pytest.raises(OutputTypeError, match="both named 'add'"):
         tools_of([add, Tool(add)])
     with pytest.raises(OutputTypeError, match="list of tools"):
         tools_of("add")
@@ -260,12 +260,12 @@ def test_a_tool_that_never_returns_runs_out_of_time() -> None:
 
     tool = Tool(hang, timeout=0.01)
     try:
-        assert run(tool).error == "The tool ran out of time: it did not return within 0.01 s."
+        assert run(tool).error == "The tool timed out: it did not return within 0.01 s."
         for _ in range(7):
             run(tool)
         last = run(tool).error
         assert last is not None
-        assert "8 calls of it ran out of time and still run" in last
+        assert "8 timed-out calls of it are still running" in last
     finally:
         forever.set()
     for thread in threading.enumerate():
@@ -341,7 +341,7 @@ def test_long_results_are_cut_and_that_is_told() -> None:
 
     outcome = run(Tool(long))
     assert outcome.cut
-    assert outcome.content.endswith("a… (cut: the first 20,000 of 10,000,000 characters)")
+    assert outcome.content.endswith("a… (truncated to the first 20,000 of 10,000,000 characters)")
     assert len(outcome.content) < 20_100
     assert len(outcome.result) == 10_000_000
     assert len(run(Tool(long), longest=10).content) < 100
@@ -464,7 +464,7 @@ def test_an_exception_that_takes_for_ever_to_be_told_is_not_waited_for(
         for function in (stop, stop_later):
             said = str(run(Tool(stop, function), timeout=0.01).error)
             assert said in (f"The tool raised {error.__name__}: ", "The tool failed.") or (
-                "out of time" in said  # the machine is busy
+                "timed out" in said  # the machine is busy
             )
         assert threading.main_thread() not in Slow.threads  # the loop's, which others share
     finally:

@@ -339,7 +339,7 @@ def test_tool_choice_looks_each_name_up_once(monkeypatch: pytest.MonkeyPatch) ->
 def test_calls_count_as_messages_do() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     said = {"role": "assistant", "content": "", "tool_calls": [call] * 60}
-    with pytest.raises(ApiError, match="there are 120 calls, and 100 is the most") as caught:
+    with pytest.raises(ApiError, match="has 120 calls; the limit is 100") as caught:
         wire.asked(ChatRequest, {"messages": [said, said]}, Settings(max_inputs=100))
     assert caught.value.param == "messages"
     wire.asked(ChatRequest, {"messages": [said]}, Settings(max_inputs=100))
@@ -348,17 +348,17 @@ def test_calls_count_as_messages_do() -> None:
 def test_tools_are_bounded_in_number() -> None:
     tools = [{"type": "function", "function": {"name": f"f{i}"}} for i in range(3)]
     wire.asked(ChatRequest, {"messages": "Hi", "tools": tools[:2]}, Settings(max_inputs=2))
-    with pytest.raises(ApiError, match="tools: there are 3, and 2 is the most"):
+    with pytest.raises(ApiError, match="tools has 3 entries; the limit is 2"):
         wire.asked(ChatRequest, {"messages": "Hi", "tools": tools}, Settings(max_inputs=2))
 
 
 def test_pictures_of_a_request_are_few() -> None:
     """All are read at once: 32 in 8 kB kept others waiting for 5 s."""
     said = [{"role": "user", "content": [{"type": "image_url", "image_url": "data:"}] * 2}] * 2
-    with pytest.raises(ApiError, match=r"there are 4 pictures, and 3 is .*max_pictures"):
+    with pytest.raises(ApiError, match=r"has 4 pictures; the limit is 3 .*max_pictures"):
         wire.asked(ChatRequest, {"messages": said}, Settings(max_pictures=3))
     item = {"role": "user", "content": [{"type": "input_image", "image_url": "data:"}] * 2}
-    with pytest.raises(ApiError, match="there are 4 pictures") as caught:
+    with pytest.raises(ApiError, match="has 4 pictures") as caught:
         turn_of({"input": [item]}, [said[0]], Settings(max_pictures=3))
     assert caught.value.param == "input"
 
@@ -829,7 +829,7 @@ def test_long_tokens_are_several_log_probabilities() -> None:
     model: Any = SimpleNamespace(pid=None, vocabulary=vocabulary, context_length=100)
     host = TextHost([model], ModelConfig(source="./it"), is_own=False)
     assert _scores({"logprobs": True, "top_logprobs": 3, "max_new_tokens": 10}, 1, host)
-    with pytest.raises(RequestError, match="200,000 is the most"):
+    with pytest.raises(RequestError, match="The limit is 200,000"):
         _scores({"logprobs": True, "top_logprobs": 20}, 1, host)
 
 
@@ -843,7 +843,7 @@ def test_log_probabilities_under_way_are_bounded_for_each_key() -> None:
 
     async def main() -> None:
         with under_way("a"), under_way("a"):
-            with pytest.raises(Overloaded, match="400,000 is the most at once"), under_way("a"):
+            with pytest.raises(Overloaded, match="The limit is 400,000"), under_way("a"):
                 pass
             with under_way("b"):
                 pass

@@ -110,7 +110,7 @@ def test_a_range_of_a_file(kept: Served) -> None:
         part = asks.files.content(file, extra_headers={"Range": "bytes=2-5"})
         assert part.content == content.content[2:6]
         for asked in ("bytes=99999-", "bytes=5-1", "lines=1-2"):
-            with pytest.raises(openai.APIStatusError, match="no such bytes") as caught:
+            with pytest.raises(openai.APIStatusError, match="does not have these bytes") as caught:
                 asks.files.content(file, extra_headers={"Range": asked})
             assert caught.value.status_code == 416
             assert (caught.value.type, caught.value.code) == (
@@ -129,7 +129,7 @@ def test_lines_of_one_custom_id(kept: Served) -> None:
             ("duplicate_custom_id", 5, "custom_id"),
             ("duplicate_custom_id", 6, "custom_id"),
         ]
-        assert "Lines 1 and 5 have the custom_id 'a'" in batch.errors.data[0].message
+        assert "Lines 1 and 5 have the same custom_id 'a'" in batch.errors.data[0].message
 
 
 def test_a_line_with_a_name_twice(kept: Served) -> None:
@@ -146,7 +146,7 @@ def test_a_line_with_a_name_twice(kept: Served) -> None:
 
 def test_fields_of_an_upload(kept: Served) -> None:
     url, key = f"{kept.root}/v1/files", {"Authorization": f"Bearer {KEY}"}
-    for name, said in (("expires_after", "is not supported"), ("purpose", "is there twice")):
+    for name, said in (("expires_after", "is not supported"), ("purpose", "is given twice")):
         fields = [("file", ("a", b"x")), ("purpose", (None, "batch")), (name, (None, "batch"))]
         answer = httpx.post(url, files=fields, headers=key, timeout=60)
         assert answer.json()["error"]["message"].startswith(f"{name} {said}")
@@ -207,7 +207,7 @@ def test_a_batch_goes_on_with_the_next_server(runner: Runner, tmp_path: Path) ->
 
 def test_what_is_refused(kept: Served, served: Served) -> None:
     with client(kept) as asks:
-        with pytest.raises(openai.BadRequestError, match="purpose has to be batch"):
+        with pytest.raises(openai.BadRequestError, match="purpose must be batch"):
             asks.files.create(file=("x", b"{}"), purpose="fine-tune")
         with pytest.raises(openai.APIStatusError, match="larger than 100,000 bytes"):
             asks.files.create(file=("x", b"{}" * 100_000), purpose="batch")
@@ -228,5 +228,5 @@ def test_what_is_refused(kept: Served, served: Served) -> None:
                 url, content=data, headers={**key, "Content-Type": kind}, timeout=60
             )
             assert answer.status_code == 400, answer.text
-    with client(served) as asks, pytest.raises(openai.NotFoundError, match="keeps no files"):
+    with client(served) as asks, pytest.raises(openai.NotFoundError, match="does not store files"):
         asks.files.list()

@@ -53,8 +53,10 @@ def test_a_budget_that_is_too_small_is_told_without_the_form(
     answer = httpx.post(f"{served.root}/v1/{path}", json=asked, headers=AUTH, timeout=60)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, field)
-    assert error["message"].startswith(f"{field} leaves 5 tokens for the answer, and the form that")
-    assert "needs about 51, the end-of-sequence token included. Raise it." in error["message"]
+    assert error["message"].startswith(
+        f"{field} leaves 5 tokens for the answer, but the requested form"
+    )
+    assert "needs about 51, including the end-of-sequence token. Raise" in error["message"]
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_file_is_kept_as_it_is(tmp_path: Path) -> None:
         store = Store(9, path=path)
         found = await store.get("1", "me")
         store.close()
-        with pytest.raises(ApiError, match="cannot be read or written") as caught:
+        with pytest.raises(ApiError, match="Cannot read or write") as caught:
             await store.put(stored("2"))
         assert caught.value.status == 503
         return found
@@ -156,7 +156,7 @@ def test_an_answer_that_somebody_changed_is_told(
         await store.put(stored("1"))
         with contextlib.closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(f"UPDATE responses SET {column} = ?", (text,))
-        with pytest.raises(ApiError, match=r"'1' is damaged: .*Ask again") as caught:
+        with pytest.raises(ApiError, match=r"'1' is damaged: .*Send the request again") as caught:
             await store.get("1", "me")
         assert caught.value.status == 503
         assert await store.remove("1", "me")
@@ -218,7 +218,7 @@ def test_a_server_that_is_killed_loses_nothing_on_disk(tmp_path: Path) -> None:
         assert item["content"] == [{"type": "input_text", "text": "Name a colour."}]
         told = http.get(f"/v1/responses/{long['id']}").json()
         assert told["status"] == "failed"
-        assert "server ended" in told["error"]["message"]
+        assert "server stopped" in told["error"]["message"]
         other = {"Authorization": "Bearer sk-other"}
         assert http.get(f"/v1/responses/{made['id']}", headers=other).status_code == 404
         more = http.post("/v1/responses", json={**body, "previous_response_id": made["id"]}).json()
@@ -302,13 +302,13 @@ def test_an_owner_has_so_many_answers_in_the_background(monkeypatch: pytest.Monk
     open_ = [job("a") for _ in range(store._MOST_JOBS)]
     for one in open_:
         jobs.add(one)
-    with pytest.raises(ApiError, match="Wait for one, or end one with POST") as caught:
+    with pytest.raises(ApiError, match="Wait for one to finish, or cancel one with POST") as caught:
         jobs.add(job("a"))
     assert caught.value.status == 429
     jobs.add(job("b", store._MOST_JOB_BYTES - 1))
     last = job("b")
     jobs.add(last)
-    with pytest.raises(ApiError, match="16,777,216 bytes, are"):
+    with pytest.raises(ApiError, match=r"16,777,216 bytes\. The limits are"):
         jobs.add(job("b"))
     last.say(b"grown")
     last.end()

@@ -68,8 +68,8 @@ def test_environment() -> None:
     ("flags", "environment", "text", "message"),
     [
         ({"port": 70_000}, {}, "", "--port"),
-        ({}, {"STRUCTGEN_API_KEY": ""}, "", "STRUCTGEN_API_KEY: there is no key in it"),
-        ({}, {"STRUCTGEN_SERVER_API_KEYS": " , "}, "", "API_KEYS: there is no key in it"),
+        ({}, {"STRUCTGEN_API_KEY": ""}, "", "STRUCTGEN_API_KEY: it contains no key"),
+        ({}, {"STRUCTGEN_SERVER_API_KEYS": " , "}, "", "API_KEYS: it contains no key"),
         (
             {},
             {"STRUCTGEN_SERVER_PROT": "1"},
@@ -79,20 +79,25 @@ def test_environment() -> None:
         ({}, {"STRUCTGEN_SERVER_HOST": ""}, "", "STRUCTGEN_SERVER_HOST: it is empty"),
         ({}, {"STRUCTGEN_SERVER_FILES": ""}, "", "STRUCTGEN_SERVER_FILES: it is empty"),
         ({}, {}, "prot = 1", "server.toml: prot: there is no such"),
-        ({}, {}, "zzz = 1", "server.toml: zzz: there is no such setting. All: host, port, "),
-        ({}, {}, "prot", "is not TOML"),
+        (
+            {},
+            {},
+            "zzz = 1",
+            "server.toml: zzz: there is no such setting. Known settings: host, port, ",
+        ),
+        ({}, {}, "prot", "is not valid TOML"),
         ({"models": ("a=b", "a=c")}, {}, "", "Two models"),
         ({"request_seconds": 0}, {}, "", "--request-seconds"),
-        ({"image_hosts": ("https://a.b/c",)}, {}, "", "--image-host: write a.b in place of https"),
-        ({"cors_origins": ("https://a.b/",)}, {}, "", "--cors-origin: write https://a.b in place"),
-        ({"cors_origins": ("a.b:3",)}, {}, "", "write https://a.b:3 in place of a.b:3"),
-        ({}, {}, 'allowed_hosts = ["http://a.b"]', "allowed_hosts: write a.b in place of http"),
-        ({"cors_origins": ("https://A.b",)}, {}, "", "write https://a.b in place of https://A.b"),
-        ({"cors_origins": ("https://*.a.b",)}, {}, "", "'https://*.a.b' is not one origin"),
-        ({"image_hosts": ("*",)}, {}, "", "--image-host: '*' is not one host"),
-        ({"image_hosts": ("a.b,c.d",)}, {}, "", "'a.b,c.d' is not one host"),
-        ({"image_hosts": ("",)}, {}, "", "'' is not one host"),
-        ({}, {}, 'allowed_hosts = ["*.a.b"]', "allowed_hosts: '*.a.b' is not one host"),
+        ({"image_hosts": ("https://a.b/c",)}, {}, "", "--image-host: write a.b instead of https"),
+        ({"cors_origins": ("https://a.b/",)}, {}, "", "--cors-origin: write https://a.b instead"),
+        ({"cors_origins": ("a.b:3",)}, {}, "", "write https://a.b:3 instead of a.b:3"),
+        ({}, {}, 'allowed_hosts = ["http://a.b"]', "allowed_hosts: write a.b instead of http"),
+        ({"cors_origins": ("https://A.b",)}, {}, "", "write https://a.b instead of https://A.b"),
+        ({"cors_origins": ("https://*.a.b",)}, {}, "", "'https://*.a.b' is not an origin"),
+        ({"image_hosts": ("*",)}, {}, "", "--image-host: '*' is not a host"),
+        ({"image_hosts": ("a.b,c.d",)}, {}, "", "'a.b,c.d' is not a host"),
+        ({"image_hosts": ("",)}, {}, "", "'' is not a host"),
+        ({}, {}, 'allowed_hosts = ["*.a.b"]', "allowed_hosts: '*.a.b' is not a host"),
     ],
 )
 def test_what_is_wrong_says_where(
@@ -114,7 +119,7 @@ def test_a_folder_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.Monk
         assert Settings(models=[given, "x"]).models == {"mine": given, "x": "x"}
     named = [str(one), f"theirs={other}"]
     assert Settings(models=named).models == {"mine": str(one), "theirs": str(other)}
-    with pytest.raises(ValidationError, match="Two models are called mine"):
+    with pytest.raises(ValidationError, match="Two models have the id mine"):
         Settings(models=[str(one), str(other)])
 
 
@@ -336,7 +341,7 @@ def test_hostile_forms_meet_a_deadline() -> None:
         )
         good = ChatRequest.of({"messages": "-", "grammar": "a+", "grammar_type": "regex"}, {})
         trials = Trials(seconds=0.0001, memory=2 << 30)
-        with pytest.raises(RequestError, match=r"more than 0\.0001 s") as caught:
+        with pytest.raises(RequestError, match=r"longer than 0\.0001 s") as caught:
             await trials.check(hostile)
         assert caught.value.param == "grammar"
         await trials.close()

@@ -249,7 +249,7 @@ def test_an_answer_that_cannot_be_kept_is_told(
         made = client.responses.retrieve(made.id)
     assert made.status == "incomplete"
     for _ in range(600):
-        if f"the answer {made.id} is not stored: The disk is full." in caplog.text:
+        if f"cannot store the answer {made.id}: The disk is full." in caplog.text:
             break
         time.sleep(0.05)
     else:

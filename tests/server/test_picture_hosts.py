@@ -72,7 +72,7 @@ def test_a_host_that_was_named_is_asked(host):
     [
         ("/nothing", "status 404"),
         ("/to?/to?/to?/to?/to?/x.png", "more than 3 times"),
-        ("/to?http://example.com/x.png", "does not fetch pictures from 'example.com'"),
+        ("/to?http://example.com/x.png", "does not fetch images from 'example.com'"),
         ("/to?http://second.example/x.png", "redirects to another host"),
         ("/to?file:///etc/passwd", "redirects to another host"),
         ("/endless", "more than 20,971,520 bytes"),
@@ -101,7 +101,7 @@ def test_no_answer_is_waited_for_longer_than_allowed(host):
 )
 def test_other_hosts_are_not_asked(url, hosts, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", None)
-    with pytest.raises(ValueError, match="does not fetch pictures from"):
+    with pytest.raises(ValueError, match="does not fetch images from"):
         fetched(url, *hosts)
 
 
@@ -112,5 +112,5 @@ def test_a_name_leads_into_no_private_network(address, monkeypatch):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     found = [(family, socket.SOCK_STREAM, 6, "", (address, 80))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with pytest.raises(ValueError, match="of a private network"):
+    with pytest.raises(ValueError, match="has the private address"):
         fetched("http://good.example/x", "good.example")

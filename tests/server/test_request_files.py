@@ -58,11 +58,11 @@ def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.Text
         200,
         None,
     ]
-    assert "Requests 1 and 8 have the custom_id 'a'" in made[7]["error"]["message"]
+    assert "Requests 1 and 8 have the same custom_id 'a'" in made[7]["error"]["message"]
     answer = made[0]["response"]["body"]["choices"][0]["message"]["content"]
     assert answer in ("yes", "no")
     assert "messages" in made[1]["response"]["body"]["error"]["message"]
-    assert "POST one of" in made[2]["error"]["message"]
+    assert "method must be POST, and url one of" in made[2]["error"]["message"]
     assert "without stream" in made[3]["error"]["message"]
     assert "line 5: it is not JSON" in made[4]["error"]["message"]
     assert made[5]["response"]["body"]["object"] == "response"

@@ -333,14 +333,14 @@ def test_options_of_text_models_are_no_embedders(tmp_path: Path, option: dict[st
     place = tiny.folder(tmp_path)
     with (
         Runner({"v": {"source": place, **option}}) as runner,
-        pytest.raises(OptionError, match=f"{next(iter(option))}= goes with a text model"),
+        pytest.raises(OptionError, match=f"{next(iter(option))}= requires a text model"),
     ):
         runner.load("v")
 
 
 def test_max_length_is_no_text_models(tmp_path: Path) -> None:
     config = {"source": tiny_model(tmp_path, context_length=512), "max_length": 9}
-    with Runner({"t": config}) as runner, pytest.raises(OptionError, match="goes with an embedder"):
+    with Runner({"t": config}) as runner, pytest.raises(OptionError, match="requires an embedder"):
         runner.load("t")
 
 

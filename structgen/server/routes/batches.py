@@ -30,7 +30,7 @@ def _files(request: Request) -> Files:
     if files is None:
         raise ApiError(
             404,
-            "This server keeps no files. Start it with --files FOLDER (or the setting files).",
+            "This server does not store files. Start it with --files FOLDER (setting files).",
             code="not_enabled",
         )
     return files
@@ -75,9 +75,9 @@ async def upload(request: Request) -> dict[str, Any]:
     kind = request.headers.get("content-type", "")
     given = dict(await aside(request, lambda: fields_of(kind, data, _FIELDS), is_large=True))
     if "purpose" not in given or given["purpose"].content != b"batch":
-        raise refused("purpose has to be batch here.", "purpose", "invalid_value")
+        raise refused("purpose must be batch.", "purpose", "invalid_value")
     if "file" not in given or (name := given["file"].filename) is None:
-        raise refused("There is no file.", "file", "invalid_value")
+        raise refused("The file is missing.", "file", "invalid_value")
     owner, content = request.state.owner, given["file"].content
     return await files.aside(owner, lambda: files.add(owner, content, name))
 
@@ -104,7 +104,8 @@ class _Content(FileResponse):
             if message.get("status", 200) >= 400:
                 raise ApiError(
                     416,
-                    "The file has no such bytes. The header is Range: bytes=FIRST-LAST, from 0 on.",
+                    "The file does not have these bytes. Use the header Range: bytes=FIRST-LAST, "
+                    "counted from 0.",
                     code="invalid_range",
                     headers={
                         k: v for k, v in Headers(raw=message["headers"]).items() if "range" in k

@@ -110,8 +110,8 @@ def _request(given: Mapping[str, Any], state: Any, questions: Mapping[str, Any])
     n = sum(len(question.labels) for question in questions.values())
     if n > _MOST_OPTIONS:
         raise refused(
-            f"The questions have {n:,} options in all, and {_MOST_OPTIONS:,} is the most of one "
-            "request. Ask in several.",
+            f"The questions have {n:,} options in total; the limit for one request is "
+            f"{_MOST_OPTIONS:,}. Send several requests.",
             "questions",
             "invalid_value",
         )
@@ -171,7 +171,7 @@ def _question(given: Any, index: int) -> Any:
     for number, one in enumerate(given[labels]):
         if one[key] in options:
             place = f"{at}.{labels}[{number}]"
-            raise refused(f"{place}: {one[key]!r} is there twice.", place, "invalid_value")
+            raise refused(f"{place}: {one[key]!r} appears twice.", place, "invalid_value")
         options[one[key]] = one.get("description")
     return _made(at, kind, instructions, options)
 

@@ -75,11 +75,11 @@ async def unload_model(model: str, request: Request) -> dict[str, Any]:
     settings = settings_of(request)
     n_keys = request.app.state.n_keys
     if (n_keys > 1 or not (n_keys or settings.is_local)) and not settings.allow_unload:
-        whom = f"{n_keys} API keys" if n_keys else "no API key, and listens to other machines"
+        whom = f"{n_keys} API keys" if n_keys else "no API key and listens on a network address"
         raise ApiError(
             403,
-            f"This server has {whom}: the others would wait until an unloaded model is back. Start "
-            "the server with allow_unload=true where all of them may.",
+            f"This server has {whom}, so unloading a model would affect other users. Start the "
+            "server with allow_unload=true to let all of them unload models.",
             code="unload_not_allowed",
         )
     await answered(request, runner_of(request).aunload(model))
@@ -136,7 +136,7 @@ async def tokenize(request: Request) -> Response:
             work = asked(ChatRequest, {"messages": messages}, settings_of(request))
             messages = work.request.messages
             if any(message.has_media for message in messages):
-                said = "Pictures and sounds are not counted here. Ask about text."
+                said = "Tokens of images and audio cannot be counted. Send text only."
                 raise refused(said, "messages")
         body = read(TokenizeBody, {**given, "messages": messages})
         if body.messages is not None:
@@ -206,6 +206,6 @@ async def ready(request: Request) -> dict[str, Any]:
     models = runner_of(request).list_models_with_status()
     bad = [name for name, status in models.items() if status == "failed"]
     if bad or not request.app.state.is_ready:
-        said = f"cannot be loaded: {', '.join(bad)}" if bad else "is still being loaded"
+        said = f"cannot be loaded: {', '.join(bad)}" if bad else "is still loading"
         raise ApiError(503, f"A model {said}.", code="not_ready", headers={"Retry-After": "5"})
     return {"status": "ready", "models": models}

@@ -93,13 +93,14 @@ def turn_of(
     messages = [*before, *messages_in(items)]
     if before and len(json.dumps(messages, ensure_ascii=False)) > settings.max_body_bytes:
         raise refused(
-            f"The messages up to this one have more than {settings.max_body_bytes:,} bytes "
-            "(max_body_bytes). Send the messages that matter without this, as a new conversation.",
+            f"The messages so far have more than {settings.max_body_bytes:,} bytes "
+            "(max_body_bytes). Start a new conversation with the messages you need, without "
+            "previous_response_id.",
             "previous_response_id",
             "invalid_value",
         )
     if not messages:
-        raise refused("input: there is none. Pass a text, or a list of items.", "input", "missing")
+        raise refused("input is missing. Pass a string or a list of items.", "input", "missing")
     head = []
     if given.instructions is not None:
         head = [{"role": "system", "content": given.instructions}]
@@ -128,7 +129,7 @@ def turn_of(
         chat["truncate_sequence"] = True
     is_stored, in_background = given.store is not False, bool(given.background)
     if in_background and not is_stored:
-        raise refused("background needs store=true.", "background", "invalid_value")
+        raise refused("background requires store=true.", "background", "invalid_value")
     chat["stream"] = bool(given.stream)
     work = asked(ChatRequest, chat, settings, rename=_renamed)
     work.request = ChatRequest.of(work.request, {"stream_options": {"include_usage": True}})
@@ -537,7 +538,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     except Exception as error:
         api = asked.told(error)
         if api.status == 500:
-            LOG.error("an answer in the background failed", exc_info=error)
+            LOG.error("a background answer failed", exc_info=error)
         let_go(error)
         job.say(events.fail(api))
     finally:
@@ -548,7 +549,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
                 job.is_kept = True
             stored.items, stored.messages = [], []  # the store's from now on: may be megabytes
         except ApiError as error:  # a full disk, say: it is given from here as long as it is held
-            LOG.error("the answer %s is not stored: %s", stored.response["id"], error)
+            LOG.error("cannot store the answer %s: %s", stored.response["id"], error)
             let_go(error)
             job.size += await aside(request, lambda: sum(map(len, stored.texts())), is_large=True)
 
@@ -586,16 +587,19 @@ async def _known(request: Request, id_: str) -> Stored | None:
         # Its server ended before it was done: nobody goes on with it.
         events = Events(found.response)
         events.fail(
-            ApiError(503, "The server ended while this answer was made.", code="server_error")
+            ApiError(
+                503, "The server stopped before this answer was finished.", code="server_error"
+            )
         )
     return found
 
 
 def _none(request: Request, id_: object) -> str:
-    other = " Or another server has it: this is one of several, which do not share answers."
-    return f"There is no answer {id_!r}. It was not stored, or has been dropped for newer ones." + (
-        other if settings_of(request).replicated else ""
-    )
+    other = " Another server may have it: this is one of several servers that do not share answers."
+    return (
+        f"There is no answer {id_!r}. It was not stored, or it was deleted to make room for newer "
+        "ones."
+    ) + (other if settings_of(request).replicated else "")
 
 
 async def _found(request: Request, id_: str) -> Stored:
@@ -610,13 +614,13 @@ _QUERY = {
         {
             "name": "stream",
             "in": "query",
-            "description": "Whether to follow the answer's events, from their beginning.",
+            "description": "Whether to stream the answer's events from the beginning.",
             "schema": {"type": "boolean"},
         },
         {
             "name": "starting_after",
             "in": "query",
-            "description": "With stream=true: the number of the last event that is known.",
+            "description": "With stream=true: the number of the last event that you have received.",
             "schema": {"type": "integer", "minimum": 0},
         },
     ]
@@ -659,13 +663,13 @@ def _asked(request: Request) -> tuple[bool, int]:
         elif name == "starting_after" and value.isascii() and value.isdigit():
             after = int(value[:18])
         elif name in ("stream", "starting_after"):
-            raise refused(f"{name}: {value!r} is not one of its values.", name, "invalid_value")
+            raise refused(
+                f"{name}: {value!r} is not one of the supported values.", name, "invalid_value"
+            )
         else:
             raise refused(f"{name} is not supported here.", name)
     if after is not None and not follows:
-        raise refused(
-            "starting_after is of no use without stream=true.", "starting_after", "invalid_value"
-        )
+        raise refused("starting_after requires stream=true.", "starting_after", "invalid_value")
     return follows, -1 if after is None else after
 
 
@@ -684,9 +688,7 @@ async def cancel(response_id: str, request: Request) -> Response:
     """End an answer that is being made in the background."""
     found = await _found(request, response_id)
     if not found.response["background"]:
-        raise ApiError(
-            400, "Only an answer in the background can be cancelled.", code="not_in_background"
-        )
+        raise ApiError(400, "Only a background answer can be cancelled.", code="not_in_background")
     job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
         await _jobs(request).stop(response_id)

@@ -107,17 +107,17 @@ async def _read(
         if values is None or name == "response_format":
             given[name] = text
     if not given.get("file"):
-        raise refused("There is no file.", "file", "invalid_value")
+        raise refused("The file is missing.", "file", "invalid_value")
     if "temperature" in given:
         try:
             given["temperature"] = float(given["temperature"])
         except ValueError:
-            raise refused("temperature is no number.", "temperature", "invalid_value") from None
+            raise refused("temperature is not a number.", "temperature", "invalid_value") from None
     form, streams = given.pop("response_format", "json"), given.pop("stream", "false")
     if streams not in ("true", "false"):
-        raise refused("stream is true or false.", "stream", "invalid_value")
+        raise refused("stream must be true or false.", "stream", "invalid_value")
     if streams == "true" and form not in ("json", "text"):
-        raise refused("stream goes with the response_format json or text.", "stream")
+        raise refused("stream requires the response_format json or text.", "stream")
 
     def asks() -> TranscriptionRequest:
         asked = TranscriptionRequest.of(given, {})
