@@ -123,14 +123,14 @@ def _local(name: str | os.PathLike[str], task: str | None) -> Path | None:
     """
     if not isinstance(name, (str, os.PathLike)):
         raise OptionError(
-            f"model={name!r} is not the name of a model. Pass a str or a path: a name of the "
-            f"catalogue ({catalogue.in_short()}), a folder or a Hugging Face repository id."
+            f"model={name!r} is not a model name. Pass a str or a path: a catalogue name "
+            f"({catalogue.in_short()}), a folder or a Hugging Face repository id."
         )
     text = os.fspath(name)
     if not text:
         raise ModelNotFound(
-            "The name of the model is empty. Pass a name of the catalogue "
-            f"({catalogue.in_short()}), a folder or a Hugging Face repository id."
+            f"The model name is empty. Pass a catalogue name ({catalogue.in_short()}), a folder "
+            "or a Hugging Face repository id."
         )
     local = Path(text).expanduser()
     if cache.is_model(local):
@@ -283,8 +283,8 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
     files = [place] if place.suffix == ".gguf" else sorted(place.glob("*.safetensors"))
     if not files or not all(file.is_file() for file in files):
         raise OptionError(
-            f"{os.fspath(source)} is not a source of weights. Pass source=: a GGUF file, a folder "
-            "with safetensors, or a name of the catalogue that is converted from a GGUF file."
+            f"{os.fspath(source)} contains no weights. Pass source= as a GGUF file, a folder with "
+            "safetensors, or a catalogue name that has a GGUF file."
         )
     seen = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     digest = hashlib.sha256(repr((seen, target)).encode()).hexdigest()[:8]
@@ -326,13 +326,13 @@ def add_mask(folder: str | os.PathLike[str]) -> Path:
 def _check_task(entry: catalogue.Entry, task: str | None) -> None:
     if task == "generate" and entry.task != task:
         raise ModelNotFound(
-            f"{entry.name} is an embedder, which generates no text: load it with "
-            "structgen.load_embedder, or on the command line name it with --embedder."
+            f"{entry.name} is an embedder and cannot generate text. Load it with "
+            "structgen.load_embedder, or pass it as --embedder on the command line."
         )
     if task == "embed" and entry.task != task:
         raise ModelNotFound(
-            f"{entry.name} is a language model: load it with structgen.load, or on the command "
-            f"line name it without --embedder. Embedders of the catalogue: "
+            f"{entry.name} is a language model. Load it with structgen.load, or pass it without "
+            "--embedder on the command line. Embedders in the catalogue: "
             f"{', '.join(e.name for e in catalogue.ENTRIES.values() if e.task == task)}."
         )
 
@@ -342,26 +342,26 @@ def _not_a_model(local: Path, written: str) -> ModelNotFound:
     if local.is_file():
         if local.suffix.lower() == ".gguf":
             return ModelNotFound(
-                f"{local} is a GGUF file, which must be converted once: "
-                f"`structgen models convert {local} OUT`. Then name the folder OUT."
+                f"{local} is a GGUF file, which must be converted once: `structgen models convert "
+                f"{local} OUT`. Then pass the folder OUT."
             )
-        return ModelNotFound(f"{local} is a file. Name the folder that holds {cache.CONFIG}.")
+        return ModelNotFound(f"{local} is a file. Pass the folder that contains {cache.CONFIG}.")
     if not local.is_dir():
-        return ModelNotFound(f"There is no folder {written}.")
+        return ModelNotFound(f"The folder {written} does not exist.")
     # Up to three folders down: a home folder must not be searched to its end.
     places = ("*/" * depth + cache.CONFIG for depth in (1, 2, 3))
     inside = sorted(config.parent for place in places for config in local.glob(place))
     if inside:
         names = "".join(f"\n  {folder}" for folder in inside)
         return ModelNotFound(
-            f"{local} has no {cache.CONFIG} itself, but {len(inside)} of its folders "
-            f"{'has' if len(inside) == 1 else 'have'} one. Name it:{names}"
+            f"{local} has no {cache.CONFIG} itself, but {len(inside)} of its subfolders "
+            f"{'has' if len(inside) == 1 else 'have'} one. Pass one of them:{names}"
         )
     weights = next(iter(sorted(local.glob("*.gguf"))), None)
     if weights is not None:
         return ModelNotFound(
-            f"{local} has no {cache.CONFIG}, but a GGUF file. Convert it: "
-            f"`structgen models convert {weights} OUT`. Then name the folder OUT."
+            f"{local} has no {cache.CONFIG}, but it has a GGUF file. Convert it: `structgen "
+            f"models convert {weights} OUT`. Then pass the folder OUT."
         )
     lacking = damage.find(local)
     says = " ".join(lack.says for lack in lacking)
@@ -373,5 +373,5 @@ def _unknown(name: str) -> ModelNotFound:
     hint = f"Did you mean {' or '.join(close)}?" if close else ""
     return ModelNotFound(
         f"There is no model {name!r}. {hint or f'The catalogue has {catalogue.in_short()}.'} You "
-        "can also name a local folder or a Hugging Face repository, org/name."
+        "can also pass a local folder or a Hugging Face repository, org/name."
     )

@@ -223,7 +223,7 @@ def steps_wrong(part: str, kind: str, said: Mapping[str, Any]) -> Iterator[str]:
     may = " > ".join(first for first, *_ in known)
     known = [step for step in known if step[0][-1] != "?" or step[0][:-1] in given]
     if given != [first.rstrip("?") for first, *_ in known]:
-        yield f"the steps {' > '.join(map(str, given))[:200]}, which may be {may} for {kind}"
+        yield f"the steps {' > '.join(map(str, given))[:200]}, but {kind} allows {may}"
         return
     for step, (_, *rest) in zip(steps, known, strict=False):
         rules = dict(one.split("=", 1) for one in (":inputs=null", *rest))
@@ -233,7 +233,7 @@ def steps_wrong(part: str, kind: str, said: Mapping[str, Any]) -> Iterator[str]:
             rule = rules.get(attribute, rules.get(f"{attribute}?", "nothing"))
             text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
             if text not in rule.split("|") and not _in_range(value, rule):
-                yield f"{attribute} = {text[:40]} in {step['type']}, which may be {rule}"
+                yield f"{attribute} = {text[:40]} in {step['type']}, but must be {rule}"
 
 
 def _in_range(value: Any, rule: str) -> bool:

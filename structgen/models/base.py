@@ -514,7 +514,7 @@ def check_written(sizes: Iterable[int]) -> None:
         OptionError: they are too long a text.
     """
     if (size := sum(sizes)) > _MOST_WRITTEN:
-        raise OptionError(f"The tokens stand for {size:,} bytes, and may for {_MOST_WRITTEN:,}.")
+        raise OptionError(f"The tokens decode to {size:,} bytes; the limit is {_MOST_WRITTEN:,}.")
 
 
 def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:

@@ -190,8 +190,8 @@ def find(name: str) -> Path | None:
     reason = distrust(folder)
     if reason is not None:
         raise ModelError(
-            f"The model {name!r} is not taken from the cache: {reason} To use it all the same, "
-            f"load it by its path: {str(folder)!r}."
+            f"structgen does not load the model {name!r} from the cache: {reason} To load it "
+            f"anyway, pass its path: {str(folder)!r}."
         )
     return folder
 
@@ -240,7 +240,7 @@ def remove(name: str) -> int:
         if not is_model(folder):
             there = ", ".join(model.name for model in installed()) or "nothing"
             raise ModelNotFound(
-                f"{name!r} is not in the cache {root() / 'models'}, which holds: {there}."
+                f"{name!r} is not in the cache {root() / 'models'}. Cached models: {there}."
             )
         size = bytes_under(folder)
         try:
@@ -278,7 +278,7 @@ def installing(name: str, progress: Progress) -> Iterator[Path]:
                 os.utime(work)  # It is not abandoned, however old.
             reason = distrust(work)  # What is resumed may be a link to any file of the user's.
             if reason is not None:
-                raise DownloadError(f"Nothing is fetched into the cache: {reason}")
+                raise DownloadError(f"structgen does not download into the cache: {reason}")
             yield work
         except BaseException:
             with suppress(OSError):
@@ -320,9 +320,9 @@ def need_space(size: int) -> None:
     free = shutil.disk_usage(nearest()).free
     if free < size:
         raise DownloadError(
-            f"Not enough space on the disk of {root()}: {megabytes(size)} are needed and "
-            f"{megabytes(free)} are free. Make room, or set STRUCTGEN_CACHE to a folder on another "
-            "disk."
+            f"Not enough space on the disk of {root()}: {megabytes(size)} needed, "
+            f"{megabytes(free)} free. Free some space, or set STRUCTGEN_CACHE to a folder on "
+            "another disk."
         )
 
 
@@ -339,20 +339,19 @@ def disk_error(error: OSError) -> DownloadError:
     """Return what to tell the user about an error while writing the cache."""
     if error.errno in FULL:
         return DownloadError(
-            f"The disk of {root()} is full. Make room, or set STRUCTGEN_CACHE to a folder on "
-            "another disk."
+            f"The disk of {root()} is full. Free some space, or set STRUCTGEN_CACHE to a folder "
+            "on another disk."
         )
     return DownloadError(
-        f"Cannot write the cache {root()}: {error}. Set STRUCTGEN_CACHE to a folder that can be "
-        "written."
+        f"Cannot write to the cache {root()}: {error}. Set STRUCTGEN_CACHE to a writable folder."
     )
 
 
 def wrong_file(what: str, actual: str, expected: str) -> DownloadError:
     """Return what to tell the user about a file that arrived and is another one."""
     return DownloadError(
-        f"{what} is not the file it should be: it has {actual}, expected {expected}. It was "
-        "deleted. Try again; if it stays so, a mirror or a proxy serves another file."
+        f"{what} is not the expected file: it has {actual}, expected {expected}. structgen "
+        "deleted it. Try again. If the error persists, a mirror or proxy serves a different file."
     )
 
 
@@ -369,7 +368,7 @@ def _locked(name: str, progress: Progress | None) -> Iterator[None]:
             lock.acquire(timeout=0)
         except filelock.Timeout:
             if progress is not None:
-                progress(f"Waiting for another process that fetches {name}", 0, 1)
+                progress(f"Waiting for another process that downloads {name}", 0, 1)
             lock.acquire()
     try:
         yield

@@ -131,7 +131,7 @@ SUITS = MappingProxyType(
         "chat": "answer questions and hold a conversation",
         "tools": "call tools as an agent",
         "code": "write code and queries",
-        "transcribe": "write down speech",
+        "transcribe": "transcribe speech",
         "embed": "compare and search texts",
     }
 )

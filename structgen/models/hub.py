@@ -68,8 +68,7 @@ def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
         repository, _ = _parts(name)
         names = _names(repository, graphs)
         raise ModelNotFound(
-            f"{name} does not say which of the ONNX files in {repository} is meant. Name one of "
-            f"them:{names}"
+            f"{name} is ambiguous: {repository} has several ONNX files. Pass one of them:{names}"
         )
     (graph,) = chosen
     data = (f"{graph}_data", f"{graph}.data")
@@ -165,7 +164,7 @@ def download(
     except _TooMuch:
         part.unlink()
         says = f"more than {most:,} bytes"
-        raise cache.wrong_file(file.path, says, "no more of them") from None
+        raise cache.wrong_file(file.path, says, "at most that many") from None
     _check(file, part)
     part.replace(target)
 
@@ -245,17 +244,16 @@ def _said(kind: str, value: str) -> str:
             found = Path(value).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = failure(error)
-            raise OptionError(f"token_source= (path {value!r}) cannot be read: {why}.") from None
+            raise OptionError(f"Cannot read token_source= (path {value!r}): {why}.") from None
     elif kind != "literal":
         raise OptionError(
-            "token_source= is none of 'literal:TOKEN', 'env:VARIABLE', 'path:FILE', 'cache' and "
-            "'none'."
+            "token_source= must be 'literal:TOKEN', 'env:VARIABLE', 'path:FILE', 'cache' or 'none'."
         )
     token = str(found or "").strip()
     if not _TOKEN_FORM.fullmatch(token):  # HTTP clients repeat a malformed header in their errors
         where = kind if kind == "literal" else f"{kind} {value!r}"
         raise OptionError(
-            f"token_source= ({where}) must hold one token: printable ASCII without spaces."
+            f"token_source= ({where}) must contain one token of printable ASCII without spaces."
         )
     return token
 
@@ -362,9 +360,9 @@ def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tu
             return chosen, ""
     if task == "embed":
         raise ModelNotFound(
-            f"{repo_id} holds no embedder: there must be an ONNX file and a tokenizer.json in "
-            "it. Look for a repository that has them, or export the model: `optimum-cli export "
-            f"onnx --model {repo_id} OUT`, then name the folder OUT."
+            f"{repo_id} has no embedder, which needs an ONNX file and a tokenizer.json. Use "
+            "another repository, or export the model with `optimum-cli export onnx --model "
+            f"{repo_id} OUT` and pass the folder OUT."
         )
     inside = _model_folder(name, subfolder, files)
     top = f"{inside}/" if inside else ""
@@ -374,8 +372,8 @@ def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tu
         lacking.append("tokenizer.json")
     if lacking:  # before gigabytes arrive
         raise ModelNotFound(
-            f"{name} has {cache.CONFIG} but lacks {' and '.join(lacking)} beside it. Look for "
-            "another conversion, or fetch what there is, add what is missing, and name your folder."
+            f"{name} has {cache.CONFIG} but lacks {' and '.join(lacking)}. Look for another "
+            "conversion, or download the files, add what is missing, and pass your folder."
         )
     return chosen, inside
 
@@ -440,8 +438,8 @@ def _inside(folder: Path, path: str, repo_id: str) -> Path:
         return inside(folder, path)
     except ValueError as error:
         raise DownloadError(
-            f"The hub's listing of {repo_id} cannot be followed: {error}. Nothing was fetched. "
-            "Do not use the repository, or ask who keeps it."
+            f"The hub's listing of {repo_id} is not allowed: {error}. structgen downloaded "
+            "nothing. Do not use the repository, or report this to its owner."
         ) from None
 
 
@@ -463,13 +461,13 @@ def _listing(repo_id: str) -> _Listing:
             raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
         if len(files) > _MOST_FILES:
             raise DownloadError(
-                f"{repo_id} has more than {_MOST_FILES:,} files: it is not fetched. Fetch the "
-                "model in it yourself, and name the folder."
+                f"{repo_id} has more than {_MOST_FILES:,} files, so structgen does not download "
+                "it. Download the model yourself and pass its folder."
             )
         return _Listing(commit, {file["rfilename"]: _hub_file(file) for file in files})
     except WRONG as error:
         raise DownloadError(
-            f"The hub's listing of {repo_id} cannot be understood: {error!r:.200}."
+            f"The hub's listing of {repo_id} cannot be parsed: {error!r:.200}."
         ) from None
 
 
@@ -537,7 +535,9 @@ def _watch(response: Any, *_: Any, **__: Any) -> None:
         return
     codings = response.headers.get("content-encoding", "").lower()
     if set(re.split(r"[\s,]+", codings)) - _PLAIN:
-        raise ValueError(f"an answer is packed ({codings[:40]}), which was not asked for")
+        raise ValueError(
+            f"an answer is compressed ({codings[:40]}) although compression was not requested"
+        )
     if response.status_code >= 300:  # The client reads it whole, by one of these.
         read = "iter_raw" if hasattr(response, "iter_raw") else "iter_content"
         setattr(response, read, functools.partial(_short, getattr(response, read)))
@@ -587,7 +587,7 @@ def _hub_file(file: dict[str, Any]) -> HubFile:
     sha256 = "" if lfs is None else str(lfs.get("sha256") or "")
     git_id = (file.get("blobId") or "") if lfs is None else ""
     if not isinstance(path, str) or not isinstance(git_id, str):
-        raise ValueError(f"it lists a file as {path!r}, with the id {git_id!r}")
+        raise ValueError(f"it lists a file with the path {path!r} and the id {git_id!r}")
     if size is not None and not (type(size) is int and 0 <= size < 1 << 60):
         raise ValueError(f"it lists {path!r} with {size!r} bytes")
     return HubFile(path, size, sha256, git_id)
@@ -604,14 +604,14 @@ def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
     repo_id, _ = _parts(name)
     if below:
         names = _names(repo_id, below)
-        raise ModelNotFound(f"{name} holds {len(below)} models. Name one of them:{names}")
+        raise ModelNotFound(f"{name} has {len(below)} models. Pass one of them:{names}")
     if folders:
         names = _names(repo_id, folders)
         raise ModelNotFound(f"There is no {cache.CONFIG} in {name}. The repository has:{names}")
     raise ModelNotFound(
-        f"{repo_id} holds no model for ONNX Runtime GenAI: there is no {cache.CONFIG} in it. "
-        "Look for a repository that has one, often with -onnx in its name; a GGUF file "
-        "can be converted with `structgen models convert FILE.gguf OUT`."
+        f"{repo_id} has no model for ONNX Runtime GenAI: it has no {cache.CONFIG}. Look for a "
+        "repository with this file, often with -onnx in its name. To convert a GGUF file, use "
+        "`structgen models convert FILE.gguf OUT`."
     )
 
 
@@ -672,36 +672,36 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
     page = f"{hub}/{repo_id}"
     if isinstance(error, errors.GatedRepoError):
         return DownloadError(
-            f"{repo_id} is gated: accept its terms at {page}, then set HF_TOKEN to a token of "
+            f"{repo_id} is gated. Accept its terms at {page}, then set HF_TOKEN to a token of "
             "your account (or run `hf auth login`)."
         )
     if isinstance(error, errors.RepositoryNotFoundError):
         return ModelNotFound(
-            f"There is no repository {repo_id} on {hub} that you may read. Check the spelling; for "
-            "a private one set HF_TOKEN (or run `hf auth login`)."
+            f"There is no repository {repo_id} on {hub} that you may read. Check the spelling. "
+            "For a private repository, set HF_TOKEN (or run `hf auth login`)."
         )
     if isinstance(error, errors.HFValidationError):
-        return ModelNotFound(f"{repo_id!r} cannot be a repository's id: {error}")
+        return ModelNotFound(f"{repo_id!r} is not a valid repository id: {error}")
     if any(isinstance(link, errors.OfflineModeIsEnabled) for link in chain):
         return DownloadError(
-            f"{repo_id} is not in the cache {root()}, and HF_HUB_OFFLINE forbids fetching "
-            "it. Unset it, or name a local folder."
+            f"{repo_id} is not in the cache {root()}, and HF_HUB_OFFLINE forbids downloading it. "
+            "Unset HF_HUB_OFFLINE, or pass a local folder."
         )
     for link in chain:
         if isinstance(link, errors.HfHubHTTPError):
             status = link.response.status_code
             hint = {
-                401: "It may not exist, or be private: check the spelling, or set HF_TOKEN to a "
+                401: "It may not exist, or be private. Check the spelling, or set HF_TOKEN to a "
                 "valid token.",
                 403: f"Your token may not read it: see {page}.",
-                429: "Too many requests: wait a little, or set HF_TOKEN.",
+                429: "Too many requests: wait a moment, or set HF_TOKEN.",
             }.get(status, "Try again later.")
-            return DownloadError(f"The hub answered {status} for {repo_id}. {hint}")
+            return DownloadError(f"The hub returned status {status} for {repo_id}. {hint}")
     for link in chain:
         if isinstance(link, OSError) and (link.filename is not None or link.errno in cache.FULL):
             return cache.disk_error(link)
     reason = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
     return DownloadError(
-        f"Fetching {repo_id} from {hub} broke off: {reason}. "
-        "Check the network and try again: it continues where it stopped."
+        f"The download of {repo_id} from {hub} failed: {reason}. Check the network and try again. "
+        "The download will resume."
     )

@@ -26,8 +26,8 @@ def remedy(folder: Path) -> str:
     """Return what to do about a model that cannot be loaded."""
     name = cache.name_of(folder)
     if name is None:
-        return "Fetch or convert the model again."
-    return f"Delete it with `structgen models rm {name}`; it is fetched again when next it is used."
+        return "Download or convert the model again."
+    return f"Delete it with `structgen models rm {name}`. structgen downloads it again on next use."
 
 
 def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
@@ -99,18 +99,19 @@ def checked(providers: Sequence[str]) -> list[str]:
         ModelError: no list, or one is not installed; the error names those that are.
     """
     if isinstance(providers, str) or not providers:
-        raise ModelError(f"providers={providers!r} is not a list of names such as ['cuda', 'cpu'].")
+        raise ModelError(
+            f"providers={providers!r} must be a list of names such as ['cuda', 'cpu']."
+        )
     here = installed()
     names = [str(name).lower().removesuffix("executionprovider") for name in providers]
     for name, given in zip(names, providers, strict=True):
         if name not in here:
             hint = did_you_mean(name, _NAMES.values()) if name not in _NAMES.values() else ""
             raise ModelError(
-                f"The execution provider {given!r} is not installed.{hint} "
-                f"Installed: {', '.join(here)}. "
-                "CUDA comes with the package onnxruntime-genai-cuda, DirectML with "
-                "onnxruntime-genai-directml, each instead of onnxruntime-genai (for embedders: "
-                "onnxruntime-gpu and onnxruntime-directml, instead of onnxruntime)."
+                f"The execution provider {given!r} is not installed.{hint} Installed: "
+                f"{', '.join(here)}. For CUDA, install onnxruntime-genai-cuda; for DirectML, "
+                "onnxruntime-genai-directml; each replaces onnxruntime-genai. For embedders, "
+                "install onnxruntime-gpu or onnxruntime-directml instead of onnxruntime."
             )
     return names
 
@@ -128,16 +129,16 @@ def _with_options(
             isinstance(options, Mapping) for options in entry.values()
         ):
             raise ModelError(
-                f"Session option {_PROVIDER_OPTIONS!r} is a list such as "
-                f"[{{'cuda': {{'device_id': '0'}}}}], not {given!r}."
+                f"Session option {_PROVIDER_OPTIONS!r} must be a list such as [{{'cuda': "
+                f"{{'device_id': '0'}}}}], not {given!r}."
             )
         for name, options in zip(checked([*entry] or ["cpu"]), entry.values(), strict=False):
             found[name] = options
     for name in found:
         if providers is not None and name not in providers:
             raise ModelError(
-                f"Session option {_PROVIDER_OPTIONS!r} names {name!r}, which providers= does not: "
-                f"{', '.join(providers)}. Name it in both."
+                f"Session option {_PROVIDER_OPTIONS!r} contains {name!r}, but providers= does "
+                f"not: {', '.join(providers)}. Add it to both."
             )
     return [*found] if providers is None and found else providers, found
 
@@ -181,19 +182,19 @@ def _check_session_options(options: Mapping[str, Any] | None) -> None:
     if options is None:
         return
     if not isinstance(options, Mapping):
-        raise ModelError(f"session_options={options!r} is not a mapping from names to values.")
+        raise ModelError(f"session_options={options!r} must be a mapping from names to values.")
     for name, value in options.items():
         if name in _SESSION_OPTIONS:
             continue
         if not isinstance(name, str) or "." not in name:
             meant = did_you_mean(name, _SESSION_OPTIONS)
             raise ModelError(
-                f"Unknown session option {name!r}.{meant} Known are {', '.join(_SESSION_OPTIONS)}, "
-                "and ONNX Runtime's configuration entries, whose names have a dot: "
-                "'session.intra_op.allow_spinning'."
+                f"Unknown session option {name!r}.{meant} Known options: "
+                f"{', '.join(_SESSION_OPTIONS)}, and ONNX Runtime's configuration entries, whose "
+                "names have a dot, such as 'session.intra_op.allow_spinning'."
             )
         if not isinstance(value, str):
             raise ModelError(
-                f"Session option {name!r} is a configuration entry, which takes a string such as "
-                f"'1', not {value!r}."
+                f"Session option {name!r} is a configuration entry, which must be a string such "
+                f"as '1', not {value!r}."
             )

@@ -132,13 +132,16 @@ def info(name: str) -> ModelInfo:
         return _of_folder(str(local), local)
     if hub.looks_like(name) and not local.exists():
         commit, size, task = hub.describe(name)
-        notes, source = "not in the catalogue: the hub's list of its files", f"Hugging Face: {name}"
+        notes, source = (
+            "not in the catalogue: from the hub's list of its files",
+            f"Hugging Face: {name}",
+        )
         return ModelInfo(name, task, size=size, source=source, notes=notes, commit=commit)
     close = catalogue.suggestions(name, [model.name for model in cache.installed()])
     hint = f"Did you mean {' or '.join(close)}?" if close else "See `structgen models list`."
     raise ModelNotFound(
-        f"Nothing is known of {name!r}: it is not in the catalogue, not here, and no folder of a "
-        f"model. {hint}"
+        f"{name!r} is unknown: it is not in the catalogue, not downloaded, and not a model "
+        f"folder. {hint}"
     )
 
 
@@ -178,7 +181,9 @@ def verify(names: Sequence[str] = (), progress: Progress | None = None) -> list[
 def _here(name: str) -> Path:
     found = info(name).folder
     if found is None:
-        raise ModelNotFound(f"{name} is not here. Fetch it: `structgen models pull {name}`.")
+        raise ModelNotFound(
+            f"{name} is not downloaded. Download it: `structgen models pull {name}`."
+        )
     return found
 
 
@@ -243,7 +248,7 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
         context=_count(context),
         vocabulary=_count(model.get("vocab_size")),
         source="" if record is None else record.source,
-        notes="not in the catalogue: what its folder says",
+        notes="not in the catalogue: from its folder",
         folder=folder,
         commit="" if record is None else record.commit,
     )

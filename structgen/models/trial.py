@@ -95,9 +95,9 @@ def check(folder: Path, template: str | None) -> None:
     ended = _ended(digest.hexdigest(), asked)
     if ended == _READS:
         warnings.warn(
-            f"ONNX Runtime GenAI reads prompts otherwise than {folder / 'tokenizer.json'} says, "
-            "whose normalizer or pre-tokenizer it does not know. The model gets tokens that it was "
-            "not trained with, and its answers may be poor.",
+            f"ONNX Runtime GenAI tokenizes prompts differently from {folder / 'tokenizer.json'}, "
+            "because it does not support its normalizer or pre-tokenizer. The model gets tokens "
+            "that it was not trained with, and its answers may be poor.",
             UserWarning,
             stacklevel=4,
         )
@@ -176,7 +176,7 @@ def _tried(asked: Mapping[str, Any]) -> str | None:
         return f"takes more than {CPU_SECONDS} s for a short text"
     if code == 1:
         return f"takes more than {_BYTES >> 30} GiB of memory for a short text"
-    return f"ends the process that uses it (exit code {code})"
+    return f"crashes the process that uses it (exit code {code})"
 
 
 # An ONNX graph that gives its input back.
@@ -340,21 +340,21 @@ def _wrong(data: bytes) -> str | None:
             growths = [*_growths([document.get(name) for name in names])]
             if len(growths) > _MOST_STEPS:
                 where = " and ".join(names)
-                return f"has {len(growths):,} steps in its {where}; the most is {_MOST_STEPS}"
+                return f"has {len(growths):,} steps in its {where}; the limit is {_MOST_STEPS}"
             if (growth := math.prod(growths)) > _MOST_GROWTH:
                 what = "tokens" if "post_processor" in names else "characters"
-                return f"may write {growth:,.0f} {what} for one; the most is {_MOST_GROWTH}"
+                return f"may replace one with {growth:,.0f} {what}; the limit is {_MOST_GROWTH}"
         if affix > _MOST_GROWTH:
-            return f"puts {affix:,} characters beside parts of words; the most is {_MOST_GROWTH}"
+            return f"adds {affix:,} characters to parts of words; the limit is {_MOST_GROWTH}"
         if word > _LONGEST_WORD:
-            return f"looks for tokens in words of {word:,} characters; the most is {_LONGEST_WORD}"
+            return f"looks for tokens in words of {word:,} characters; the limit is {_LONGEST_WORD}"
         if piece > _LONGEST_PIECE:
-            return f"has a token of {piece:,} characters; the most is {_LONGEST_PIECE}"
+            return f"has a token of {piece:,} characters; the limit is {_LONGEST_PIECE}"
         return _pattern(document)
     except MemoryError:
         raise
     except Exception as error:  # of any kind: the file may be anything
-        return f"cannot be understood: {error!r:.200}"
+        return f"cannot be parsed: {error!r:.200}"
 
 
 def _growths(section: Any) -> Iterator[float]:
@@ -394,8 +394,8 @@ def _pattern(document: Any) -> str | None:
                 rest = rest.replace(f"|{unit}|", "|", 1)
             if len(rest) > _LONGEST_PATTERN or not _PLAIN.fullmatch(rest):
                 return (
-                    f"looks in its {name} for the pattern {pattern[:200]!r}, which is "
-                    "none of the known ones, and may take hours or end the process"
+                    f"has the unknown pattern {pattern[:200]!r} in its {name}, which may take "
+                    "hours or crash the process"
                 )
     return None
 

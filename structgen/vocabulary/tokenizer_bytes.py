@@ -151,7 +151,7 @@ def _table(file: Path, document: dict[str, Any]) -> TokenTable:
     try:
         return _understood(file, document)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        _fail(file, f"it cannot be understood ({error!r})", _ELSE)
+        _fail(file, f"it cannot be parsed ({error!r})", _ELSE)
 
 
 def _understood(file: Path, document: dict[str, Any]) -> TokenTable:

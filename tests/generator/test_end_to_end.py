@@ -349,9 +349,9 @@ def test_wrapping_anything_else_is_an_error(model):
         structgen.from_onnx_genai("smollm2", None)
     narrow = structgen.Vocabulary.from_tokens([b"a", b""], [1])
     plain = og.Model(str(model.folder))
-    with pytest.raises(structgen.ModelError, match="49,152 wide but the vocabulary has 2 ids"):
+    with pytest.raises(structgen.ModelError, match="width of 49,152, but the vocabulary has 2 ids"):
         structgen.from_onnx_genai(plain, model.og_tokenizer, vocabulary=narrow)
-    with pytest.raises(structgen.ModelError, match=r"wants a mask.*onnxruntime_genai\.Model"):
+    with pytest.raises(structgen.ModelError, match=r"needs a mask.*onnxruntime_genai\.Model"):
         structgen.from_onnx_genai(model.og_model, model.og_tokenizer)
 
 
@@ -359,7 +359,7 @@ def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
     with pytest.raises(structgen.ModelError, match=r"no genai_config.json"):
         genai.load(tmp_path, kind=genai.TextModel)
     (tmp_path / "genai_config.json").write_text("{}")
-    with pytest.raises(structgen.ModelError, match=r"cannot be understood"):
+    with pytest.raises(structgen.ModelError, match=r"cannot be parsed"):
         genai.load(tmp_path, kind=genai.TextModel)
 
 

@@ -161,7 +161,7 @@ def test_embeddings() -> None:
     many = list(model.embed_multi(["a cat", "a dog"]))
     assert len(one) == 384
     assert many[0] == pytest.approx(one, abs=1e-4)
-    with pytest.raises(llm.ModelError, match=r"tokens, and all-minilm-l6-v2 takes 256"):
+    with pytest.raises(llm.ModelError, match=r"tokens, but all-minilm-l6-v2 accepts 256"):
         model.embed("cat " * 300)
 
 

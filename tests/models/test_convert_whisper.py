@@ -48,9 +48,12 @@ def test_graphs_agree_with_float32(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"activation_function": "relu"}, "activation_function='relu', and Whisper 'gelu'"),
+        (
+            {"activation_function": "relu"},
+            "activation_function='relu', but Whisper models have 'gelu'",
+        ),
         ({"max_source_positions": 750}, "max_source_positions=750"),
-        ({"decoder_layers": 10**9}, "1000000000 layers"),
+        ({"decoder_layers": 10**9}, "1000000000 decoder layers"),
         ({"decoder_layers": "two"}, "is damaged"),
         ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.1."),
         ({"d_model": None}, "is damaged"),
@@ -90,10 +93,13 @@ def test_the_one_of_the_catalogue_is_converted(tmp_path, monkeypatch, cache_fold
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"decoder/activation": np.int8(0)}, "activation_function='another', and Whisper 'gelu'"),
+        (
+            {"decoder/activation": np.int8(0)},
+            "activation_function='another', but Whisper models have 'gelu'",
+        ),
         ({"decoder/scale_embeddings": np.int8(1)}, "scale_embedding=True"),
-        ({"decoder/layer_0/ffn/linear_0/weight": np.zeros((64, 32), np.int8)}, "no floats for"),
-        ({"decoder/layer_2/x": np.int8(0)}, r"no floats for 'model\.decoder\.layers\.2\."),
+        ({"decoder/layer_0/ffn/linear_0/weight": np.zeros((64, 32), np.int8)}, "no float tensor"),
+        ({"decoder/layer_2/x": np.int8(0)}, r"no float tensor 'model\.decoder\.layers\.2\."),
         ({"decoder/num_heads": np.zeros(2, np.int16)}, "is damaged"),
         ({"encoder/conv1/weight": np.int8(0)}, "is damaged"),
     ],
@@ -109,7 +115,7 @@ def test_damaged_weights_of_ctranslate2_are_refused(tmp_path):
     whole = (source / "model.bin").read_bytes()
     for n_bytes in (22, 40, 4000, len(whole) - 3):
         (source / "model.bin").write_bytes(whole[:n_bytes])
-        with pytest.raises(ConversionError, match=r"is damaged: .*ends too early"):
+        with pytest.raises(ConversionError, match=r"is damaged: .*truncated"):
             models.convert(source, tmp_path / "out", silent)
 
 
@@ -124,7 +130,7 @@ def test_a_tensor_of_ctranslate2_is_not_the_weights_of_many_layers(tmp_path):
         struct.pack("<H", len(name)) + name for other in others for name in (other, first)
     )
     (source / "model.bin").write_bytes(whole[:end] + struct.pack("<I", len(others)) + told)
-    with pytest.raises(ConversionError, match="too many bytes in common"):
+    with pytest.raises(ConversionError, match="too many bytes belong to several tensors"):
         models.convert(source, tmp_path / "out", silent)
 
 
@@ -140,7 +146,7 @@ def test_an_error_does_not_quote_all_of_a_file(tmp_path):
 def test_options_of_other_models_are_refused(tmp_path):
     source = tiny_whisper.write(tmp_path / "source")
     for option in ({"hidden_states": True}, {"context_length": 9}, {"target": "cuda"}):
-        with pytest.raises(ConversionError, match="converted for the CPU as it is"):
+        with pytest.raises(ConversionError, match="converted for the CPU without options"):
             models.convert(source, tmp_path / "out", silent, **option)
     (source / "config.json").write_text(json.dumps(tiny_whisper.CONFIG | {"model_type": "x"}))
     with pytest.raises(ConversionError, match="a model of type 'x'"):

@@ -195,7 +195,7 @@ def test_a_bar_is_shown_past_a_second_on_a_terminal_only(monkeypatch, capsys):
 
 def test_what_is_cut_is_counted_told_or_refused(tiny_embedder):
     long = "a " * 30
-    with pytest.warns(TruncationWarning, match=r"1 text of 2 .* 12 tokens that .*: 20 tokens"):
+    with pytest.warns(TruncationWarning, match=r"1 text of 2 .* 12 tokens that .*\. 20 tokens"):
         tiny_embedder.embed([long, "a"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -205,7 +205,7 @@ def test_what_is_cut_is_counted_told_or_refused(tiny_embedder):
     assert result.n_tokens.tolist() == [12, 3]
     assert result.n_cut.tolist() == [20, 0]
     assert np.abs(result.vectors[0] - expected(["a " * 10])[0]).max() < 1e-6
-    with pytest.raises(PromptError, match=r"Text 1 has 32 tokens, and .* takes 12\."):
+    with pytest.raises(PromptError, match=r"Text 1 has 32 tokens, but .* accepts 12\."):
         tiny_embedder.embed(["a", long], on_truncation="error")
     with pytest.raises(OptionError, match="on_truncation='cut' is unknown"):
         tiny_embedder.embed("a", on_truncation="cut")
@@ -220,7 +220,7 @@ def test_max_length_is_what_is_asked_for_as_far_as_the_graph_goes(tmp_path):
     for wrong in (17, 0, 3.5, True):
         with pytest.raises(OptionError, match="max_length="):
             load_embedder(place, max_length=wrong)
-    with pytest.raises(OptionError, match="adds 3 tokens of"):
+    with pytest.raises(OptionError, match="adds 3 special tokens"):
         load_embedder(place, max_length=2)
     (place / "sentence_bert_config.json").unlink()
     assert load_embedder(place).max_length == 16
@@ -254,8 +254,8 @@ def test_a_text_has_a_bound_whatever_the_folder_says(tmp_path):
         tiny.write(place / file, stated)
         embedder = load_embedder(place)
         assert embedder.result(long, on_truncation="ignore").n_tokens.tolist() == [most]
-        more = " (load_embedder(max_length=) allows more)" if most != 512 else ""
-        with pytest.raises(PromptError, match=re.escape(f"takes {most:,}{more}.")):
+        more = " (load_embedder(max_length=) can raise this)" if most != 512 else ""
+        with pytest.raises(PromptError, match=re.escape(f"accepts {most:,}{more}.")):
             embedder.embed(long, on_truncation="error")
         if most != 512:
             longer = load_embedder(place, max_length=min(9002, stated.get(POSITIONS, 9002)))
@@ -291,7 +291,7 @@ def test_prompts_go_before_texts(tiny_embedder, tmp_path):
     assert np.abs(found - expected(["a", "b"], before="query: ")).max() < 1e-6
     assert np.array_equal(found, tiny_embedder.embed(["a", "b"], prompt="query: "))
     assert np.abs(tiny_embedder.embed("a") - expected(["a"])).max() < 1e-6
-    with pytest.raises(OptionError, match=r"not a prompt of .*, which has 'query', 'document'"):
+    with pytest.raises(OptionError, match=r"not a prompt of .*\. Its prompts: 'query', 'document'"):
         tiny_embedder.embed("a", prompt_name="passage")
     with pytest.raises(OptionError, match="not both"):
         tiny_embedder.embed("a", prompt_name="query", prompt="b")
@@ -303,7 +303,7 @@ def test_prompts_go_before_texts(tiny_embedder, tmp_path):
     assert np.abs(default.embed("a", prompt="") - expected(["a"])).max() < 1e-6
     settings["default_prompt_name"] = "gone"
     tiny.write(place / "config_sentence_transformers.json", settings)
-    with pytest.raises(ModelError, match="'gone', which its prompts have not: d"):
+    with pytest.raises(ModelError, match="'gone', which is not one of its prompts: d"):
         load_embedder(place)
 
 
@@ -356,9 +356,9 @@ def test_nothing_gives_no_vectors(tiny_embedder):
 
 @pytest.mark.parametrize("texts", [3, None, b"a", ["a", 3], [None], {"a": "b"}, ["a", b"b"]])
 def test_what_is_no_text_is_refused(tiny_embedder, texts):
-    with pytest.raises(OptionError, match=r"is not a (text|str)"):
+    with pytest.raises(OptionError, match=r"(neither a str|must be a str)"):
         tiny_embedder.embed(texts)
-    with pytest.raises(OptionError, match=r"Text 1 cannot be written in UTF-8: .*, at 1"):
+    with pytest.raises(OptionError, match=r"Text 1 is not valid Unicode: .*, at 1"):
         tiny_embedder.embed(["a", "b\ud800"])
     for wrong in (0, 2.5, True):
         with pytest.raises(OptionError, match="batch_tokens="):
@@ -452,7 +452,7 @@ def test_a_cross_encoder_ranks(tmp_path):
     for wrong in (2.5, "2", True):
         with pytest.raises(OptionError, match=f"top_k={wrong!r} is not a whole number"):
             ranker.rerank("a", documents, top_k=wrong)
-    with pytest.raises(ModelError, match=r"is a cross-encoder.*call rerank"):
+    with pytest.raises(ModelError, match=r"is a cross-encoder.*Call rerank"):
         ranker.embed("a")
 
 
@@ -478,13 +478,13 @@ def test_a_graph_may_read_text_itself(tmp_path, column):
         result = embedder.result(["one", "two", "three"], normalize=False, batch_tokens=2)
         assert np.abs(result.vectors - np.array([[1], [2], [-1]]) * tiny.TABLE[0]).max() < 1e-6
         assert result.n_tokens is result.n_cut is None
-    with pytest.raises(OptionError, match="reads text itself"):
+    with pytest.raises(OptionError, match="text itself"):
         load_embedder(tmp_path, max_length=5)
     # Of strangers it gets no more than so much: whether it cuts texts is not known.
     assert len(in_bounds(embedder, "a" * 80_000, "query", cuts=True)) == 32_768
-    with pytest.raises(RequestError, match=r"80,000 characters, and .* takes 32,768 characters"):
+    with pytest.raises(RequestError, match=r"80,000 characters, .* 32,768 characters"):
         in_bounds(embedder, "a" * 80_000, "query", cuts=False)
-    with pytest.raises(PromptError, match="takes 32,768 characters"):
+    with pytest.raises(PromptError, match="32,768 characters"):
         Decider(embedder).decide("a" * 80_000, {"team": Choice("?", ["one", "two"])})
 
 
@@ -541,7 +541,7 @@ def test_providers_options_and_threads_go_to_the_runtime(tmp_path):
         load_embedder(place, session_options={"intra_op_threads": 1})
     wrong = {"intra_op_num_threads": "two", "graph_optimization_level": "ORT_ENABLE_MOST"}
     for name, value in wrong.items():
-        with pytest.raises(ModelError, match=f"session option '{name}' = '{value}': it is of the"):
+        with pytest.raises(ModelError, match=f"session option '{name}' = '{value}': it has the"):
             load_embedder(place, session_options={name: value})
     with pytest.raises(ModelError, match=r"'custom_ops_library' = 'none\.so': "):
         load_embedder(place, session_options={"custom_ops_library": "none.so"})
@@ -579,15 +579,15 @@ def test_a_provider_that_session_options_name_is_used(tmp_path, monkeypatch):
 def test_folders_that_lack_something_say_what(tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(ModelNotFound, match="holds no ONNX file"):
+    with pytest.raises(ModelNotFound, match="has no ONNX file"):
         load_embedder(empty)
-    with pytest.raises(ModelNotFound, match="There is no folder"):
+    with pytest.raises(ModelNotFound, match=r"does not exist|no folder or ONNX"):
         load_embedder(tmp_path / "nowhere")
-    with pytest.raises(ModelNotFound, match="name of the model is empty"):
+    with pytest.raises(ModelNotFound, match="model name is empty"):
         load_embedder("")
-    with pytest.raises(OptionError, match="is not the name of a model"):
+    with pytest.raises(OptionError, match="is not a model name"):
         load_embedder(3)
-    with pytest.raises(ModelNotFound, match=r"load it with structgen\.load,"):
+    with pytest.raises(ModelNotFound, match=r"Load it with structgen\.load,"):
         load_embedder("smollm2-135m-instruct")
     place = tiny.folder(tmp_path / "whole")
     (place / "tokenizer.json").rename(place / "aside")
@@ -602,7 +602,7 @@ def test_folders_that_lack_something_say_what(tmp_path):
     (place / "genai_config.json").unlink()
     (place / "aside").replace(place / "tokenizer.json")
     (place / "model.onnx").write_bytes(b"no graph")
-    with pytest.raises(ModelError, match="cannot be understood"):
+    with pytest.raises(ModelError, match="cannot be parsed"):
         load_embedder(place)
     with pytest.raises(ModelError, match=r"is an embedder.*structgen\.load_embedder"):
         structgen.load(place)
@@ -617,7 +617,7 @@ def test_variants_are_named_by_their_file(tmp_path):
         (tmp_path / "model.onnx").rename(tmp_path / "onnx" / name)
         tiny.graph(tmp_path / "model.onnx")
     (tmp_path / "model.onnx").unlink()
-    with pytest.raises(ModelNotFound, match=r"holds 2 ONNX files(.|\n)*model_b\.onnx"):
+    with pytest.raises(ModelNotFound, match=r"has 2 ONNX files(.|\n)*model_b\.onnx"):
         load_embedder(tmp_path)
     embedder = load_embedder(tmp_path / "onnx" / "model_b.onnx")
     assert embedder.max_length == tiny.LONGEST
@@ -662,11 +662,11 @@ def test_a_tokenizer_beside_the_graph_is_no_reason_to_pass_over_the_settings_abo
         ("sentence_bert_config.json", {"do_lower_case": "false"}, "neither true nor false"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "the pooling 'nothing'"),
         ("1_Pooling/config.json", {"pooling_mode": []}, "the pooling 'nothing'"),
-        ("sentence_bert_config.json", {"max_seq_length": "9"}, "'9' is not a whole number"),
-        ("tokenizer_config.json", {"model_max_length": True}, "True is not a whole number"),
+        ("sentence_bert_config.json", {"max_seq_length": "9"}, "'9' is not an integer"),
+        ("tokenizer_config.json", {"model_max_length": True}, "True is not an integer"),
         ("tokenizer_config.json", {"truncation_side": "middle"}, "neither 'left' nor 'right'"),
-        ("config.json", {"max_position_embeddings": 8.5}, "8.5 is not a whole number"),
-        ("config.json", {"num_attention_heads": [float("nan")]}, "is not a whole number"),
+        ("config.json", {"max_position_embeddings": 8.5}, "8.5 is not an integer"),
+        ("config.json", {"num_attention_heads": [float("nan")]}, "is not an integer"),
         (
             "config.json",
             {"max_position_embeddings": 20, "model_type": "roberta", "pad_token_id": "x"},
@@ -703,7 +703,7 @@ def test_settings_as_others_write_them_are_read(tmp_path):
     embedder = load_embedder(place)
     assert (embedder.pooling, embedder.max_length) == ("cls", 18)
     (place / "config.json").write_text("[" * 100_000)
-    with pytest.raises(ModelError, match=r"config\.json cannot be understood"):
+    with pytest.raises(ModelError, match=r"config\.json cannot be parsed"):
         load_embedder(place)
 
 
@@ -739,12 +739,12 @@ def test_little_text_is_tokenised_at_once(tmp_path, monkeypatch):
 
 def test_what_cannot_be_pooled_is_refused(tmp_path):
     place = tiny.folder(tmp_path, pooling="max_tokens")
-    with pytest.raises(ModelError, match="asks for the pooling 'max'"):
+    with pytest.raises(ModelError, match="sets the pooling 'max'"):
         load_embedder(place)
     assert load_embedder(place, pooling="mean").pooling == "mean"
     both = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}
     tiny.write(place / "1_Pooling" / "config.json", both)
-    with pytest.raises(ModelError, match="asks for the pooling 'mean and cls'"):
+    with pytest.raises(ModelError, match="sets the pooling 'mean and cls'"):
         load_embedder(place)
     tiny.write(place / "1_Pooling" / "config.json", {"pooling_mode": "lasttoken"})
     assert load_embedder(place).pooling == "last"
@@ -761,18 +761,18 @@ def test_what_cannot_be_pooled_is_refused(tmp_path):
     assert load_embedder(place).pooling == "cls"
     (place / "pool" / "config.json").rename(place / "pool" / "aside")  # no mean in silence
     with pytest.raises(
-        ModelError, match=r"pool.config\.json is missing, which modules\.json names"
+        ModelError, match=r"pool.config\.json is missing although modules\.json lists it"
     ):
         load_embedder(place)
     assert load_embedder(place, pooling="last").pooling == "last"
     paths = ("../pool", "x" * 256, "x/" * 3_000)
     for wrong in ([{"no": "type"}], 3, *([{"type": "a.Pooling", "path": one}] for one in paths)):
         tiny.write(place / "modules.json", wrong)
-        with pytest.raises(ModelError, match=r"modules\.json cannot be understood"):
+        with pytest.raises(ModelError, match=r"modules\.json cannot be parsed"):
             load_embedder(place)
     tiny.graph(tmp_path / "model.onnx", outputs=("pooler_output", "other"))
     (place / "modules.json").unlink()
-    with pytest.raises(ModelError, match="no output that is known"):
+    with pytest.raises(ModelError, match="no supported output"):
         load_embedder(place)
 
 
@@ -781,7 +781,7 @@ def test_a_graph_with_other_inputs_is_refused(tmp_path):
     pixels = tiny.value("pixel_values", ir.DataType.FLOAT, ["batch", 3])
     made = tiny.output(op("Abs", pixels), "embedding", ir.DataType.FLOAT, ["batch", 3])
     op.save(tmp_path / "model.onnx", [pixels], [made])
-    with pytest.raises(ModelError, match="has the inputs pixel_values"):
+    with pytest.raises(ModelError, match="its inputs pixel_values"):
         load_embedder(tmp_path)
 
 
@@ -832,7 +832,7 @@ def test_vectors_that_are_no_numbers_are_not_given(tmp_path, monkeypatch, output
     if output != "logits":
         assert np.isfinite(run("c d")).all()
     for text in ("a", "b"):
-        with pytest.raises(ModelError, match="numbers that are not finite"):
+        with pytest.raises(ModelError, match="NaN or infinite values"):
             run(text)
 
 
@@ -842,7 +842,7 @@ def test_vectors_of_very_many_numbers_are_refused(tmp_path, monkeypatch, output)
     made = load_embedder(tiny.folder(tmp_path, outputs=(output,)))
     assert made.embed("a").shape == (1, tiny.WIDTH)
     monkeypatch.setattr(pooling, "_WIDEST", tiny.WIDTH - 1)
-    with pytest.raises(ModelError, match="vectors of 8 numbers, and may give 7"):
+    with pytest.raises(ModelError, match="vectors with 8 numbers; the limit is 7"):
         made.embed("a")
 
 
@@ -851,7 +851,7 @@ def test_a_graph_of_texts_that_gives_texts(tmp_path):
     texts = tiny.value("text", ir.DataType.STRING, ["batch"])
     out = tiny.output(op("Identity", texts), "embedding", ir.DataType.STRING, ["batch"])
     op.save(tmp_path / "model.onnx", [texts], [out])
-    with pytest.raises(ModelError, match="which is not what it says of itself"):
+    with pytest.raises(ModelError, match="which does not match its declaration"):
         load_embedder(tmp_path).embed("a")
 
 
@@ -869,7 +869,7 @@ def test_a_graph_that_gives_something_else_than_it_says(tmp_path, kind):
     if kind == "strings":
         out = tiny.output(made, "last_hidden_state", ir.DataType.STRING, shape)
     op.save(tmp_path / "model.onnx", [ids], [out])
-    with pytest.raises(ModelError, match="which is not what it says of itself"):
+    with pytest.raises(ModelError, match="which does not match its declaration"):
         load_embedder(tmp_path).embed(["a b c", "d"])
 
 
@@ -889,7 +889,7 @@ def test_vectors_of_several_lengths_are_told(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(embedder, "_WINDOW_TEXTS", 1 if kind == "windows" else 9)
     made = load_embedder(tmp_path)
     run = made.embed if name != "logits" else lambda texts, **how: made.rerank("d", texts, **how)
-    with pytest.raises(ModelError, match="vectors of several shapes"):
+    with pytest.raises(ModelError, match="vectors of different shapes"):
         run(["a b c", "d"], batch_tokens=1)
 
 

@@ -248,13 +248,13 @@ def test_what_a_tokenizer_makes_of_little_is_bounded(
     (cut,) = made.encode(["aa"])
     assert (cut.ids.tolist(), cut.n_cut) == ([0] * 5, 3)
     assert made.decode([1], skip_special_tokens=True) == "u"
-    with pytest.raises(OptionError, match="has 8 tokens, and may have 6"):
+    with pytest.raises(OptionError, match="has 8 tokens; the limit is 6"):
         made.whole("aa", add_special_tokens=True)
-    with pytest.raises(OptionError, match="stand for 8 bytes"):
+    with pytest.raises(OptionError, match="decode to 8 bytes"):
         made.decode([0], skip_special_tokens=True)
     around |= {"type": "TemplateProcessing", "special_tokens": {}}
     made = TextTokenizer(written(tmp_path, **parts, post_processor=around), 5)
-    with pytest.raises(ModelError, match="cannot be cut to 5 tokens"):
+    with pytest.raises(ModelError, match="cannot truncate texts to 5 tokens"):
         made.encode(["a"])
 
 
@@ -316,31 +316,46 @@ def test_patterns_of_published_tokenizers_are_taken(tmp_path: Path, name: str) -
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (splits(r"(?:ж|жж){21}[bc]|ж"), "pre_tokenizer for the pattern '.*hours or end"),
-        (splits("x", "(a|b)*c"), "pre_tokenizer for the pattern"),
-        (splits(r"\s*[\r\n]+"), "pre_tokenizer for the pattern"),  # without what ends it early
-        (splits(r"\s+(?!\S)|\s+|x|\s+(?!\S)|\s+"), "pre_tokenizer for the pattern"),
+        (splits(r"(?:ж|жж){21}[bc]|ж"), "the unknown pattern '.*hours or crash"),
+        (splits("x", "(a|b)*c"), "the unknown pattern"),
+        (splits(r"\s*[\r\n]+"), "the unknown pattern"),  # without what ends it early
+        (splits(r"\s+(?!\S)|\s+|x|\s+(?!\S)|\s+"), "the unknown pattern"),
         ({"normalizer": GROWS | {"pattern": {"Regex": " +x"}, "content": ""}}, "its normalizer"),
         ({"decoder": GROWS | {"pattern": {"Regex": r"(a)\1"}, "content": ""}}, "its decoder"),
-        ({"normalizer": {"type": "Sequence", "normalizers": [GROWS] * 7}}, "write 128 characters"),
-        ({"decoder": {"type": "Sequence", "decoders": [GROWS] * 7}}, "write 128 characters"),
-        ({"normalizer": charsmap("ab" * 50)}, "write 100 characters for one; the most is 64"),
-        ({"normalizer": [GROWS | {"pattern": {"String": ""}, "content": "x"}] * 7}, "write 128 ch"),
-        ({"normalizer": [GROWS | {"pattern": {"Regex": r"\n|\b"}}] * 4}, "write 81 characters"),
-        ({"normalizer": [{"type": "ByteLevel"}] * 7}, "write 128 characters for one"),
-        ({"normalizer": [{"handle_chinese_chars": True}] * 7}, "write 128 characters for one"),
-        ({"pre_tokenizer": [{"type": "Metaspace"}] * 7}, "write 128 characters for one"),
-        ({"decoder": [{"suffix": ""}] * 7}, "write 128 characters for one"),
+        (
+            {"normalizer": {"type": "Sequence", "normalizers": [GROWS] * 7}},
+            "replace one with 128 characters",
+        ),
+        (
+            {"decoder": {"type": "Sequence", "decoders": [GROWS] * 7}},
+            "replace one with 128 characters",
+        ),
+        ({"normalizer": charsmap("ab" * 50)}, "replace one with 100 characters; the limit is 64"),
+        (
+            {"normalizer": [GROWS | {"pattern": {"String": ""}, "content": "x"}] * 7},
+            "replace one with 128 ch",
+        ),
+        (
+            {"normalizer": [GROWS | {"pattern": {"Regex": r"\n|\b"}}] * 4},
+            "replace one with 81 characters",
+        ),
+        ({"normalizer": [{"type": "ByteLevel"}] * 7}, "replace one with 128 characters"),
+        ({"normalizer": [{"handle_chinese_chars": True}] * 7}, "replace one with 128 characters"),
+        ({"pre_tokenizer": [{"type": "Metaspace"}] * 7}, "replace one with 128 characters"),
+        ({"decoder": [{"suffix": ""}] * 7}, "replace one with 128 characters"),
         ({"normalizer": [{"type": "NFC"}] * 101}, "has 101 steps in its normalizer and pre_tok"),
-        ({"post_processor": around(1, 99)}, "write 198 tokens for one; the most is 64"),
-        ({"post_processor": around(99, 0)}, "write 100 tokens for one; the most is 64"),
-        ({"post_processor": [around(40, 1), EMPTY, around(9, 1)]}, "write 410 tokens for one"),
-        ({"post_processor": around(99, 1)}, "write 100 tokens for one; the most is 64"),
+        ({"post_processor": around(1, 99)}, "replace one with 198 tokens; the limit is 64"),
+        ({"post_processor": around(99, 0)}, "replace one with 100 tokens; the limit is 64"),
+        ({"post_processor": [around(40, 1), EMPTY, around(9, 1)]}, "replace one with 410 tokens"),
+        ({"post_processor": around(99, 1)}, "replace one with 100 tokens; the limit is 64"),
         ({"model": WORDS | {"max_input_chars_per_word": 1000}}, "words of 1,000 characters"),
-        ({"normalizer": {"type": "Prepend", "prepend": "a" * 99}}, "write 100 characters for on"),
-        ({"model": WORDS | {"continuing_subword_prefix": "#" * 99}}, "99 characters beside parts"),
+        (
+            {"normalizer": {"type": "Prepend", "prepend": "a" * 99}},
+            "replace one with 100 characters",
+        ),
+        ({"model": WORDS | {"continuing_subword_prefix": "#" * 99}}, "99 characters to parts"),
         ({"model": {"unk_id": 0, "vocab": [["a" * 600, 0]]}}, "a token of 600 characters"),
-        ({"normalizer": GROWS | {"pattern": "x"}}, "cannot be understood: AttributeError"),
+        ({"normalizer": GROWS | {"pattern": "x"}}, "cannot be parsed: AttributeError"),
     ],
 )
 def test_what_some_texts_may_wait_for_is_refused(

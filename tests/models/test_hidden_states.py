@@ -50,7 +50,7 @@ def test_vectors_are_those_of_a_float32_pass(model, gguf, pooling):
 
 def test_vectors_of_very_many_numbers_are_refused(model, monkeypatch):
     monkeypatch.setattr("structgen.models.embedding.pooling._WIDEST", tiny_gguf.HIDDEN - 1)
-    with pytest.raises(ModelError, match="vectors of 64 numbers, and may give 63"):
+    with pytest.raises(ModelError, match="vectors with 64 numbers; the limit is 63"):
         model.embed("a")
 
 
@@ -97,11 +97,11 @@ def test_the_command_asks_for_the_output(gguf, tmp_path, capsys):
 
 
 def test_what_cannot_be_embedded_is_refused(model):
-    with pytest.raises(PromptError, match=r"Text 1 has \d+ tokens, and the context of .* is 128"):
+    with pytest.raises(PromptError, match=r"Text 1 has \d+ tokens, but the context of .* is 128"):
         model.embed(["a", "ab " * 200])
     with pytest.raises(OptionError, match="pooling='max' is unknown"):
         model.embed("a", pooling="max")
     with pytest.raises(OptionError, match="dimensions=65 is out of range"):
         model.embed("a", dimensions=65)
-    with pytest.raises(OptionError, match="is not a text"):
+    with pytest.raises(OptionError, match="is neither a str"):
         model.embed(3)

@@ -72,10 +72,10 @@ def test_a_variant_is_named_by_its_path(repository):
 
 
 def test_what_is_not_there_is_told(repository):
-    with pytest.raises(ModelNotFound, match=r"which of the ONNX files(.|\n)*/onnx/model\.onnx"):
+    with pytest.raises(ModelNotFound, match=r"several ONNX files(.|\n)*/onnx/model\.onnx"):
         structgen.load_embedder(f"{NAME}/onnx/model_fp16.onnx")
     with pytest.raises(ModelNotFound, match=r"no model for ONNX Runtime GenAI"):
         structgen.load(NAME)
     repository.repositories["org/none"] = {"model.safetensors": b"x", "tokenizer.json": b"{}"}
-    with pytest.raises(ModelNotFound, match="org/none holds no embedder"):
+    with pytest.raises(ModelNotFound, match="org/none has no embedder"):
         structgen.load_embedder("org/none")

@@ -136,7 +136,7 @@ def test_text_prompts_of_such_models_are_as_the_runtimes(seeing):
 
 
 def test_a_text_model_says_what_to_load(model):
-    with pytest.raises(PromptError, match=r"smollm2.* reads text only, and the prompt has 1 pic"):
+    with pytest.raises(PromptError, match=r"smollm2.* accepts only text, but the prompt has 1 pic"):
         model(["x", Image(RED)])
 
 
@@ -248,8 +248,8 @@ def test_the_oldest_pictures_go_with_their_messages(qwen):
             [{"role": "system", "content": [Image(RED)]}, chat_of(RED)[0]],
             "part of a user's message",
         ),
-        (["x", Audio(b"RIFF\0\0\0\0WAVE")], "takes no sounds"),
-        (["x", Image(png()[:60])], "cannot read the pictures"),
+        (["x", Audio(b"RIFF\0\0\0\0WAVE")], "does not support audio"),
+        (["x", Image(png()[:60])], "cannot read the images"),
         ([Image(RED), 3], "part 1 .* an int"),
         ([{"role": "user", "content": ["x", Image(RED)]}], "part 0 .* a str. Write it as {.type"),
     ],

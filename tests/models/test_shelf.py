@@ -59,7 +59,7 @@ def test_a_model_in_the_catalogue_that_is_a_repository_is_here_under_its_own_nam
 
 
 def test_what_nothing_is_known_of(cache_folder, model_folder):
-    with pytest.raises(ModelNotFound, match=r"Nothing is known of 'smolm2'.*smollm2-135m"):
+    with pytest.raises(ModelNotFound, match=r"'smolm2' is unknown.*smollm2-135m"):
         models.info("smolm2")
     assert models.info(str(model_folder)).folder == model_folder
 
@@ -76,7 +76,7 @@ def test_the_hub_is_asked_about_other_repositories(hub):
     assert hub.downloads == []
     with pytest.raises(ModelNotFound, match="no repository org/nothing"):
         models.info("org/nothing")
-    with pytest.raises(ModelNotFound, match=r"org/many/cpu is not here\. Fetch it"):
+    with pytest.raises(ModelNotFound, match=r"org/many/cpu is not downloaded\. Download it"):
         models.verify(["org/many/cpu"])
 
 
@@ -113,7 +113,7 @@ def test_without_a_record_sizes_are_compared(cache_folder, capsys):
     folder = put(cache_folder, "smollm2-135m-instruct", 50)
     (one,) = models.verify(progress=lambda *report: None)
     assert one.checked == "sizes"
-    assert "genai_config.json cannot be understood" in one.problems[0]
+    assert "genai_config.json cannot be parsed" in one.problems[0]
     (folder / cache.RECORD).write_text("[]")
     assert models.verify(progress=lambda *report: None)[0].checked == "sizes"
     with pytest.raises(ModelNotFound, match="structgen models pull all-minilm-l6-v2"):

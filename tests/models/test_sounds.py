@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_cut_is_short(monkeypatch):
     data = b"\xff\xf8".join([frames[0], *frames[:0:-1]])
     assert len(sound.decoded(data)) == 40 * 4096
     monkeypatch.setattr(sound, "_PART", 30_000)
-    with pytest.raises(PromptError, match="do not follow one another"):
+    with pytest.raises(PromptError, match="are not contiguous"):
         sound.decoded(data)
 
 
@@ -136,7 +136,7 @@ LONG = [
 @pytest.mark.parametrize("data", [data for _, data in LONG], ids=[name for name, _ in LONG])
 def test_what_becomes_too_long_is_not_decoded(data, monkeypatch):
     monkeypatch.setattr(sound, "_decoder", lambda: pytest.fail("it was decoded"))
-    with pytest.raises(PromptError, match=r"Audio: it has [\d,]+ seconds, and at most 1,800"):
+    with pytest.raises(PromptError, match=r"Audio: it has [\d,]+ seconds\. The limits are 1,800"):
         sound.decoded(data)
 
 
@@ -209,7 +209,7 @@ def test_frames_of_wav_are_as_wide_as_their_samples():
         (_with(sounds.wav(sounds.tone()), 20, b"\xfe\xff", 44, b"\x11\0"), "WAV of kind 17"),
         (sounds.wav(sounds.tone())[:30], "its WAV header is damaged"),
         (sounds.wav(sounds.tone())[:44], "it has no samples"),
-        (sounds.wav(sounds.tone(1, 4_000), 4_000), "4,000 samples a second"),
+        (sounds.wav(sounds.tone(1, 4_000), 4_000), "4,000 samples per second"),
         (sounds.wav(np.zeros((9, 3), np.float32)), "it has 3 channels"),
         (sounds.wav(sounds.tone()).replace(b"\x10\0\0\0\x01\0", b"\x10\0\0\0\x02\0"), "of kind 2"),
         (b"fLaC" + bytes(60), "its FLAC header is damaged"),
@@ -325,15 +325,23 @@ def test_the_prompt_says_language_and_task(whisper, tone):
 
 def test_what_whisper_does_not_take(whisper, tone, monkeypatch):
     for prompt, message in (
-        ("the", "hears, and the prompt has no sound"),
-        ([tone, tone], "takes one sound"),
-        ([Audio(tone.data, language="xx")], "does not know the language 'xx'. It knows de, en, fr"),
-        ([Audio(sounds.wav(sounds.tone(31)))], "has 31 seconds, and tiny-whisper hears 30 at once"),
+        ("the", "needs audio, but the prompt has none"),
+        ([tone, tone], "takes exactly one audio file"),
+        (
+            [Audio(tone.data, language="xx")],
+            "does not support the language 'xx'. Supported languages: de, en, fr",
+        ),
+        (
+            [Audio(sounds.wav(sounds.tone(31)))],
+            "has 31 seconds, but tiny-whisper processes at most 30 at once",
+        ),
     ):
         with pytest.raises(PromptError, match=message):
             whisper(prompt)
     monkeypatch.setattr(genai_whisper, "decoded", None)  # nobody asks
-    with pytest.raises(PromptError, match="has 1,700 seconds, and tiny-whisper hears 30"):
+    with pytest.raises(
+        PromptError, match="has 1,700 seconds, but tiny-whisper processes at most 30"
+    ):
         whisper([Audio(sounds.flac([0] * 415, size=65_535))])
     with pytest.raises(ModelError, match="cannot embed"):
         whisper.embed("the")
@@ -368,7 +376,7 @@ def test_a_model_of_one_language(whisper, monkeypatch):
     monkeypatch.setattr(whisper.reader, "languages", {})
     found = whisper.transcribe(Audio(sounds.wav(sounds.tone(31))), temperature=0.5)
     assert found.language == "en"
-    with pytest.raises(PromptError, match="knows English only"):
+    with pytest.raises(PromptError, match="supports English only"):
         whisper.transcribe(Audio(sounds.wav(sounds.tone()), translate=True))
 
 
@@ -393,14 +401,14 @@ def test_the_page(whisper, tone, tmp_path, monkeypatch, capsys):
 
 
 def test_what_transcribe_refuses(whisper, tone):
-    with pytest.raises(PromptError, match=r"takes a structgen\.media\.Audio, and got"):
+    with pytest.raises(PromptError, match=r"takes a structgen\.media\.Audio, got"):
         whisper.transcribe("tone.wav")
     for wrong in ({"temperature": 2}, {"temperature": "0"}, {"prompt": None}):
         with pytest.raises(OptionError, match=rf"{next(iter(wrong))}="):
             whisper.transcribe(tone, **wrong)
-    with pytest.raises(PromptError, match="has a NUL"):
+    with pytest.raises(PromptError, match="contains a NUL"):
         whisper.transcribe(tone, prompt="a\0b")
-    with pytest.raises(PromptError, match="does not know the language 'xx'"):
+    with pytest.raises(PromptError, match="does not support the language 'xx'"):
         whisper.transcribe(Audio(tone.data, language="xx"))
 
 
@@ -527,9 +535,11 @@ def test_subtitles():
 
 
 def test_other_models_say_which_to_load(model, tone):
-    with pytest.raises(PromptError, match=r"reads text only, and the prompt has 1 sound. Load Wh"):
+    with pytest.raises(
+        PromptError, match=r"accepts only text, but the prompt has 1 sound. Load Wh"
+    ):
         model([tone])
-    with pytest.raises(ModelError, match=r"transcribes nothing\. Load Whisper"):
+    with pytest.raises(ModelError, match=r"cannot transcribe audio\. Load Whisper"):
         model.transcribe(tone)
 
 

@@ -80,7 +80,7 @@ def test_either_file_may_say_it(
 )
 def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(ModelError, match=rf"{name} cannot be understood"):
+    with pytest.raises(ModelError, match=rf"{name} cannot be parsed"):
         start_ids(tmp_path, VOCABULARY)
 
 

@@ -675,11 +675,11 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
             ),
             "does not give each token bytes of its own",
         ),
-        (document(added_tokens=7), "cannot be understood"),
-        (document(model={"type": "BPE", "vocab": {}, "unk_token": ["x"]}), "cannot be understood"),
-        (document(model={"type": "BPE", "vocab": {"a": 0}, "unk_id": 9}), "cannot be understood"),
-        (document(decoder={"type": "Sequence", "decoders": 5}), "cannot be understood"),
-        (document(decoder={"type": "Metaspace", "replacement": 5}), "cannot be understood"),
+        (document(added_tokens=7), "cannot be parsed"),
+        (document(model={"type": "BPE", "vocab": {}, "unk_token": ["x"]}), "cannot be parsed"),
+        (document(model={"type": "BPE", "vocab": {"a": 0}, "unk_id": 9}), "cannot be parsed"),
+        (document(decoder={"type": "Sequence", "decoders": 5}), "cannot be parsed"),
+        (document(decoder={"type": "Metaspace", "replacement": 5}), "cannot be parsed"),
         (
             document(
                 model={"type": "BPE", "vocab": {"a" * 100: 0}},

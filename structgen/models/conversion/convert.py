@@ -269,15 +269,15 @@ def convert(
     final = Path(out).absolute()
     if final.exists() and not (final.is_dir() and not any(final.iterdir())):
         raise ConversionError(
-            f"{final} exists already. Remove it, or choose another folder for the converted model."
+            f"{final} already exists. Remove it, or choose another folder for the converted model."
         )
     layout = _layout(target)
     check_dtype(dtype)
     if is_whisper(source):
         if hidden_states or context_length is not None or layout != "cpu" or dtype is not None:
             raise ConversionError(
-                f"{source} holds Whisper, which is converted for the CPU as it is: leave "
-                "hidden_states, context_length, target and dtype out."
+                f"{source} is a Whisper model, which is converted for the CPU without options. "
+                "Remove hidden_states, context_length, target and dtype."
             )
         with _staged(final) as folder, understood(source):
             write_whisper(source, folder)
@@ -287,8 +287,8 @@ def convert(
         checkpoint: Checkpoint = opened(source, context_length)
     if layout != "cpu" and checkpoint.shape.family.scales_embeddings:
         raise ConversionError(
-            f"target={target!r} has numbers of 16 bits, and those of {checkpoint.path} grow larger "
-            "than these go. Convert it for the CPU, or use `python -m "
+            f"target={target!r} uses 16-bit numbers, which cannot hold the values of "
+            f"{checkpoint.path}. Convert it for the CPU, or use `python -m "
             "onnxruntime_genai.models.builder`."
         )
     with reporting(progress) as report, _staged(final) as folder:
@@ -301,8 +301,8 @@ def _layout(target: str) -> Target:
         return cast("Target", target)
     if target == "dml":
         raise ConversionError(
-            "target='dml' is not done: DirectML wants positions outside the attention, and nothing "
-            "here could check that. Use `python -m onnxruntime_genai.models.builder -e dml`."
+            "target='dml' is not supported. Use `python -m onnxruntime_genai.models.builder -e "
+            "dml`."
         )
     raise ConversionError(f"target={target!r} is unknown. Pass 'cpu' or 'cuda'.")
 
@@ -361,7 +361,7 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
         raise ConversionError(
-            f"{checkpoint.path} has a tokenizer that does not work: {printable(str(error))}"
+            f"The tokenizer of {checkpoint.path} does not work: {printable(str(error))}"
         ) from error
 
     def knows(text: str) -> bool:
@@ -372,10 +372,12 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
     # Of a very short text nothing is left once the first token is set aside.
     sequences = [ids for ids in sequences if len(ids) > 1]
     if any(max(ids) >= checkpoint.shape.vocab_size for ids in sequences):
-        raise ConversionError(f"{checkpoint.path} has a tokenizer of more tokens than its weights.")
+        raise ConversionError(
+            f"The tokenizer of {checkpoint.path} has more tokens than its weights."
+        )
     if not sequences:
         raise ConversionError(
-            f"{checkpoint.path} has a context of {longest} tokens, too few to use."
+            f"{checkpoint.path} has a context of {longest} tokens, which is too short."
         )
     return sequences
 
@@ -402,7 +404,7 @@ _DTYPES: dict[str | None, tuple[Callable[[FloatArray], Matrix], ...]] = {
 def check_dtype(dtype: str | None) -> None:
     """Raise `ConversionError` for what `convert` does not know."""
     if dtype not in _DTYPES:
-        raise ConversionError(f"dtype={dtype!r} is none of {', '.join(filter(None, _DTYPES))}.")
+        raise ConversionError(f"dtype={dtype!r} is not one of {', '.join(filter(None, _DTYPES))}.")
 
 
 def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:
@@ -460,7 +462,7 @@ def _staged(target: Path) -> Iterator[Path]:
                 raise
     except OSError as error:
         reason = (
-            f"no space is left on the disk ({shutil.disk_usage(target.parent).free // 10**6} MB)"
+            f"the disk is full ({shutil.disk_usage(target.parent).free // 10**6} MB free)"
             if error.errno == errno.ENOSPC
             else str(error)
         )

@@ -53,7 +53,7 @@ def is_whisper(folder: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(_START)) == _START
     except OSError as error:
-        raise ConversionError(f"{path} cannot be understood: {error}.") from error
+        raise ConversionError(f"{path} cannot be parsed: {error}.") from error
 
 
 class CTranslate2Folder:
@@ -98,7 +98,7 @@ class CTranslate2Folder:
         whole = f"{place}/{kind}" if inner != "embed_positions" else "position_encodings/encodings"
         found = self._tensors.get(f"{half}/layer_{layer}/{whole}" if layer else f"{half}/{whole}")
         if found is None or found.dtype.kind != "f":
-            raise ConversionError(f"{self.path} has no floats for {name!r}, which is needed.")
+            raise ConversionError(f"{self.path} has no float tensor {name!r}, which is required.")
         return np.split(found, n_parts)[part].astype(np.float32)
 
 
@@ -109,7 +109,7 @@ def _read(data: memoryview) -> dict[str, npt.NDArray[Any]]:
         nonlocal at
         taken, at = data[at : at + n_bytes], at + n_bytes
         if len(taken) < n_bytes:
-            raise ValueError("it ends too early")
+            raise ValueError("it is truncated")
         return taken
 
     def number(n_bytes: int) -> int:
@@ -120,7 +120,7 @@ def _read(data: memoryview) -> dict[str, npt.NDArray[Any]]:
 
     def new(name: str) -> str:
         if name in tensors:
-            raise ValueError(f"it has {name!r} twice")
+            raise ValueError(f"it contains {name!r} twice")
         return name
 
     tensors: dict[str, npt.NDArray[Any]] = {}
@@ -133,5 +133,5 @@ def _read(data: memoryview) -> dict[str, npt.NDArray[Any]]:
         name = new(text())
         tensors[name] = tensors[text()]
     if sum(one.nbytes for one in tensors.values()) > 2 * len(data):
-        raise ValueError("its tensors have too many bytes in common")
+        raise ValueError("too many bytes belong to several tensors")
     return tensors

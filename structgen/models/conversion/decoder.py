@@ -250,8 +250,8 @@ def check_family(path: Path, kind: str, name: str, known: Collection[str]) -> No
     """Raise ConversionError for a model of a family that is not converted."""
     if name not in known:
         raise ConversionError(
-            f"{path} holds a model of {kind} {name!r}; structgen converts "
-            f"{', '.join(map(repr, known))} ({MODELS}). For others use a folder made by "
+            f"{path} has a model of {kind} {name!r}. structgen converts "
+            f"{', '.join(map(repr, known))} ({MODELS}). For other models use a folder made by "
             "`python -m onnxruntime_genai.models.builder`."
         )
 
@@ -292,14 +292,14 @@ class Tensors(ABC, Generic[StoredT]):
             ConversionError: no such tensor, a storage type that is not read, or NaN and infinity.
         """
         if name not in self._tensors:
-            raise ConversionError(f"{self.path} has no tensor {name!r}, which is needed.")
+            raise ConversionError(f"{self.path} has no tensor {name!r}, which is required.")
         values = self._values_of(name, self._tensors[name])
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(values.sum()):
                 return values
         raise ConversionError(
-            f"{self.path} is damaged: tensor {name!r} has numbers that are NaN or infinite. "
-            "Fetch it again."
+            f"{self.path} is damaged: tensor {name!r} contains NaN or infinite values. Download "
+            "it again."
         )
 
     @abstractmethod
@@ -341,7 +341,7 @@ def numbers(file: Path, kind: str, shape: tuple[int, ...], offset: int) -> npt.N
     """
     found = np.fromfile(file, kind, math.prod(shape), offset=offset)
     if len(found) != math.prod(shape):
-        raise ConversionError(f"{file} was cut while it was read. Try again.")
+        raise ConversionError(f"{file} was truncated while structgen read it. Try again.")
     return found.reshape(shape)
 
 
@@ -362,8 +362,8 @@ def understood(path: Path) -> Iterator[None]:
         yield
     except NOT_UNDERSTOOD as error:
         raise ConversionError(
-            f"{path} is damaged: what it says of itself cannot be understood "
-            f"({printable(repr(error)[:_SHOWN])}). Fetch it again."
+            f"{path} is damaged: its metadata cannot be parsed "
+            f"({printable(repr(error)[:_SHOWN])}). Download it again."
         ) from error
 
 
@@ -407,8 +407,8 @@ class Checkpoint(ABC):
         n_tensors = len(self._tensors.tensor_names)
         if n_layers > n_tensors or head_size > _LARGEST_HEAD:
             raise ConversionError(
-                f"{self.path} is damaged: it says that it has {n_layers:,} layers, with heads of "
-                f"{head_size:,} dimensions, and it has {n_tensors:,} tensors. Fetch it again."
+                f"{self.path} is damaged: its metadata declares {n_layers:,} layers with heads of "
+                f"{head_size:,} dimensions, but it has {n_tensors:,} tensors. Download it again."
             )
 
     @abstractmethod
@@ -495,8 +495,8 @@ class Checkpoint(ABC):
             )
         if context > _MOST_POSITIONS:
             raise ConversionError(
-                f"{self.path} says that it has {context:,} positions, and structgen converts at "
-                f"most {_MOST_POSITIONS:,}. Pass a smaller context_length."
+                f"{self.path} declares {context:,} positions; structgen converts at most "
+                f"{_MOST_POSITIONS:,}. Pass a smaller context_length."
             )
         return context
 
@@ -518,8 +518,8 @@ class Checkpoint(ABC):
         ):
             if not low <= number <= _LARGEST:
                 raise ConversionError(
-                    f"{self.path} is damaged: {number!r} is out of range for {name}. "
-                    "Fetch it again."
+                    f"{self.path} is damaged: {number!r} is out of range for {name}. Download it "
+                    "again."
                 )
         if shape.n_heads % shape.n_kv_heads:
             raise ConversionError(
@@ -527,23 +527,23 @@ class Checkpoint(ABC):
                 f"{shape.n_kv_heads} key heads."
             )
         if shape.head_size % 16:
-            raise refuse(f"a head size of {shape.head_size}, not a multiple of 16")
+            raise refuse(f"a head size of {shape.head_size}, which is not a multiple of 16")
         for rope in shape.ropes:
             if rope.size % 16 or not 0 < rope.size <= shape.head_size:
                 raise refuse(f"RoPE over {rope.size} of {shape.head_size} dimensions")
             if len(rope.divisors) not in (0, rope.size // 2):
-                raise refuse(f"{len(rope.divisors)} factors of RoPE for {rope.size // 2} pairs")
+                raise refuse(f"{len(rope.divisors)} RoPE factors for {rope.size // 2} pairs")
             if shape.context_length * rope.size > _LARGEST_TABLE:
                 raise ConversionError(
-                    f"{self.path} says that it has {shape.context_length:,} positions, with RoPE "
-                    f"over {rope.size:,} dimensions. Pass a smaller context_length."
+                    f"{self.path} declares {shape.context_length:,} positions with RoPE over "
+                    f"{rope.size:,} dimensions. Pass a smaller context_length."
                 )
         for name, size in (
             ("embedding_length", shape.hidden_size),
             ("feed_forward_length", shape.ffn_size),
         ):
             if size % 32:
-                raise refuse(f"{name} = {size}, not a multiple of 32")
+                raise refuse(f"{name} = {size}, which is not a multiple of 32")
 
     def _check_tensors(self) -> None:
         """Check that exactly the tensors that the graph needs are there, with their shapes."""
@@ -566,18 +566,18 @@ class Checkpoint(ABC):
         if missing:
             raise ConversionError(
                 f"{self.path} lacks {len(missing)} tensors of a {title} model with "
-                f"{shape.n_layers} layers, the first being {missing[0]!r}."
+                f"{shape.n_layers} layers. The first is {missing[0]!r}."
             )
         if unknown:
             raise ConversionError(
-                f"{self.path} has {len(unknown)} tensors that a plain {title} model does not have, "
-                f"the first being {unknown[0]!r}; leaving them out would change the model."
+                f"{self.path} has {len(unknown)} tensors that a plain {title} model does not "
+                f"have. The first is {unknown[0]!r}. Dropping them would change the model."
             )
         for name in sorted(found):
             if self._tensors.tensor_shape(name) != allowed[name]:
                 raise ConversionError(
-                    f"{self.path}: tensor {name!r} has shape {self._tensors.tensor_shape(name)}, "
-                    f"not {allowed[name]}."
+                    f"{self.path}: tensor {name!r} has the shape "
+                    f"{self._tensors.tensor_shape(name)}, expected {allowed[name]}."
                 )
 
 

@@ -77,12 +77,11 @@ class _Header:
         self._n_parts += 1
         if self.at > _LONGEST_HEADER or self._n_parts > _MOST_PARTS:
             raise ValueError(
-                f"its header would have more than {_LONGEST_HEADER:,} bytes, or "
-                f"{_MOST_PARTS:,} values"
+                f"its header has more than {_LONGEST_HEADER:,} bytes or {_MOST_PARTS:,} values"
             )
         data = self._file.read(n_bytes)
         if len(data) != n_bytes:
-            raise ValueError("it ends too early")
+            raise ValueError("it is truncated")
         return data
 
     def number(self, code: str) -> Any:
@@ -98,12 +97,12 @@ class _Header:
         if kind in _NUMBERS:
             return self.number(_NUMBERS[kind])
         if kind != _ARRAY:
-            raise ValueError(f"a value is of the unknown type {kind}")
+            raise ValueError(f"a value has the unknown type {kind}")
         inner, count = self.number("I"), self.number("Q")
         if inner == _STRING:
             return [self.string() for _ in range(count)]  # each takes bytes, so that it ends
         if inner not in _NUMBERS:
-            raise ValueError(f"an array is of values of the unknown type {inner}")
+            raise ValueError(f"the values of an array have the unknown type {inner}")
         kind_of_number = np.dtype(f"<{_NUMBERS[inner]}")
         return np.frombuffer(self.take(kind_of_number.itemsize * count), kind_of_number)
 
@@ -152,46 +151,46 @@ class GgufFile(Tensors[_Stored]):
             raise ConversionError(f"Cannot read the GGUF file {self.path}: {error}.") from error
         except NOT_UNDERSTOOD as error:
             raise ConversionError(
-                f"{self.path} is a damaged or truncated GGUF file ({error}). Fetch it again."
+                f"{self.path} is a damaged or truncated GGUF file ({error}). Download it again."
             ) from error
         if magic != b"GGUF":
             raise ConversionError(
-                f"{self.path} is not a GGUF file: it starts with {magic!r}, not b'GGUF'. "
-                "Pass the .gguf weights themselves."
+                f"{self.path} is not a GGUF file: it starts with {magic!r}, not b'GGUF'. Pass a "
+                ".gguf file."
             )
 
     def _read(self, header: _Header) -> None:
         header.take(4)
         version = header.number("I")
         if version not in (2, 3):
-            raise ValueError(f"its version is {version}, and structgen reads 2 and 3")
+            raise ValueError(f"its version is {version}; structgen reads 2 and 3")
         n_tensors, n_values = header.number("Q"), header.number("Q")
         for _ in range(n_values):
             key = header.string().decode()
             if key in self._values:
-                raise ValueError(f"it has {key!r} twice")
+                raise ValueError(f"it contains {key!r} twice")
             self._values[key] = header.value(header.number("I"))
             if key == "general.architecture":
                 check_family(self.path, "architecture", str(self.get(key)), FAMILIES)
         if int(self.get("split.count", 1)) > 1:
             raise ConversionError(
-                f"{self.path} is one part of a model split in {self.get('split.count')} files. "
-                "Merge them first, with llama.cpp's `llama-gguf-split --merge`."
+                f"{self.path} is one part of a model split into {self.get('split.count')} files. "
+                "Merge them first with llama.cpp's `llama-gguf-split --merge`."
             )
         tensors = [(header.string().decode(), header.stored()) for _ in range(n_tensors)]
         alignment = self._values.get("general.alignment", _ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            raise ValueError(f"its alignment is {alignment!r}")
+            raise ValueError(f"its alignment {alignment!r} is invalid")
         begin = -(-header.at // alignment) * alignment
         left = header.size
         for name, stored in tensors:
             if name in self._tensors:
-                raise ValueError(f"it has the tensor {name!r} twice")
+                raise ValueError(f"it contains the tensor {name!r} twice")
             self._tensors[name] = stored._replace(offset=begin + stored.offset)
             size = math.prod(stored.bytes_shape)
             left -= size  # Tensors with bytes in common would be larger than the file together.
             if left < 0 or begin + stored.offset + size > header.size:
-                raise ValueError("it ends before its tensors do")
+                raise ValueError("its tensors are truncated")
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a metadata key as plain Python (str, int, float, bool or list)."""
@@ -204,7 +203,9 @@ class GgufFile(Tensors[_Stored]):
                 return [one.decode() if isinstance(one, bytes) else one for one in value]
             return value.tolist() if isinstance(value, np.ndarray) else value
         except UnicodeDecodeError as error:
-            raise ConversionError(f"{self.path} is damaged: its {key!r} is not UTF-8.") from error
+            raise ConversionError(
+                f"{self.path} is damaged: its {key!r} is not valid UTF-8."
+            ) from error
 
     def unread(self, prefix: str) -> list[str]:
         """Keys that begin so, that nobody has asked for, and that turn something on."""
@@ -219,7 +220,7 @@ class GgufFile(Tensors[_Stored]):
         """
         value = self.get(key)
         if value is None:
-            raise ConversionError(f"{self.path} has no metadata key {key!r}, which is needed.")
+            raise ConversionError(f"{self.path} has no metadata key {key!r}, which is required.")
         return value
 
     def _values_of(self, name: str, stored: _Stored) -> FloatArray:
@@ -230,8 +231,8 @@ class GgufFile(Tensors[_Stored]):
             values = dequantize(data, stored.kind)
         except NotImplementedError as error:
             raise ConversionError(
-                f"{self.path}: tensor {name!r} is stored as {stored.kind.name}, which the "
-                "gguf package cannot dequantise. Use a file quantised as Q4_0, Q4_K_M, Q8_0 or F16."
+                f"{self.path}: tensor {name!r} is stored as {stored.kind.name}, which the gguf "
+                "package cannot dequantize. Use a file quantized as Q4_0, Q4_K_M, Q8_0 or F16."
             ) from error
         return np.ascontiguousarray(values, dtype=np.float32).reshape(stored.shape)
 
@@ -284,8 +285,8 @@ def end_token_ids(file: GgufFile) -> list[int]:
     ids = [token for token in named if token is not None]
     if not ids:
         raise ConversionError(
-            f"{file.path} has no metadata key 'tokenizer.ggml.eos_token_id', which is needed: "
-            "without it no text would ever end."
+            f"{file.path} has no metadata key 'tokenizer.ggml.eos_token_id', which is required to "
+            "end a text."
         )
     for i, (text, kind) in enumerate(zip(_tokens(file), _types(file), strict=True)):
         if kind == _CONTROL and text in END_TEXTS:
@@ -303,7 +304,7 @@ def _token_id(file: GgufFile, name: str) -> int | None:
     key = f"tokenizer.ggml.{name}_token_id"
     value, n_tokens = file.get(key), len(_tokens(file))
     if value is not None and not (type(value) is int and 0 <= value < n_tokens):
-        raise ValueError(f"{key} = {value!r} is none of its {n_tokens:,} tokens")
+        raise ValueError(f"{key} = {value!r} is not one of its {n_tokens:,} tokens")
     return value
 
 
@@ -412,8 +413,8 @@ def _byte_level(file: GgufFile) -> Json:
     rule = str(file.require("tokenizer.ggml.pre"))
     if rule not in _SPLITS:
         raise ConversionError(
-            f"{file.path} splits text by the rule {rule!r}; structgen knows "
-            f"{', '.join(sorted(_SPLITS))}. Another rule would cut other tokens in silence."
+            f"{file.path} splits text by the rule {rule!r}, which structgen does not support. "
+            f"Supported rules: {', '.join(sorted(_SPLITS))}."
         )
     splits: list[Json] = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
@@ -490,7 +491,9 @@ def _merges_from_scores(tokens: list[str], scores: list[float]) -> list[list[str
     """
     ids = {text: i for i, text in enumerate(tokens)}
     if sum(len(text) ** 2 for text in ids) > _MOST_CUTS:
-        raise ValueError(f"its tokens, of up to {max(map(len, ids)):,} characters, are too long")
+        raise ValueError(
+            f"its tokens have up to {max(map(len, ids)):,} characters, which is too long"
+        )
     ranked = [
         (-scores[whole], ids[text[:cut]], ids[text[cut:]])
         for text, whole in ids.items()
@@ -589,7 +592,7 @@ class GgufCheckpoint(Checkpoint):
         self._check_features(head_size)
         if _NAMES.embedding not in file.tensor_names:
             raise ConversionError(
-                f"{self.path} has no tensor {_NAMES.embedding!r}, which is needed."
+                f"{self.path} has no tensor {_NAMES.embedding!r}, which is required."
             )
         trained = int(self._require("context_length"))
         context, factors = self._context(trained, context_length)
@@ -623,10 +626,10 @@ class GgufCheckpoint(Checkpoint):
         if scaling == "none" and float(self._get("rope.scaling.factor", 1.0)) != 1.0:
             raise refuse("a RoPE scaling factor without a type")
         if not self._get("attention.causal", True):
-            raise refuse("attention to what comes later")
+            raise refuse("non-causal attention")
         value_size = int(self._get("attention.value_length", head_size))
         if value_size != head_size:
-            raise refuse(f"value heads of {value_size} beside key heads of {head_size}")
+            raise refuse(f"value heads of size {value_size} with key heads of size {head_size}")
         if self._get("attention.sliding_window", 0) and not self._has_windows:
             raise refuse("sliding-window attention")
 

@@ -109,8 +109,8 @@ def half(weight: FloatArray) -> HalfMatrix:
         values = weight.astype(np.float16)
     if not np.isfinite(values).all():
         raise ConversionError(
-            f"The model has {np.abs(weight).max():.0e} as a weight, and floats of 16 bits end at "
-            "65,504. Pass dtype='int8' or 'int4', which have room for larger numbers."
+            f"The model has a weight of {np.abs(weight).max():.0e}, but 16-bit floats end at "
+            "65,504. Pass dtype='int8' or 'int4', which allow larger numbers."
         )
     return HalfMatrix(values)
 
@@ -323,7 +323,7 @@ def _add_mask(graph: ir.Graph, size: int) -> None:
     """
     places = [i for i, output in enumerate(graph.outputs) if output.name == OUTPUTS["logits"]]
     if not places or any(given.name == MASK_INPUT for given in graph.inputs):
-        raise ValueError("has a mask already" if places else f"no output {OUTPUTS['logits']!r}")
+        raise ValueError("it already has a mask" if places else f"no output {OUTPUTS['logits']!r}")
     scores = graph.outputs[places[0]]
     n_bytes = 4 * -(-size // 32)
     mask = _value(MASK_INPUT, ir.DataType.UINT8, ["rows", 1, n_bytes])

@@ -76,8 +76,8 @@ class SafetensorsFolder(Tensors[_Place]):
     def _values_of(self, name: str, place: _Place) -> FloatArray:
         if place.kind not in _WIDTHS:
             raise ConversionError(
-                f"{place.file}: tensor {name!r} is stored as {place.kind}; structgen reads "
-                f"{', '.join(_WIDTHS)}. Use a folder that is not quantised."
+                f"{place.file}: tensor {name!r} is stored as {place.kind}. structgen reads "
+                f"{', '.join(_WIDTHS)}. Use a folder that is not quantized."
             )
         kind = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}[place.kind]
         values = numbers(place.file, kind, place.shape, place.offset)
@@ -94,7 +94,7 @@ class SafetensorsFolder(Tensors[_Place]):
             names = set(document(index)["weight_map"].values())
             return sorted({inside(self.path, name) for name in names})  # one may have many names
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ConversionError(f"{index} cannot be understood: {error!r}.") from error
+            raise ConversionError(f"{index} cannot be parsed: {error!r}.") from error
 
     def _read_header(self, file: Path) -> None:
         try:
@@ -104,7 +104,7 @@ class SafetensorsFolder(Tensors[_Place]):
             with file.open("rb") as data:
                 length = int.from_bytes(data.read(8), "little")
                 if not 2 <= length <= min(size - 8, _LONGEST_HEADER):
-                    raise ValueError(f"its header would have {length} bytes")
+                    raise ValueError(f"its header has {length} bytes, which is too many")
                 text = data.read(length)
             if n_values(text) > MOST_VALUES:
                 raise ValueError(f"its header has more than {MOST_VALUES:,} values")
@@ -112,19 +112,19 @@ class SafetensorsFolder(Tensors[_Place]):
             left = size - 8 - length
             for name, about in header.items():
                 if name in self._tensors:
-                    raise ValueError(f"tensor {name!r} is in another file, too")
+                    raise ValueError(f"tensor {name!r} is also in another file")
                 if name != "__metadata__":
                     self._tensors[name] = place = _place(file, about, 8 + length, size)
                     left -= _WIDTHS.get(place.kind, 0) * math.prod(place.shape)
             if left < 0:
-                raise ValueError("its tensors have bytes in common")
+                raise ValueError("its tensors overlap")
         except FileNotFoundError as error:
-            raise ConversionError(f"{file} is missing. Fetch the folder again.") from error
+            raise ConversionError(f"{file} is missing. Download the folder again.") from error
         except OSError as error:
             raise ConversionError(f"Cannot read {file}: {error}.") from error
         except NOT_UNDERSTOOD as error:
             raise ConversionError(
-                f"{file} is a damaged or truncated safetensors file ({error}). Fetch it again."
+                f"{file} is a damaged or truncated safetensors file ({error}). Download it again."
             ) from error
 
 
@@ -133,11 +133,11 @@ def _place(file: Path, about: dict[str, Any], start: int, size: int) -> _Place:
     shape = tuple(int(n) for n in about["shape"])
     width = _WIDTHS.get(about["dtype"])
     if not 0 <= begin <= end <= size - start:
-        raise ValueError("it ends before its tensors do")
+        raise ValueError("its tensors are truncated")
     if len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0 or max(shape, default=0) > size:
-        raise ValueError("a tensor has a shape of no file of this size")
+        raise ValueError("the shape of a tensor is too large for the file")
     if width is not None and end - begin != width * math.prod(shape):
-        raise ValueError("a tensor has not the bytes of its shape")
+        raise ValueError("a tensor has a number of bytes that does not match its shape")
     return _Place(file, str(about["dtype"]), shape, start + begin)
 
 
@@ -225,8 +225,8 @@ class HuggingFaceCheckpoint(Checkpoint):
         )
         if not ends:
             raise ConversionError(
-                f"{self.path} names no eos_token_id, which is needed: without it no text would "
-                "ever end. Put it into its config.json."
+                f"{self.path} has no eos_token_id, which is required to end a text. Add it to its "
+                "config.json."
             )
         padding = self._ids(self._config.get("pad_token_id"), generation.get("pad_token_id"))
         start = self._ids(self._config.get("bos_token_id"))
@@ -258,7 +258,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         value = self._config.get(key, default)
         if type(value) is not int:
             raise ConversionError(
-                f"{self.path / 'config.json'} has {key} = {value!r}; a number is needed."
+                f"{self.path / 'config.json'} has {key} = {value!r}, which is not a number."
             )
         return value
 
@@ -277,9 +277,9 @@ class HuggingFaceCheckpoint(Checkpoint):
             if config.get(key):
                 raise self._refuse(f"a mixture of {config[key]} experts")
         if "quantization_config" in config:
-            raise self._refuse("quantised weights")
+            raise self._refuse("quantized weights")
         if flag(config, "use_bidirectional_attention"):
-            raise self._refuse("attention to what comes later")
+            raise self._refuse("non-causal attention")
         context, layers = self._layers(head_size, trained, context_length)
         # What a key is when it is missing is transformers' default, which may be another than null.
         query = config.get("query_pre_attn_scalar", 256) if family.has_post_norms else head_size
@@ -314,7 +314,9 @@ class HuggingFaceCheckpoint(Checkpoint):
         if "full_attention" in scaling:  # of each kind of layer its own, as transformers 5 has it
             sliding = scaling.get("sliding_attention", {})
             if sliding.get("rope_type", "default") != "default":
-                raise self._refuse(f"RoPE scaling of type {sliding['rope_type']!r} in windows")
+                raise self._refuse(
+                    f"RoPE scaling of type {sliding['rope_type']!r} in sliding windows"
+                )
             local = sliding.get("rope_theta", local)
             scaling = scaling["full_attention"]
             base = float(scaling.get("rope_theta", base))
@@ -411,7 +413,7 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
     most = MOST_OF_TOKENIZER if path.name == "tokenizer.json" else MOST_VALUES
     value = _read(path, lambda: document(path, most))
     if not isinstance(value, dict):
-        raise ConversionError(f"{path} cannot be understood: it is not an object.")
+        raise ConversionError(f"{path} cannot be parsed: it is not a JSON object.")
     return value
 
 
@@ -439,7 +441,7 @@ def _read(path: Path, how: Callable[[], T]) -> T:
         return how()
     except FileNotFoundError as error:
         raise ConversionError(
-            f"{path} is missing, which is needed. Fetch the whole folder."
+            f"{path} is missing, but required. Download the whole folder."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise ConversionError(f"{path} cannot be understood: {error}.") from error
+        raise ConversionError(f"{path} cannot be parsed: {error}.") from error

@@ -111,7 +111,7 @@ class _Graph:
         try:
             ir.save(model, file, external_data=f"{file.name}.data")
         except ir.serde.SerdeError as error:  # it quotes all of the model
-            raise ValueError("a number of its configuration is out of range") from error
+            raise ValueError("a number in its configuration is out of range") from error
 
 
 def write_encoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> None:
@@ -280,10 +280,10 @@ def write(source: Path, folder: Path) -> None:
     ):
         if config.get(name, expected) != expected:
             raise ConversionError(
-                f"{source} has {name}={config[name]!r}, and Whisper {expected!r}."
+                f"{source} has {name}={config[name]!r}, but Whisper models have {expected!r}."
             )
     if not 0 < config["decoder_layers"] <= _MOST_LAYERS:
-        raise ConversionError(f"{source} has {config['decoder_layers']} layers in its decoder.")
+        raise ConversionError(f"{source} has {config['decoder_layers']} decoder layers.")
     write_encoder(tensors, config, folder / "encoder.onnx")
     write_decoder(tensors, config, folder / "decoder.onnx")
     (folder / "tokenizer.json").write_bytes(read_file(source / "tokenizer.json"))

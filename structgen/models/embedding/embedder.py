@@ -123,10 +123,10 @@ def checked_texts(texts: Any) -> Iterator[str]:
         yield texts
         return
     if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
-        raise OptionError(f"{type(texts).__name__} is not a text, nor a list of texts.")
+        raise OptionError(f"{type(texts).__name__} is neither a str nor a list of str.")
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise OptionError(f"Text {i} is not a str but {type(text).__name__}.")
+            raise OptionError(f"Text {i} must be a str, got {type(text).__name__}.")
         yield text
 
 
@@ -146,7 +146,7 @@ def _check_names(options: Mapping[str, Any], typed: type = EmbedOptions) -> None
         if name not in known:
             near = did_you_mean(name, known)
             raise OptionError(
-                f"{name}= is unknown.{near} The options are {', '.join(known)}.", option=name
+                f"{name}= is unknown.{near} Known options: {', '.join(known)}.", option=name
             )
 
 
@@ -263,7 +263,7 @@ class Embedder:
         """What is said of a text that is too long where the model may take longer ones."""
         stated = self._settings.max_length
         is_ours = stated is None or (self.max_length or stated) < stated
-        return " (load_embedder(max_length=) allows more)" if is_ours else ""
+        return " (load_embedder(max_length=) can raise this)" if is_ours else ""
 
     def __repr__(self) -> str:
         what = "cross-encoder" if self._graph.kind == "score" else f"dimensions={self.dimensions}"
@@ -366,7 +366,9 @@ class Embedder:
 
     def _known_tokenizer(self) -> AnyTokenizer:
         if self._tokenizer is None:
-            raise ModelError(f"{self.name} reads text itself, so that its tokens are not known.")
+            raise ModelError(
+                f"{self.name} tokenizes the text itself, so its tokens are not available."
+            )
         return self._tokenizer
 
     @property
@@ -395,7 +397,7 @@ class Embedder:
     ) -> Passes[EmbeddingResult]:
         if self._graph.kind == "score":
             raise ModelError(
-                f"{self.name} is a cross-encoder, which has no vectors: call rerank(query, "
+                f"{self.name} is a cross-encoder and cannot make embeddings. Call rerank(query, "
                 "documents)."
             )
         check_options(on_truncation, batch_tokens)
@@ -425,8 +427,8 @@ class Embedder:
         if len(cut) and on_truncation == "warn":
             warnings.warn(
                 f"{counted(len(cut), 'text')} of {len(n_cut):,} had more than the "
-                f"{self.max_length:,} tokens that {self.name} takes{self._more}: "
-                f"{counted(int(cut.sum()), 'token')} were cut off in all. Split long texts, or "
+                f"{self.max_length:,} tokens that {self.name} accepts{self._more}. "
+                f"{counted(int(cut.sum()), 'token')} were cut off in total. Split long texts, or "
                 "pass on_truncation='ignore'.",
                 TruncationWarning,
                 stacklevel=4,
@@ -450,8 +452,8 @@ class Embedder:
         if name not in self.prompts:
             there = ", ".join(map(repr, self.prompts)) or "none"
             raise OptionError(
-                f"prompt_name={name!r} is not a prompt of {self.name}, which has {there}. Pass the "
-                "text itself as prompt=.",
+                f"prompt_name={name!r} is not a prompt of {self.name}. Its prompts: {there}. To "
+                "use other text, pass it as prompt=.",
                 option="prompt_name",
             )
         return self.prompts[name]
@@ -525,13 +527,13 @@ class Embedder:
             )
         if len(scores) and scores.shape[1] != 1:
             raise ModelError(
-                f"{self.name} gives {scores.shape[1]} scores a pair. A cross-encoder for ranking "
-                "gives one."
+                f"{self.name} returns {scores.shape[1]} scores per pair. A cross-encoder for "
+                "ranking must return one."
             )
         if on_truncation == "warn" and (n_cut > 0).any():
             warnings.warn(
                 f"{counted(int((n_cut > 0).sum()), 'pair')} of {len(n_cut):,} had more than "
-                f"{self.max_length} tokens and were cut.",
+                f"{self.max_length} tokens and were truncated.",
                 TruncationWarning,
                 stacklevel=4,
             )
@@ -559,9 +561,9 @@ class Embedder:
                 for i, one in enumerate(tokens if on_truncation == "error" else ()):
                     if one.n_cut:
                         raise PromptError(
-                            f"Text {len(lengths) + i} has {len(one.ids) + one.n_cut:,} tokens, and "
-                            f"{self.name} takes {self.max_length:,}{self._more}. Split it, or let "
-                            "it be cut: on_truncation='warn'."
+                            f"Text {len(lengths) + i} has {len(one.ids) + one.n_cut:,} tokens, "
+                            f"but {self.name} accepts {self.max_length:,}{self._more}. Split it, "
+                            "or pass on_truncation='warn' to truncate it."
                         )
                 lengths += sizes
                 cut += [one.n_cut for one in tokens]
@@ -576,7 +578,7 @@ class Embedder:
                     rows = self._graph.run(chosen, self.pooling or "mean", n_skipped)
                 width = width or rows.shape[-1]
                 if rows.shape != (len(batch), width):
-                    raise ModelError(f"{self.name} gives texts vectors of several shapes.")
+                    raise ModelError(f"{self.name} returns vectors of different shapes.")
                 if vectors is None:
                     vectors = np.empty((len(window), width), np.float32)
                 vectors[batch] = rows
@@ -643,8 +645,8 @@ def opened(
     wanted = None if pooling is None else check_pooling(pooling)
     if cache.is_language_model(place):
         raise ModelNotFound(
-            f"{place} is a language model: structgen.load gives it, and its embed() makes vectors "
-            "if it was converted with --hidden-states."
+            f"{place} is a language model. Load it with structgen.load; its embed() works if it "
+            "was converted with --hidden-states."
         )
     settings = read(place)
     lacking = damage.of_graph(settings.graph)
@@ -662,17 +664,18 @@ def opened(
     )
     if wanted is not None and graph.kind != "tokens":
         raise OptionError(
-            f"pooling={pooling!r}: {settings.graph} gives no vector a token that could be pooled."
+            f"pooling={pooling!r}: {settings.graph} does not return one vector per token, so "
+            "pooling is not possible."
         )
     if graph.takes_text:
         if max_length is not None:
             raise OptionError(
-                f"max_length={max_length}: {settings.graph} reads text itself, and cuts it itself."
+                f"max_length={max_length}: {settings.graph} tokenizes and truncates text itself."
             )
         return graph, None, settings, None, None
     if settings.tokenizer is None:
         raise ModelNotFound(
-            f"{settings.folder} has no tokenizer.json, and {settings.graph.name} takes token ids. "
+            f"{settings.folder} has no tokenizer.json, but {settings.graph.name} needs token ids. "
             "Copy it from the model's source."
         )
     pools = wanted or _folders_pooling(settings) if graph.kind == "tokens" else None
@@ -696,20 +699,20 @@ def _folders_pooling(settings: Settings) -> Pooling:
     if settings.others:
         raise ModelError(
             f"{settings.folder} has {', '.join(settings.others)} after pooling, which this ONNX "
-            "file does not contain. Export the whole model, so that its output is "
-            "sentence_embedding; or pass pooling= to have the vectors without it."
+            "file does not contain. Export the whole model so that its output is "
+            "sentence_embedding, or pass pooling= to ignore these steps."
         )
     if settings.lacks is not None:
         raise ModelError(
-            f"{settings.lacks} is missing, which modules.json names, so that it is not known how "
-            f"tokens are pooled. {remedy(settings.folder)} Or pass pooling=."
+            f"{settings.lacks} is missing although modules.json lists it, so the pooling is "
+            f"unknown. {remedy(settings.folder)} Or pass pooling=."
         )
     if settings.pooling is None:
         return "mean"
     if settings.pooling in POOLINGS:
         return check_pooling(settings.pooling)
     raise ModelError(
-        f"{settings.folder} asks for the pooling {settings.pooling!r}, which is none of "
-        f"{', '.join(POOLINGS)}. Export the whole model, so that its output is "
-        "sentence_embedding; or pass another pooling=."
+        f"{settings.folder} sets the pooling {settings.pooling!r}, which is not one of "
+        f"{', '.join(POOLINGS)}. Export the whole model so that its output is sentence_embedding, "
+        "or pass another pooling=."
     )

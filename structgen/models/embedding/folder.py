@@ -122,7 +122,7 @@ def read(place: Path) -> Settings:
     default = own.said.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ModelError(
-            f"{own.path} names the default prompt {default!r}, which its prompts have not: "
+            f"{own.path} sets the default prompt {default!r}, which is not one of its prompts: "
             f"{', '.join(prompts) or 'there are none'}."
         )
     cuts = of_tokenizer.said.get("truncation_side")
@@ -161,11 +161,12 @@ def _graph_in(folder: Path) -> Path:
         if found:
             names = "".join(f"\n  {file}" for file in found)
             raise ModelNotFound(
-                f"{place} holds {len(found)} ONNX files and none is {_GRAPH}. Name one:{names}"
+                f"{place} has {len(found)} ONNX files, but none is named {_GRAPH}. Pass one of "
+                f"them:{names}"
             )
     raise ModelNotFound(
-        f"{folder} holds no ONNX file, neither itself nor in its folder onnx. Export the model "
-        "to ONNX (`optimum-cli export onnx --model NAME OUT`), and name the folder OUT."
+        f"{folder} has no ONNX file, neither directly nor in its folder onnx. Export the model to "
+        "ONNX (`optimum-cli export onnx --model NAME OUT`), then pass the folder OUT."
     )
 
 
@@ -179,7 +180,7 @@ class _File:
             raise self.wrong("it is not a JSON object")
 
     def wrong(self, why: str) -> ModelError:
-        return ModelError(f"{self.path} cannot be understood: {why}.")
+        return ModelError(f"{self.path} cannot be parsed: {why}.")
 
     def flag(self, name: str, default: bool = False) -> bool:
         try:
@@ -193,7 +194,7 @@ class _File:
         for name in names:
             value = self.said.get(name)
             if value is not None and (type(value) not in (int, float) or value % 1 != 0):
-                raise self.wrong(f"{name} = {repr(value)[:40]} is not a whole number")
+                raise self.wrong(f"{name} = {repr(value)[:40]} is not an integer")
             if value is not None and 0 < value < _UNLIMITED:
                 return int(value)
         return None
@@ -203,7 +204,7 @@ def _read(file: Path) -> Any:
     try:
         return document(file)
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{file} cannot be understood: {error}.") from error
+        raise ModelError(f"{file} cannot be parsed: {error}.") from error
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
@@ -217,7 +218,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
             for one in _read(file)
         ]
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise ModelError(f"{file} cannot be understood: {error!r}.") from error
+        raise ModelError(f"{file} cannot be parsed: {error!r}.") from error
 
 
 def _prompts(own: _File) -> dict[str, str]:
@@ -226,9 +227,9 @@ def _prompts(own: _File) -> dict[str, str]:
         raise own.wrong("its prompts are not a JSON object")
     for name, text in prompts.items():
         if not isinstance(text, str):  # a null would be the word None before each text
-            raise own.wrong(f"its prompt {name!r} is not a text")
+            raise own.wrong(f"its prompt {name!r} is not a string")
     if (n := sum(map(len, (*prompts, *prompts.values())))) > _LONGEST_PROMPTS:
-        raise own.wrong(f"its prompts have {n:,} characters, and may have {_LONGEST_PROMPTS:,}")
+        raise own.wrong(f"its prompts have {n:,} characters; the limit is {_LONGEST_PROMPTS:,}")
     return prompts
 
 

@@ -41,7 +41,9 @@ def check_width(vectors: npt.NDArray[np.floating]) -> None:
         ModelError: it has.
     """
     if (width := vectors[0].size) > _WIDEST:
-        raise ModelError(f"The model gives vectors of {width:,} numbers, and may give {_WIDEST:,}.")
+        raise ModelError(
+            f"The model returns vectors with {width:,} numbers; the limit is {_WIDEST:,}."
+        )
 
 
 def pool(

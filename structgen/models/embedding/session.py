@@ -223,9 +223,9 @@ class Graph:
         unknown = [n for n in self._inputs if n not in known and not n.startswith(_PAST)]
         if unknown:
             raise ModelError(
-                f"{file} is not an embedder that can be run: it has the inputs "
-                f"{', '.join(unknown)}, which are none of input_ids, attention_mask, "
-                f"token_type_ids, position_ids, {_PAST}* and one tensor of strings."
+                f"{file} is not a supported embedder: its inputs {', '.join(unknown)} are not "
+                f"among input_ids, attention_mask, token_type_ids, position_ids, {_PAST}* and one "
+                "tensor of strings."
             )
         output, self.kind = self._choose(wants_tokens)
         self._output = output.name
@@ -288,8 +288,8 @@ class Graph:
 
     def _wrong(self, found: npt.NDArray[Any], n_texts: int) -> ModelError:
         return ModelError(
-            f"{self._file} gives {self._output} of the type {found.dtype} and the shape "
-            f"{found.shape} for {n_texts} texts, which is not what it says of itself."
+            f"{self._file} returned {self._output} with type {found.dtype} and shape "
+            f"{found.shape} for {n_texts} texts, which does not match its declaration."
         )
 
     def _finite(self, found: FloatArray) -> FloatArray:
@@ -297,7 +297,7 @@ class Graph:
         check_width(found)
         if not np.isfinite(found).all():
             raise ModelError(
-                f"{self._file} gives numbers that are not finite. It is damaged, or its weights "
+                f"{self._file} returned NaN or infinite values. It is damaged, or its weights "
                 "have too few bits for this text."
             )
         return found
@@ -315,9 +315,9 @@ class Graph:
             (only,) = outputs.values()
             return only, "tokens" if len(only.shape) == 3 else "text"
         raise ModelError(
-            f"{self._file} has no output that is known for vectors: it has {', '.join(outputs)}, "
-            f"which are none of {', '.join((*_OF_TEXT, *_OF_TOKENS))}, nor logits of a "
-            "cross-encoder."
+            f"{self._file} has no supported output for vectors: its outputs are "
+            f"{', '.join(outputs)}; supported are {', '.join((*_OF_TEXT, *_OF_TOKENS))}, and "
+            "logits of a cross-encoder."
         )
 
     def _feeds(self, rows: Sequence[Tokens], lengths: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
@@ -343,7 +343,7 @@ class Graph:
             else:  # a layer's key-value cache of no tokens: batch, heads, 0, width of a head
                 _, heads, _, width = wanted.shape if len(wanted.shape) == 4 else [None] * 4
                 if not isinstance(heads, int) or not isinstance(width, int):
-                    raise ModelError(f"{self._file}: the shape of {name} is not known.")
+                    raise ModelError(f"{self._file}: the shape of {name} is unknown.")
                 array = np.zeros((len(rows), heads, 0, width), np.float32)
             feeds[name] = array.astype(_TYPES[wanted.type], copy=False)
         return feeds
@@ -380,9 +380,9 @@ def _session(
                 setattr(options, name.replace("log_id", "logid"), value)
         except Exception as error:
             # What the binding says of a wrong type is its own signature.
-            why = "it is of the wrong type" if isinstance(error, TypeError) else in_short(error)
+            why = "it has the wrong type" if isinstance(error, TypeError) else in_short(error)
             raise ModelError(
-                f"ONNX Runtime does not take the session option {name!r} = {value!r}: {why}."
+                f"ONNX Runtime rejects the session option {name!r} = {value!r}: {why}."
             ) from error
     if importlib.util.find_spec("onnxruntime_extensions") is not None:
         from onnxruntime_extensions import (  # type: ignore[import-not-found]
@@ -405,8 +405,8 @@ def _session(
         said = str(error)
         if "ai.onnx.contrib" in said or "com.microsoft.extensions" in said:
             raise ModelError(
-                f"{file} reads text by operators of the package onnxruntime-extensions, which is "
-                "not installed: pip install 'structgen[extensions]'."
+                f"{file} needs the package onnxruntime-extensions, which is not installed: pip "
+                "install 'structgen[extensions]'."
             ) from error
         if "Protobuf parsing failed" in said or "parse" in said:
             raise ModelError(

@@ -79,8 +79,8 @@ class TextTokenizer:
             special = self._cutting.num_special_tokens_to_add(is_pair=True)
             if max_length <= special:
                 raise OptionError(
-                    f"max_length={max_length} is too small: this model adds {special} tokens of "
-                    "its own to texts."
+                    f"max_length={max_length} is too small: this model adds {special} special "
+                    "tokens to each text."
                 )
             by_file = (self._whole.truncation or {}).get("direction", "right").lower()
             self._cutting.enable_truncation(max_length, direction=cuts or by_file)
@@ -108,7 +108,7 @@ class TextTokenizer:
             for i, encoding in zip(long, cut, strict=True):
                 n_cut[i] = len(found[i]) - len(encoding)
                 if most is not None and len(encoding) > most:
-                    raise ModelError(f"{self._file} cannot be cut to {most:,} tokens a text.")
+                    raise ModelError(f"{self._file} cannot truncate texts to {most:,} tokens.")
                 found[i] = encoding
         both = zip(found, n_cut, strict=True)
         return [
@@ -124,7 +124,7 @@ class TextTokenizer:
         except (TypeError, UnicodeEncodeError):
             raise OptionError(_unwritable([text])) from None
         if len(found) > _MOST_TOKENS:
-            raise OptionError(f"The text has {len(found):,} tokens, and may have {_MOST_TOKENS:,}.")
+            raise OptionError(f"The text has {len(found):,} tokens; the limit is {_MOST_TOKENS:,}.")
         return list(found.ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
@@ -136,7 +136,9 @@ class TextTokenizer:
         size = self._whole.get_vocab_size()
         for token in token_ids:
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
-                raise OptionError(f"{token!r} is not a token id. They are 0 to {size - 1:,}.")
+                raise OptionError(
+                    f"{token!r} is not a token id. Token ids range from 0 to {size - 1:,}."
+                )
         check_written(len(self._whole.id_to_token(token) or "") for token in token_ids)
         with panics_told(self._file):
             text = self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
@@ -184,8 +186,8 @@ def _unwritable(texts: Sequence[str] | Sequence[tuple[str, str]]) -> str:
             try:
                 part.encode()
             except UnicodeEncodeError as error:
-                return f"Text {i} cannot be written in UTF-8: {error.reason}, at {error.start}."
-    return "The texts cannot be tokenised."
+                return f"Text {i} is not valid Unicode: {error.reason}, at {error.start}."
+    return "The texts cannot be tokenized."
 
 
 def tokenized(

@@ -49,7 +49,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         if cache.is_embedder(folder):
             raise ModelError(
-                f"{folder} is an embedder, which generates no text: load it with "
+                f"{folder} is an embedder and cannot generate text. Load it with "
                 "structgen.load_embedder."
             ) from None
         raise ModelError(
@@ -57,7 +57,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             "Convert a GGUF file with: structgen models convert FILE.gguf OUT"
         ) from None
     except WRONG as error:
-        raise ModelError(f"{path} cannot be understood: {error!r}") from error
+        raise ModelError(f"{path} cannot be parsed: {error!r}") from error
     return dict(config)
 
 
@@ -88,9 +88,9 @@ def add_mask(folder: Path) -> Path:
         target = save_masked(ir.load(plain), int(config["model"]["vocab_size"]), plain)
         if not cache.has_mask(plain):
             target.unlink()
-            raise ValueError("its weights are inside of it, not in a file beside it")
+            raise ValueError("its weights are inside the file instead of in a separate file")
     except Exception as error:  # of any kind: the file may be anything
-        raise ConversionError(f"{folder / name} cannot be given a mask: {error}.") from error
+        raise ConversionError(f"Cannot add a mask to {folder / name}: {error}.") from error
     return target
 
 
@@ -143,7 +143,7 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
             names = _put_before(_post_processor(contents(path)))
         found = [vocabulary.named_tokens.get(name) for name in names]
     except WRONG as error:
-        raise ModelError(f"{path} cannot be understood: {error!r}") from error
+        raise ModelError(f"{path} cannot be parsed: {error!r}") from error
     return tuple(token_id for token_id in found if token_id is not None)
 
 
@@ -207,7 +207,8 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
     anchor = find("A")
     if anchor < 0 or decode([anchor, anchor]) != "AA":
         raise VocabularyError(
-            f"The tokenizer has no plain token 'A' to probe the others with. {_HINT}"
+            "The tokenizer has no plain token 'A', which structgen needs to find the bytes of "
+            f"other tokens. {_HINT}"
         )
     points = {byte: point for point, byte in enumerate(byte_alphabet().tolist())}
     spelling = [chr(points[byte]) for byte in range(256)]  # of byte-level vocabularies only
@@ -255,8 +256,8 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
         if text == unknown:
             return b""
         raise VocabularyError(
-            f"The bytes of token {token} cannot be found from the tokenizer alone "
-            f"(it decodes to {text[1:-1]!r}). {_HINT}"
+            f"The bytes of token {token} are unknown: the tokenizer decodes it to {text[1:-1]!r}. "
+            f"{_HINT}"
         )
 
     known = {token: bytes([byte]) for byte, token in enumerate(byte_ids) if token >= 0}

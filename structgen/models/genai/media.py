@@ -89,12 +89,12 @@ class MediaReader:
         """See `structgen.models.base.Model.perceive`."""
         pictures = [one for one in media if isinstance(one, Image)]
         if len(pictures) < len(media):
-            raise PromptError(f"{self._name} takes no sounds.")
+            raise PromptError(f"{self._name} does not support audio.")
         family, processor = self._family, self._processor
         if family is None or processor is None:
             raise PromptError(
-                f"How pictures are written in prompts of {self._name} is not known, only of "
-                f"models of the types {', '.join(PICTURES)}."
+                f"structgen does not know how to write images in prompts of {self._name}, only "
+                f"for models of type {', '.join(PICTURES)}."
             )
         files = [_as_png(picture) for picture in pictures]
         markers = [family.marker.format(number=i) for i in range(1, len(pictures) + 1)]
@@ -105,12 +105,12 @@ class MediaReader:
             token_ids = np.asarray(found["input_ids"].as_numpy(), np.int32).reshape(-1)
             del found["input_ids"]
         except Exception as error:
-            raise PromptError(f"{self._name} cannot read the pictures: {error}.") from error
+            raise PromptError(f"{self._name} cannot read the images: {error}.") from error
         spans = self._spans(token_ids)
         if len(spans) != len(pictures):
             raise PromptError(
-                f"{self._name} made {len(spans)} pictures of {len(pictures)}: its processor does "
-                "not go with its tokenizer."
+                f"{self._name} read {len(spans)} images instead of {len(pictures)}: its processor "
+                "does not match its tokenizer."
             )
         return Perceived(
             token_ids=[token_ids[start:end] for start, end in spans],
@@ -162,9 +162,9 @@ def _bounded(data: bytes) -> bytes:
             room -= len(unpacking.decompress(rest, 1 << 24))
             rest = unpacking.unconsumed_tail
     except zlib.error as error:
-        raise PromptError(f"The picture is damaged: {error}.") from error
+        raise PromptError(f"The image is damaged: {error}.") from error
     if room <= 0:
-        raise PromptError("The picture is damaged: it has more pixels than it says.")
+        raise PromptError("The image is damaged: it has more pixels than it declares.")
     return b"".join(kept)
 
 
@@ -181,8 +181,8 @@ def _as_png(picture: Image) -> bytes:
         from PIL import ImageOps
     except ImportError as error:
         raise PromptError(
-            f"The picture is {picture.media_type}, which needs Pillow to be read: "
-            "pip install 'structgen[pictures]'. PNG does not."
+            f"The image is {picture.media_type}. Reading it requires Pillow: pip install "
+            "'structgen[pictures]'. PNG does not require Pillow."
         ) from error
     kind = picture.media_type.partition("/")[2].upper()
     try:
@@ -195,4 +195,4 @@ def _as_png(picture: Image) -> bytes:
             turned = ImageOps.exif_transpose(file).convert("RGB")
             return png_of(np.asarray(turned), 0)
     except Exception as error:  # of any kind: the bytes may be anything
-        raise PromptError(f"The picture cannot be read as {kind}: {error}.") from error
+        raise PromptError(f"Cannot read the image as {kind}: {error}.") from error

@@ -103,7 +103,7 @@ def no_output(name: str) -> ModelError:
 
 def no_transcripts(name: str) -> ModelError:
     """Return the error of a model that transcribes nothing; ``name`` is the model's."""
-    error = ModelError(f"{name} transcribes nothing. {_THOSE_THAT_HEAR}")
+    error = ModelError(f"{name} cannot transcribe audio. {_THOSE_THAT_HEAR}")
     error.lacks = "transcripts"
     return error
 
@@ -126,9 +126,8 @@ PREFIX_CACHE = 512 << 20
 Qwen2.5 0.5B."""
 
 _THOSE_THAT_SEE = (
-    "Load a folder that ONNX Runtime GenAI runs with pictures, such as "
-    "microsoft/Phi-3.5-vision-instruct-onnx; those of Qwen2.5-VL, Gemma 3 and Phi-4-multimodal are "
-    "others."
+    "Load a model folder with image support for ONNX Runtime GenAI, such as "
+    "microsoft/Phi-3.5-vision-instruct-onnx, Qwen2.5-VL, Gemma 3 or Phi-4-multimodal."
 )
 _THOSE_THAT_HEAR = 'Load Whisper: structgen.load("whisper-tiny.en"), or convert a larger one.'
 
@@ -151,7 +150,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 def _after_nul(what: str) -> PromptError:
     """Return the runtime takes C strings: it would silently drop what follows."""
-    return PromptError(f"{what} has a NUL character. Remove it.")
+    return PromptError(f"{what} contains a NUL character. Remove it.")
 
 
 class TextModel:
@@ -244,14 +243,14 @@ class TextModel:
         outside = token_ids[token_ids.view(np.uint32) >= self.vocabulary.size]  # or negative
         if len(outside) and outside[0] < 0:
             raise PromptError(
-                f"The prompt has a character that the tokenizer of {self.name} has no token for, "
-                "such as a control character. Leave it out."
+                f"The prompt contains a character for which the tokenizer of {self.name} has no "
+                "token, such as a control character. Remove it."
             )
         if len(outside):
             raise PromptError(
-                f"The prompt has token {outside[0]} of the tokenizer of {self.name}, and the "
-                f"model has {self.vocabulary.size:,} tokens only. It is an added token, such as a "
-                "picture's, whose name is in the text: leave it out."
+                f"The prompt contains token {outside[0]} of the tokenizer of {self.name}, but the "
+                f"model has only {self.vocabulary.size:,} tokens. It is an added token, such as "
+                "an image token, whose name is in the text. Remove it."
             )
         return token_ids
 
@@ -286,8 +285,8 @@ class TextModel:
             return str(self._apply(told, add_generation_prompt=True, **given))
         except (RuntimeError, TypeError, ValueError) as error:
             raise PromptError(
-                f"The chat template of {self.name} cannot be applied to these messages: {error}. "
-                "Check roles and their order, or pass the prompt as one string."
+                f"Cannot apply the chat template of {self.name} to these messages: {error}. Check "
+                "the roles and their order, or pass the prompt as one string."
             ) from error
 
     @functools.cached_property
@@ -318,7 +317,7 @@ class TextModel:
         """Read pictures and sounds: as `structgen.models.base.Model.perceive`."""
         if self.reader is None:
             raise PromptError(
-                f"{self.name} reads text only, and the prompt has {_named(media)}. "
+                f"{self.name} accepts only text, but the prompt has {_named(media)}. "
                 f"{_THOSE_THAT_SEE if Image in map(type, media) else _THOSE_THAT_HEAR}"
             )
         return self.reader.perceive(media)
@@ -334,8 +333,8 @@ class TextModel:
         """Begin a sequence: as `structgen.models.base.Model.start`."""
         if media is None and isinstance(self.reader, Whisper):
             raise PromptError(
-                f"{self.name} hears, and the prompt has no sound. Pass "
-                "[structgen.media.Audio(path)], with text before it if you like."
+                f"{self.name} needs audio, but the prompt has none. Pass "
+                "[structgen.media.Audio(path)], optionally with text before it."
             )
         room, owner = min(max_length, self.context_length), PREFIXES_OF.get()
         live, least = None, 0
@@ -506,7 +505,7 @@ class TextModel:
         for i, row in enumerate(rows):
             if len(row) >= self.context_length:
                 raise PromptError(
-                    f"Text {i} has {len(row):,} tokens, and the context of {self.name} is "
+                    f"Text {i} has {len(row):,} tokens, but the context of {self.name} is "
                     f"{self.context_length:,}. Split it."
                 )
         # A text without tokens is run as another one, its vector left out; so is no text at all.
@@ -571,7 +570,7 @@ class TextModel:
             raise no_transcripts(self.name)
         if not isinstance(audio, Audio):
             raise PromptError(
-                f"transcribe takes a structgen.media.Audio, and got {type(audio).__name__}."
+                f"transcribe takes a structgen.media.Audio, got {type(audio).__name__}."
             )
         temperature = Real(0, 1)("temperature", temperature)
         words = Word()("prompt", prompt).strip()
@@ -619,9 +618,9 @@ class TextModel:
         """
         file = Path(path).expanduser()
         if name in self._adapter_files:
-            raise ModelError(f"An adapter named {name!r} is loaded already. Unload it first.")
+            raise ModelError(f"An adapter named {name!r} is already loaded. Unload it first.")
         if not file.is_file():
-            raise ModelError(f"There is no file {file}. An adapter is an .onnx_adapter file.")
+            raise ModelError(f"The file {file} does not exist. Pass an .onnx_adapter file.")
         if lack := damage.of_adapter(file, self.folder, MASK_INPUT):
             raise ModelError(lack.says)
         if self._adapters is None:

@@ -92,7 +92,7 @@ def load(
         close = None if small is options.draft_model else small.close
         draft = DraftModel(small, _share(small, folder, vocabulary, config), draft_tokens, close)
     elif draft_tokens is not None:
-        raise OptionError("draft_tokens= needs a draft_model=.")
+        raise OptionError("draft_tokens= requires draft_model=.")
     if meanwhile is not None:
         # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
         read_ahead(folder)
@@ -101,8 +101,8 @@ def load(
     takes_media = is_whisper or bool(_OTHER_PARTS & config["model"].keys())
     if takes_media and (options.deterministic or small is not None):
         raise OptionError(
-            f"{folder.name} reads pictures or sounds, and the runtime cannot rewind such models. "
-            "Leave deterministic= and draft_model= out."
+            f"{folder.name} reads images or audio, and the runtime cannot rewind such models. "
+            "Remove deterministic= and draft_model=."
         )
     masked = None if takes_media else masked_graph(folder, config)
     given = TEMPLATE if is_whisper else options.chat_template or _first_template(folder)
@@ -176,12 +176,12 @@ def _template(given: str | os.PathLike[str]) -> str:
             text = file.read(_TEMPLATE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise OptionError(
-            f"chat_template={os.fspath(given)!r} is not a Jinja template, which has braces, and no "
-            f"file of one: {error}"
+            f"chat_template={os.fspath(given)!r} is neither a Jinja template (it has no braces) "
+            f"nor a readable file: {error}"
         ) from error
     if "{" not in text or len(text) > _TEMPLATE_BYTES:
         raise OptionError(
-            f"chat_template={os.fspath(given)!r} holds no Jinja template of at most "
+            f"chat_template={os.fspath(given)!r} does not contain a Jinja template of at most "
             f"{_TEMPLATE_BYTES:,} characters."
         )
     return text
@@ -200,17 +200,17 @@ def _share(
     """
     if draft.folder is None:
         raise ModelError(
-            "draft_model= was handed in as the runtime's objects. Load it from its folder: "
+            "draft_model= was created from runtime objects. Load it from its folder: "
             "structgen.load(folder)."
         )
     different = first_difference(vocabulary, draft.vocabulary)
     if different is not None:
         token, one, other = different
         raise ModelError(
-            f"The draft model {draft.name} does not fit {folder.name}: token {token:,} is "
-            f"{other.decode(errors='replace')!r}, and {one.decode(errors='replace')!r} in "
-            f"{folder.name}. A draft model has the same vocabulary, id by id: take a smaller model "
-            "of the same family."
+            f"The draft model {draft.name} does not match {folder.name}: token {token:,} is "
+            f"{other.decode(errors='replace')!r}, but {one.decode(errors='replace')!r} in "
+            f"{folder.name}. A draft model must have the same token ids. Use a smaller model of "
+            "the same family."
         )
     sizes, layers = [], []
     for place, told in ((draft.folder, read_config(draft.folder)), (folder, config)):
@@ -256,15 +256,18 @@ def from_onnx_genai(
             "To load a folder or a catalogue name, call structgen.load."
         )
     if og_model.type == "whisper":
-        raise ModelError("Whisper is loaded from its folder: structgen.load(folder).")
+        raise ModelError(
+            "from_onnx_genai does not support Whisper. Load it from its folder: "
+            "structgen.load(folder)."
+        )
     try:
         width = int(_after_one_token(og_model).get_logits().shape[-1])
     except Exception as error:
         if MASK_INPUT not in str(error):
             raise
         raise ModelError(
-            "This model's graph wants a mask: structgen.load has made it. Use what that returned, "
-            "or pass an onnxruntime_genai.Model made of the folder."
+            "This model's graph needs a mask, which structgen.load added. Use the model that "
+            "structgen.load returned, or pass an onnxruntime_genai.Model created from the folder."
         ) from error
     if folder is None:
         config = None
@@ -285,8 +288,8 @@ def from_onnx_genai(
         reader = MediaReader(og_model, f"{og_model.type} model", vocabulary)
     if vocabulary.size != width:
         raise ModelError(
-            f"The model's logits are {width:,} wide but the vocabulary has {vocabulary.size:,} "
-            "ids. Pass a vocabulary made with size= that width."
+            f"The model's logits have a width of {width:,}, but the vocabulary has "
+            f"{vocabulary.size:,} ids. Pass a vocabulary of that size."
         )
     return kind(
         og_model,
@@ -302,8 +305,8 @@ def from_onnx_genai(
 
 
 _CUDA_LIBRARIES = (
-    "If a library of CUDA or cuDNN is what is missing, install it beside Python: pip install "
-    "'onnxruntime-gpu[cuda,cudnn]'; `structgen doctor` says what is there."
+    "If a CUDA or cuDNN library is missing, install it in the Python environment: pip install "
+    "'onnxruntime-gpu[cuda,cudnn]'. `structgen doctor` lists what is installed."
 )
 
 
@@ -333,14 +336,14 @@ def _check_device(
         return  # the CPU, or what the runtime may well count as one
     if og_model.device_type == "CPU":
         raise ModelError(
-            f"{folder} runs on the CPU, though providers= asks for {providers[0]!r}. "
-            "`structgen doctor` says what is missing; providers=['cpu'] asks for the CPU."
+            f"{folder} runs on the CPU although providers= requests {providers[0]!r}. Run "
+            "`structgen doctor` to see what is missing, or pass providers=['cpu']."
         )
     if providers[0] == "cuda" and dtype == np.float32:
         warnings.warn(
-            f"{folder} has numbers of 32 bits between its operators, for which CUDA lacks the "
-            "attention: each layer copies to the CPU. Convert it with `structgen models convert "
-            "SOURCE OUT --target cuda`.",
+            f"{folder} uses 32-bit numbers between operators, for which CUDA has no attention "
+            "operator, so each layer copies data to the CPU. Convert it with `structgen models "
+            "convert SOURCE OUT --target cuda`.",
             UserWarning,
             stacklevel=4,
         )
@@ -428,8 +431,8 @@ def _check_defaults(folder: Path, defaults: Mapping[str, Any]) -> None:
             option.read(name, option.kind(value))
         except (OptionError, TypeError, ValueError, OverflowError) as error:
             raise ModelError(
-                f"{folder / 'genai_config.json'} cannot be followed, in its search settings: "
-                f"{error} Correct it there."
+                f"The search settings in {folder / 'genai_config.json'} are invalid: {error} "
+                "Correct them there."
             ) from error
 
 
@@ -443,7 +446,9 @@ def _probe_context_length(og_model: og.Model) -> int:
         found = re.search(r"context_length \((\d+)\)", str(error))
         if found:
             return int(found[1])
-    raise ModelError("The model does not tell its context length. Pass folder=, its folder.")
+    raise ModelError(
+        "The context length of the model is unknown. Pass folder=, the model's folder."
+    )
 
 
 def _new(og_model: og.Model, mask: MaskBytes | None = None) -> og.Generator:

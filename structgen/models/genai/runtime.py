@@ -18,7 +18,9 @@ OLD = ""
 """What to say of a runtime that is the last for Python 3.10: it decodes no sounds, does not read
 settings that came later, and ends the process when asked for an output that the graph lacks."""
 if tuple(map(int, og.__version__.split(".")[:2])) < (0, 12):
-    OLD = f"ONNX Runtime GenAI {og.__version__} is the last for Python 3.10. Use Python 3.11."
+    OLD = (
+        f"ONNX Runtime GenAI {og.__version__} is the last version for Python 3.10. Use Python 3.11."
+    )
 
 __all__ = ["OLD", "Running", "og"]
 

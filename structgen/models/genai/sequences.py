@@ -283,7 +283,7 @@ class TextSequence:
         logits = live.generator.get_output("logits")[0]
         if len(logits) < n:
             raise ModelError(
-                "This model keeps the scores of its last token only, so forced tokens cannot be "
+                "This model keeps scores only for its last token, so forced tokens cannot be "
                 "scored. Pass forced=False."
             )
         return np.array(logits[-n:], np.float32)
@@ -355,7 +355,7 @@ class TextSequence:
         if end > self._max_length:
             raise ModelError(
                 f"{len(token_ids):,} more tokens do not fit: the sequence has {live.length:,} of "
-                f"at most {self._max_length:,}."
+                f"at most {self._max_length:,} tokens."
             )
         if not len(token_ids):
             return
@@ -415,7 +415,7 @@ class SequencePool:
         """
         if most is not None and (type(most) is not int or most < 0):
             raise OptionError(
-                f"prefix_cache_n={most!r} is not a whole number, 0 or more.",
+                f"prefix_cache_n={most!r} must be an int of at least 0.",
                 option="prefix_cache_n",
             )
         self.max_bytes = max_bytes
@@ -438,7 +438,7 @@ class SequencePool:
     def max_bytes(self, value: int) -> None:
         if type(value) is not int or value < 0:
             raise OptionError(
-                f"prefix_cache={value!r} is not a whole number of bytes, 0 or more.",
+                f"prefix_cache={value!r} must be an int of at least 0 (bytes).",
                 option="prefix_cache",
             )
         self._max_bytes = value
@@ -644,8 +644,9 @@ def last_logits(generator: Any, width: int) -> Logits:
     logits: Logits = generator.get_logits()[:, -1, :]
     if logits.shape[1] != width:
         raise ModelError(
-            f"The model's logits are {logits.shape[1]:,} wide but its vocabulary has {width:,} "
-            "ids. Correct vocab_size in genai_config.json, or pass a vocabulary of that size."
+            f"The model's logits have a width of {logits.shape[1]:,}, but its vocabulary has "
+            f"{width:,} ids. Correct vocab_size in genai_config.json, or pass a vocabulary of "
+            "that size."
         )
     return logits
 

@@ -99,20 +99,21 @@ def decoding(data: bytes) -> Passes[Samples]:
         raise PromptError("Audio: it has no samples.")
     if not 1 <= about.channels <= 2 or not _RATES[0] <= about.rate <= 192_000:
         raise PromptError(
-            f"Audio: it has {about.channels} channels and {about.rate:,} samples a second. One or "
-            f"two channels and {_RATES[0]:,} to 192,000 samples are read: convert it."
+            f"Audio: it has {about.channels} channels and {about.rate:,} samples per second. "
+            f"Supported are one or two channels and {_RATES[0]:,} to 192,000 samples per second. "
+            "Convert it."
         )
     seconds = about.n_frames / about.rate
     if seconds > MOST_SECONDS or about.n_frames * about.channels > MOST_SAMPLES:
         raise PromptError(
-            f"Audio: it has {seconds:,.0f} seconds, and at most {MOST_SECONDS:,} are read, of "
-            f"{MOST_SAMPLES:,} samples in all channels. Split it, or convert it to one channel of "
-            f"{RATE:,} samples a second."
+            f"Audio: it has {seconds:,.0f} seconds. The limits are {MOST_SECONDS:,} seconds and "
+            f"{MOST_SAMPLES:,} samples across all channels. Split it, or convert it to one "
+            f"channel with {RATE:,} samples per second."
         )
     ends = [0, *(n_frames for _, _, n_frames in about.cuts), about.n_frames]
     longest = max(end - begin for begin, end in pairwise(ends)) * about.channels
     if longest > 4 * _PART:
-        raise PromptError("Audio: its frames do not follow one another. Convert it.")
+        raise PromptError("Audio: its frames are not contiguous. Convert it.")
     parts: list[Samples] = []
     for lead, part in _parts(data, about):
         if parts:
@@ -248,7 +249,7 @@ def _about_wav(data: bytes) -> _About:
             if kind == _KIND_BELOW:
                 (kind,) = struct.unpack_from("<H", data, form + 24)
             if kind not in _WAV_KINDS:
-                raise PromptError(f"Audio: WAV of kind {kind} is not read. Convert it.")
+                raise PromptError(f"Audio: WAV of kind {kind} is not supported. Convert it.")
             if not rate:
                 break
             if bits % 8 == 0:  # what the decoder goes by, whatever the width

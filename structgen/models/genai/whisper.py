@@ -98,15 +98,15 @@ class Whisper:
         """See `structgen.models.base.Model.perceive`."""
         (audio, *more) = media
         if more or not isinstance(audio, Audio):
-            raise PromptError(f"{self._name} takes one sound, and text beside it.")
+            raise PromptError(f"{self._name} takes exactly one audio file, with optional text.")
         seconds, samples = claimed_seconds(audio.data), np.empty(0, np.float32)
         if seconds <= 2 * WINDOW:  # it may be shorter than it says
             samples = decoded(audio.data)
             seconds = len(samples) / RATE
         if seconds > WINDOW:
             raise PromptError(
-                f"The sound has {seconds:,.0f} seconds, and {self._name} hears "
-                f"{WINDOW} at once. Cut it, or call transcribe."
+                f"The audio has {seconds:,.0f} seconds, but {self._name} processes at most "
+                f"{WINDOW} at once. Split it, or call transcribe."
             )
         features = self._features(samples)
         language, translate = self.told(audio)
@@ -166,7 +166,7 @@ class Whisper:
                 found = self._processor(["a"], audios=og.Audios.open_bytes(wav(samples)))
             return np.array(found["audio_features"].as_numpy())
         except Exception as error:
-            raise PromptError(f"{self._name} cannot hear the sound: {error}.") from error
+            raise PromptError(f"{self._name} cannot process the audio: {error}.") from error
 
     def _begun(self, features: npt.NDArray[Any]) -> Any:
         params = og.GeneratorParams(self._og_model)
@@ -249,11 +249,11 @@ class Whisper:
         language = audio.language
         if not self.languages:
             if audio.translate or language not in (None, "en"):
-                raise PromptError(f"{self._name} knows English only, and translates nothing.")
+                raise PromptError(f"{self._name} supports English only and cannot translate.")
             return None, False
         if language is not None and language not in self.languages:
             raise PromptError(
-                f"{self._name} does not know the language {language!r}. It knows "
+                f"{self._name} does not support the language {language!r}. Supported languages: "
                 f"{', '.join(sorted(self.languages))}."
             )
         return language, audio.translate
