@@ -72,6 +72,19 @@ INSTEAD_IN_MESSAGES = {
     r"leads? nowhere": "cannot be resolved",
     r"will do": "name what to do",
     r"something else than": "something other than, not",
+    r"can(not)? be had": "say what cannot be combined, or is missing",
+    r"of no use": "requires",
+    r"both say": "both set",
+    r"of yours": "your",
+    r"told apart": "distinguish",
+    r"(run|ran) out of time": "timed out",
+    r"hand(s|ed)? out": "return",
+    r"as it is there": "name the value",
+    r"under way": "running, in progress",
+    r"without end": "without a limit",
+    r"parse into": "match",
+    r"cut short": "truncated",
+    r"is not masked": "is not supported",
 }
 RAISED = {*vars(errors), "warn", "Finding", "Lack", "_wrong", "_error", "_fail", "_refuse"}
 """What is called with a message, beside other packages' errors."""

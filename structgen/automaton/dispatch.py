@@ -285,8 +285,8 @@ def build(
         schemas = [part.schema for part in ir.flat(grammar) if isinstance(part, ir.Json)]
         deepest = max(map(_deepest_in, schemas), key=len, default="")
         raise CompileLimitExceeded(
-            f"the output type is nested too deeply{deepest}; take parts of it out into "
-            "definitions, or flatten it",
+            f"the output type is nested too deeply{deepest}; move parts of it into definitions, "
+            "or flatten it",
             limit=depth,
             actual=depth,
         ) from None
@@ -335,7 +335,8 @@ class _Builder:
             machine = Machine(ways)
             if grammar.most is None and machine.is_accepting(machine.start):
                 raise OutputTypeError(
-                    "What may be empty cannot be repeated without end: say how often with times()."
+                    "A part that can be empty cannot be repeated without a limit. Set the limit "
+                    "with times()."
                 )
             return TimesFrame(ways, grammar.least, grammar.most).open()
         found: list[Alternative] = []
@@ -361,7 +362,7 @@ class _Builder:
                 token = self.named_tokens.setdefault(inner, len(self.named_tokens))
                 if token >= MAX_NAMED:
                     raise CompileLimitExceeded(
-                        "the grammar names too many special tokens",
+                        "the grammar contains too many special tokens",
                         limit=MAX_NAMED,
                         actual=token + 1,
                     )
@@ -373,7 +374,7 @@ class _Builder:
             except OutputTypeError as error:
                 is_limit = isinstance(error, CompileLimitExceeded)
                 kind = error if is_limit else GrammarError(str(error))
-                refused = kind.inside(f"{inner.name} is refused")
+                refused = kind.inside(f"{inner.name} cannot be used")
                 refused.terminal = inner.name
                 if not (isinstance(error, Unsatisfiable) and isinstance(inner.grammar, ir.Pattern)):
                     raise refused from error
@@ -391,7 +392,7 @@ class _Builder:
         if symbols.is_empty():
             if self._missing and not RegexAutomaton(grammar.regex).is_empty():
                 raise Unsatisfiable(
-                    "no text that this vocabulary can write matches the pattern "
+                    "this vocabulary cannot write any text that matches the pattern "
                     f"{grammar.source!r}."
                 )
             why = unquotable(grammar.regex) or "its parts contradict each other"
@@ -405,7 +406,7 @@ class _Builder:
         automaton = RegexAutomaton(ir.Repeat(self._chars, 0, None))
         texts = [text for text in grammar.texts if automaton.accepts(text)]
         if not texts:
-            raise Unsatisfiable("this vocabulary can write none of the choices.")
+            raise Unsatisfiable("this vocabulary cannot write any of the choices.")
         literal = literal_leaf(tuple(text.encode() for text in texts))
         return (Alternative(literal, literal.start),)
 
@@ -416,7 +417,7 @@ class _Builder:
         unwritable = sorted(b for b in outside if 0x20 <= b < 0x7F) if outside else ()
         if unwritable:
             raise Unsatisfiable(
-                "JSON needs all of printable ASCII, but the vocabulary has no token for "
+                "JSON needs all printable ASCII characters, but the vocabulary has no token for "
                 f"{bytes(unwritable).decode()!r} alone."
             )
         if outside:

@@ -140,8 +140,8 @@ def flat(text: Text) -> bytes:
     check_limit(
         text.size,
         MAX_FLAT,
-        "a shortest text of the output type would have to be written out, and is too long; "
-        "ask for fewer or shorter items",
+        "structgen would have to write out a shortest text of the output type, which is too long; "
+        "require fewer or shorter items",
     )
     parts = [*chunks(text)]
     WORK.spend(len(parts) >> 2)

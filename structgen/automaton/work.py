@@ -79,7 +79,7 @@ class Work:
         if self.room < 0:
             actual, self.room = self.limits.memory - self.room, 0
             raise CompileLimitExceeded(
-                "the output type takes too much memory in one call; make it simpler, or raise "
+                "the output type needs too much memory in one call; simplify it, or raise "
                 "max_memory_bytes",
                 limit=self.limits.memory,
                 actual=actual,
@@ -89,7 +89,7 @@ class Work:
         """Return what to raise where `left` is below 0."""
         actual, self.left = self.limits.work - self.left, 0
         return CompileLimitExceeded(
-            "the output type takes too much work in one call; make it simpler, or raise "
+            "the output type needs too much work in one call; simplify it, or raise "
             f"{self.limits.option}",
             limit=self.limits.work,
             actual=actual,

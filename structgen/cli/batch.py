@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "--output",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder for the results. The same command continues a job that it finds there.",
+    help="The folder for the results. The same command resumes a job that it finds there.",
 )
 @click.option(
     "--format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 @click.option(
     "--column", help="The column with the prompts.  [default: text, prompt or the only one]"
 )
-@click.option("--prompt", help="A template of the prompt: 'Summarise: {text}'.")
+@click.option("--prompt", help="A prompt template: 'Summarise: {text}'.")
 @click.option(
-    "--messages", metavar="FILE", help="A JSON file with messages; their contents are templates."
+    "--messages", metavar="FILE", help="A JSON file with messages whose contents are templates."
 )
 @with_form
 @click.option(
@@ -55,27 +55,32 @@ if TYPE_CHECKING:
     show_default=True,
     help="If a row fails: write a row with the error, skip it, or stop.",
 )
-@click.option("--workers", type=click.IntRange(1, 64), help="How many processes run the model.")
-@click.option("--batch-size", type=int, help="Most rows in one batch of a process.")
+@click.option(
+    "--workers", type=click.IntRange(1, 64), help="The number of processes that run the model."
+)
+@click.option("--batch-size", type=int, help="Maximum number of rows in one batch of a process.")
 @click.option(
     "--ray",
     metavar="local|auto|HOST:PORT",
-    help="Run the model in actors of a Ray cluster: one of this machine alone, the one that it is "
-    "part of, or another.",
+    help="Run the model in actors of a Ray cluster: one on this machine alone, the one that this "
+    "machine is part of, or another.",
 )
 @click.option(
     "--actors",
     metavar="N|MIN:MAX",
-    help="With --ray: how many actors.  [default: all the cluster has]",
+    help="With --ray: the number of actors.  [default: all of the cluster]",
 )
 @click.option("--actor-cpus", type=float, help="With --ray: processors per actor.  [default: 1]")
 @click.option("--actor-gpus", type=float, help="With --ray: GPUs per actor, such as 0.5.")
-@click.option("--max-new-tokens", type=int, help="Most tokens of an output.")
+@click.option("--max-new-tokens", type=int, help="Maximum number of tokens of an output.")
 @click.option(
     "--abstain-below",
     type=float,
     metavar="P",
-    help="Fail rows with a value less likely than P; write all probabilities as confidence.",
+    help=(
+        "Fail rows with a value whose probability is below P; write all probabilities as "
+        "confidence."
+    ),
 )
 @having(*FLAGS)
 def batch(
@@ -110,7 +115,8 @@ def batch(
         if inputs != ("-",) and _are_requests(source, options):
             if form.output_type() is not None:
                 raise OptionError(
-                    "An output type goes with rows. Lines of requests say themselves what they ask."
+                    "An output type requires rows of data. Lines with requests have their own "
+                    "settings."
                 )
             folder = _answered(source, **options)
         else:
@@ -118,7 +124,7 @@ def batch(
     except OptionError as error:
         raise OptionError(_as_flags(str(error))) from error
     except KeyboardInterrupt:
-        click.echo("\nStopped. The same command goes on from here.", err=True)
+        click.echo("\nStopped. Run the same command again to continue.", err=True)
         sys.exit(130)
     click.echo(f"Wrote {folder}.", err=True)
 
@@ -140,13 +146,13 @@ def _cluster(options: dict[str, Any], form: Form) -> Any:
     names = {"ray": "address", "actors": "actors", "actor_cpus": "cpus", "actor_gpus": "gpus"}
     given = {names[name]: options.pop(name) for name in names.keys() & options.keys()}
     if given and "address" not in given:
-        raise click.UsageError("--actors, --actor-cpus and --actor-gpus go with --ray.")
+        raise click.UsageError("--actors, --actor-cpus and --actor-gpus require --ray.")
     if "actors" in given:
         least, colon, most = given["actors"].partition(":")
         try:
             given["actors"] = (int(least), int(most) if colon else int(least))
         except ValueError:
-            raise click.UsageError("--actors is a number, or two: 2:16.") from None
+            raise click.UsageError("--actors must be a number or two: 2:16.") from None
     if not given:
         return None
     from structgen.ray import Cluster
@@ -178,7 +184,7 @@ def _answered(source: Source, output: Path, **options: Any) -> Path:
     if others:
         name = others[0].replace("cluster", "ray").replace("_", "-")
         raise OptionError(
-            f"--{name} goes with rows. Lines of requests say themselves what they ask."
+            f"--{name} requires rows of data. Lines with requests have their own settings."
         )
     server.answer_files(source, output, **given)
     return output

@@ -75,7 +75,7 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
     errors = sum(problem.is_error for problem in found)
     if errors and not cfg.is_decided(dialect, path):
         name = cfg.NAMES[cfg.dialect_of(text, path)]
-        shown += f" (read as {name}; --dialect says otherwise)"
+        shown += f" (read as {name}; change this with --dialect)"
     warnings = counted(len(found) - errors, "warning")
     say(f"{shown}: {counted(errors, 'error')}, {warnings}.")
     return 1 if errors else 0
@@ -86,7 +86,7 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
     "--state",
     required=True,
     metavar="FILE|-",
-    help="What the questions are about: text, or JSON if the name ends in .json.",
+    help="The subject of the questions: text, or JSON if the file name ends in .json.",
 )
 @click.option(
     "--questions",
@@ -105,7 +105,7 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
     "--abstain-below",
     type=float,
     metavar="P",
-    help="Answer null if the likeliest label has a lower probability.",
+    help="Answer null if the most likely label has a lower probability.",
 )
 @click.option(
     "--calibration",
@@ -120,7 +120,7 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
     type=click.Path(exists=True, path_type=Path),
     help="A file written by Decider.save, or a folder of them.",
 )
-@click.option("--trace", is_flag=True, help="Show the prompts, on standard error.")
+@click.option("--trace", is_flag=True, help="Print the prompts to standard error.")
 def decide(
     state: str,
     questions: str,
@@ -146,7 +146,7 @@ def decide(
     given: Any = parsed(about, f"--state {state}") if state.endswith(".json") else about
     known = [Calibration.load(path) for path in calibrations]
     if saved is not None and (debias is not None or known):
-        raise OptionError("--decider says all of it: leave out --debias and --calibration.")
+        raise OptionError("--decider includes these settings. Remove --debias and --calibration.")
     options: dict[str, Any] = {"calibrations": known, "debias": debias}
     if saved is not None:
         options = SavedDecider.read(saved).options
@@ -157,7 +157,7 @@ def decide(
     learned = {one.question for one in decider.calibrations}
     if learned and learned.isdisjoint(one.instructions for one in asked.values()):
         about = f"{', '.join(map(repr, sorted(learned)[:3]))}{', …' if len(learned) > 3 else ''}"
-        click.echo(f"Nothing that was learned is used: it is about {about}.", err=True)
+        click.echo(f"The decider's training does not apply: it is about {about}.", err=True)
     for name, answer in answers.items():
         if not answer.informative:
             say(f"{name}: no signal ({answer.no_signal}).", err=True)
@@ -175,7 +175,7 @@ def decide(
     "embedders",
     multiple=True,
     metavar="MODEL|ID=MODEL",
-    help="A model for vectors or rankings; repeatable.",
+    help="A model for embeddings or rankings; repeatable.",
 )
 @click.option(
     "--decider",
@@ -184,16 +184,22 @@ def decide(
     metavar="ID=PATH",
     help="A file written by Decider.save, for the model ID; repeatable.",
 )
-@click.option("--default-model", metavar="ID", help="The model for requests that name none.")
+@click.option("--default-model", metavar="ID", help="The model for requests without a model name.")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 8000]")
-@click.option("--lazy", is_flag=True, default=None, help="Load each model at its first request.")
-@click.option("--memory-budget", type=int, metavar="BYTES", help="Most memory for loaded models.")
+@click.option("--port", type=int, help="Port to listen on; 0 chooses a free one.  [default: 8000]")
+@click.option("--lazy", is_flag=True, default=None, help="Load each model on its first request.")
+@click.option("--memory-budget", type=int, metavar="BYTES", help="Memory limit for loaded models.")
 @click.option(
-    "--max-concurrency", type=int, metavar="N", help="Most requests that run on one model at once."
+    "--max-concurrency",
+    type=int,
+    metavar="N",
+    help="Maximum number of concurrent requests for one model.",
 )
 @click.option(
-    "--max-queue", type=int, metavar="N", help="Most requests that wait; further ones get 429."
+    "--max-queue",
+    type=int,
+    metavar="N",
+    help="Maximum number of waiting requests; further ones get status 429.",
 )
 @click.option(
     "--api-key",
@@ -208,32 +214,34 @@ def decide(
     "cors_origins",
     multiple=True,
     metavar="URL",
-    help="An origin whose pages may call; repeatable.",
+    help="An origin whose pages may use the server; repeatable.",
 )
 @click.option(
     "--image-host",
     "image_hosts",
     multiple=True,
     metavar="HOST",
-    help="A host that pictures may come from; repeatable.",
+    help="A host from which to fetch images; repeatable.",
 )
 @click.option(
-    "--sessions", type=FILE, help="An SQLite file that keeps stored answers over restarts."
+    "--sessions", type=FILE, help="An SQLite file that keeps stored answers across restarts."
 )
 @click.option(
     "--files",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder of /v1/files and /v1/batches.",
+    help="The folder for /v1/files and /v1/batches.",
 )
 @click.option("--requests-per-minute", type=int, metavar="N", help="Limit per key or address.")
-@click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer.")
-@click.option("--request-seconds", type=float, metavar="S", help="Most seconds of an answer.")
+@click.option("--max-tokens", type=int, metavar="N", help="Maximum number of tokens of an answer.")
+@click.option(
+    "--request-seconds", type=float, metavar="S", help="Maximum number of seconds of an answer."
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="The format of the log.")
-@click.option("--log-prompts", is_flag=True, default=None, help="Log the bodies of requests, too.")
+@click.option("--log-prompts", is_flag=True, default=None, help="Also log the bodies of requests.")
 @click.option(
     "--config",
     type=FILE,
-    help="A TOML file with settings: these flags, with _ for -, and more (docs/server.md).",
+    help="A TOML file with settings: these flags, with _ instead of -, and more (docs/server.md).",
 )
 @click.option("--check", "only_checks", is_flag=True, help="Check the settings and exit.")
 def serve(models: tuple[str, ...], config: Path | None, only_checks: bool, **flags: Any) -> None:
@@ -264,14 +272,14 @@ def serve(models: tuple[str, ...], config: Path | None, only_checks: bool, **fla
     "embedders",
     multiple=True,
     metavar="MODEL|ID=MODEL",
-    help=f"A model for vectors; repeatable.  [default: {DEFAULT_EMBEDDER}]",
+    help=f"A model for embeddings; repeatable.  [default: {DEFAULT_EMBEDDER}]",
 )
-@click.option("--no-embedder", is_flag=True, help="Do not offer the tool for vectors.")
+@click.option("--no-embedder", is_flag=True, help="Do not offer the embedding tool.")
 @click.option(
     "--http", is_flag=True, help="Serve streamable HTTP on this machine instead of stdio."
 )
 @click.option("--port", type=click.IntRange(0, 65_535), default=8001, show_default=True)
-@click.option("--lazy", is_flag=True, help="Load each model at its first use.")
+@click.option("--lazy", is_flag=True, help="Load each model on first use.")
 def mcp(
     models: tuple[str, ...],
     embedders: tuple[str, ...],
@@ -300,7 +308,9 @@ def mcp(
         raise click.UsageError(str(error)) from None
     both = text.keys() & vectors.keys()
     if both:
-        raise click.UsageError(f"Two models are called {min(both)}. Write ID=MODEL.")
+        raise click.UsageError(
+            f"Two models have the id {min(both)}. Give one of them another id: ID=MODEL."
+        )
     for source in text.values():
         _models.check(source)  # a host would show its user a server whose tools all fail
     for source in vectors.values():
@@ -359,9 +369,9 @@ def demo(model: str, seed: int) -> None:
 
     screen = console()
     screen.print(
-        f"structgen {structgen.__version__} with {loaded.name} "
-        f"({loaded.vocabulary.size:,} tokens), running on this machine.\n"
-        "Before each token is chosen, a mask rules out all that would break the output type.",
+        f"structgen {structgen.__version__} with {loaded.name} ({loaded.vocabulary.size:,} "
+        "tokens), running on this machine.\nBefore each token is chosen, a mask excludes all "
+        "tokens that would violate the output type.",
         soft_wrap=not screen.is_terminal,  # which breaks inside words
     )
     scenes.run(loaded, screen, seed)

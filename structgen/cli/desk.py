@@ -34,7 +34,7 @@ def type_of(text: str) -> Any:
 
 @_command()
 @click.argument("type_name", metavar="TYPE")
-@click.option("-n", default=10, show_default=True, help="How many texts.")
+@click.option("-n", default=10, show_default=True, help="The number of texts.")
 @click.option("--seed", default=0, show_default=True, help="Same seed, same texts.")
 def sample(type_name: str, n: int, seed: int) -> None:
     """Print random texts of TYPE, one per line.
@@ -93,7 +93,7 @@ def _lines(file: str) -> dict[str, int]:
     "-n",
     default=200,
     show_default=True,
-    help="How many samples to try, for types without an automaton.",
+    help="The number of samples to try, for types without an automaton.",
 )
 @click.option("--seed", default=0, show_default=True, help="Same seed, same samples.")
 def diff(old: str, new: str, n: int, seed: int) -> int:
@@ -126,7 +126,7 @@ def show(type_name: str, output: Path | None) -> None:
     regex = regular(lower(type_of(type_name)).grammar)
     if regex is None:
         raise OptionError(
-            f"{type_name} cannot be drawn: it is not a regular expression, choice or scalar."
+            f"{type_name} cannot be drawn. Only regular expressions, choices and scalars can."
         )
     drawn = svg(picture(regex))
     if output is None:

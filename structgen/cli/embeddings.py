@@ -26,7 +26,7 @@ Format = Literal["jsonl", "npy", "parquet"]
 
 _MODEL = model_option(DEFAULT_EMBEDDER, "An embedder")
 _DIMENSIONS = click.option(
-    "--dimensions", type=int, help="Shorten each vector to this length, if the model allows it."
+    "--dimensions", type=int, help="Shorten each vector to this length, if the model supports it."
 )
 
 
@@ -36,8 +36,7 @@ _DIMENSIONS = click.option(
 @click.option(
     "--output",
     type=click.Choice(get_args(Format)),
-    help="The format: jsonl (the default) and parquet include the texts, npy has "
-    "the vectors alone.",
+    help="The format: jsonl (the default) and parquet include the texts, npy has only the vectors.",
 )
 @click.option(
     "--to",
@@ -66,12 +65,16 @@ def embed(
     suffix = to.suffix.lower().removeprefix(".") if to is not None else ""
     if not output and suffix not in ("", *get_args(Format)):
         formats = " or ".join(get_args(Format))
-        raise OptionError(f"--to {to}: embed writes no .{suffix} files. Pass --output {formats}.")
+        raise OptionError(
+            f"--to {to}: embed cannot write .{suffix} files. Pass --output {formats}."
+        )
     form = output or suffix or "jsonl"
     if to is not None and not to.parent.is_dir():
-        raise OptionError(f"--to {to}: there is no folder {to.parent}.")
+        raise OptionError(f"--to {to}: the folder {to.parent} does not exist.")
     if to is None and form != "jsonl" and sys.stdout.isatty():
-        raise OptionError(f"{form} is nothing to read on a terminal: pass --to FILE.")
+        raise OptionError(
+            f"{form} is a binary format and cannot be written to a terminal. Pass --to FILE."
+        )
     check(form)
     texts = texts_in(file).texts
     embedder = structgen.load_embedder(model)
@@ -90,7 +93,7 @@ def embed(
 @click.argument("query")
 @click.argument("file", metavar="FILE|-")
 @_MODEL
-@click.option("-k", "--top-k", default=5, show_default=True, help="How many to show.")
+@click.option("-k", "--top-k", default=5, show_default=True, help="The number of results to show.")
 @_DIMENSIONS
 def search(query: str, file: str, model: str, top_k: int, dimensions: int | None) -> None:
     """Print the lines of FILE whose meaning is closest to QUERY.
@@ -106,10 +109,10 @@ def search(query: str, file: str, model: str, top_k: int, dimensions: int | None
     if top_k < 1:
         raise OptionError(f"--top-k {top_k} is out of range. It must be 1 or more.")
     if not query.strip():
-        raise OptionError("QUERY is empty: there is nothing to search for. Write a few words.")
+        raise OptionError("QUERY is empty. Write a few words to search for.")
     found = texts_in(file)
     if not any(map(str.strip, found.texts)):
-        click.echo(f"(There is no text in {'standard input' if file == '-' else file}.)", err=True)
+        click.echo(f"({'standard input' if file == '-' else file} has no text.)", err=True)
         return
     embedder = structgen.load_embedder(model)
     (asked,) = _vectors(embedder, [query], "query", dimensions, None)
@@ -129,14 +132,14 @@ def _documents(embedder: Embedder, found: Texts, file: str, dimensions: int | No
         return _vectors(embedder, found.texts, "document", dimensions, None)
     if found.model is not None and found.model != embedder.name:
         raise OptionError(
-            f"The vectors in {file} are from {found.model}, not from {embedder.name}: pass "
+            f"The vectors in {file} are from {found.model}, not from {embedder.name}. Pass "
             f"--model {found.model}, or embed the texts again."
         )
     wanted = embedder.dimensions if dimensions is None else dimensions
     if wanted is not None and found.vectors.shape[1] != wanted:
         raise OptionError(
-            f"The vectors in {file} have {found.vectors.shape[1]} numbers, that of the query has "
-            f"{wanted}. Pass the --model (and --dimensions) that they were made with."
+            f"The vectors in {file} have {found.vectors.shape[1]} numbers, but that of the query "
+            f"has {wanted}. Pass the --model (and --dimensions) with which they were made."
         )
     return finish(found.vectors, None, normalize=True)
 
@@ -159,7 +162,7 @@ def _vectors(
     if result.n_cut is not None and result.n_cut.any():
         n_texts, n_tokens = int((result.n_cut > 0).sum()), int(result.n_cut.sum())
         click.echo(
-            f"({counted(n_texts, 'text')} had more than {embedder.max_length:,} tokens: "
+            f"({counted(n_texts, 'text')} had more than {embedder.max_length:,} tokens; "
             f"{counted(n_tokens, 'token')} were cut off.)",
             err=True,
         )

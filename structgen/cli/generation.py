@@ -79,7 +79,7 @@ def _failure(error: BaseException) -> str:
 
 def _file(given: str, path: Path) -> ModuleType:
     if not path.is_file():
-        raise OptionError(f"{given}: there is no file {path}.")
+        raise OptionError(f"{given}: the file {path} does not exist.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -156,9 +156,11 @@ class Form:
             click.UsageError: the options do not go together.
         """
         if sum(map(bool, (self.schema, self.regex, self.choice, self.grammar, self.type_name))) > 1:
-            raise click.UsageError("Pass one of --schema, --regex, --choice, --grammar and --type.")
+            raise click.UsageError(
+                "Pass only one of --schema, --regex, --choice, --grammar and --type."
+            )
         if self.dialect is not None and self.grammar is None:
-            raise click.UsageError("--dialect says how a grammar is written: pass --grammar, too.")
+            raise click.UsageError("--dialect requires --grammar.")
         with self.naming_option():
             output_type = self.output_type()
         written: dict[str, Any] = {
@@ -167,7 +169,9 @@ class Form:
             if getattr(self, name) is not None
         }
         if written and not (self.schema or self.grammar or self.type_name):
-            raise click.UsageError(f"--{min(written)} is about JSON: give --schema or --type, say.")
+            raise click.UsageError(
+                f"--{min(written)} requires JSON output, such as --schema or --type."
+            )
         from structgen import automaton, types
 
         with self.naming_option():
@@ -231,7 +235,7 @@ def library_text(name: str, option: str) -> str:
     try:
         return grammars.text(name)
     except OptionError as error:
-        raise OptionError(f"{option}{name}: there is no such file. {error}") from None
+        raise OptionError(f"{option}{name}: the file does not exist. {error}") from None
 
 
 def _grammar(file_or_name: str, dialect: str | None) -> structgen.Cfg:
@@ -241,7 +245,7 @@ def _grammar(file_or_name: str, dialect: str | None) -> structgen.Cfg:
         text = library_text(file_or_name, "--grammar ")
         return structgen.Cfg(text, dialect=dialect or "lark")
     if not path.is_file():
-        raise OptionError(f"--grammar {file_or_name}: there is no such file.")
+        raise OptionError(f"--grammar {file_or_name}: the file does not exist.")
     return structgen.Cfg(path, dialect=dialect)
 
 
@@ -264,14 +268,16 @@ _arguments = having(
     click.option(
         "--max-new-tokens",
         type=int,
-        help=f"Most tokens to generate; {_USUAL_TOKENS} unless the prompt leaves fewer.",
+        help=(
+            f"Maximum number of tokens to generate; {_USUAL_TOKENS} unless the prompt leaves fewer."
+        ),
     ),
     click.option(
         "--think",
         type=int,
         metavar="TOKENS",
-        help="Let the model think first, for at most this many tokens; 0: do not think, even "
-        "if the chat template asks for it.",
+        help="Let the model think first, with at most this many tokens; 0: do not think, even if "
+        "the chat template requests it.",
     ),
     *FLAGS,
 )
@@ -311,7 +317,7 @@ def generate(**arguments: Any) -> None:
     help="The file to write the page to.",
 )
 @click.option("--open", "opens", is_flag=True, help="Show the page in the web browser.")
-@click.option("--table", is_flag=True, help="Print the steps as a table, too.")
+@click.option("--table", is_flag=True, help="Also print the steps as a table.")
 def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
     """Answer PROMPT as generate does; write a page with every step.
 
@@ -319,7 +325,7 @@ def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
     the model would rather have written.
     """
     if not output.parent.is_dir():
-        raise OptionError(f"--output {output}: there is no folder {output.parent}.")
+        raise OptionError(f"--output {output}: the folder {output.parent} does not exist.")
     generator, prompt, options = prepare(**arguments)
     result = generator.result(prompt, trace=True, **options)
     say(result.text)
@@ -344,7 +350,7 @@ def prepare(
 ) -> tuple[structgen.Generator, Any, dict[str, Any]]:
     """Return the generator, prompt and search options of the arguments."""
     if raw and system:
-        raise click.UsageError("--system needs a chat: leave out --raw.")
+        raise click.UsageError("--system requires a chat. Remove --raw.")
     # What can be wrong without a model is found before one is fetched.
     from structgen.decoding import encode
     from structgen.decoding import options as search_options
@@ -367,11 +373,11 @@ def prepare(
 def _tell_end(result: structgen.GenerationResult, max_new_tokens: int) -> None:
     """Say that an output is not what the model would have written, had it been let."""
     if result.finish_reason == "length":
-        click.echo(f"(Cut off at {max_new_tokens:,} tokens: --max-new-tokens.)", err=True)
+        click.echo(f"(Cut off after {max_new_tokens:,} tokens. Raise --max-new-tokens.)", err=True)
     elif result.finish_reason == "budget":
         places = ", ".join(result.shortened[:5]) + ", …" * (len(result.shortened) > 5)
         where = "" if result.shortened == ("$",) else f", at {places}"
         click.echo(
-            f"(Shortened to end within {max_new_tokens:,} tokens{where}: --max-new-tokens.)",
+            f"(Shortened to end within {max_new_tokens:,} tokens{where}. Raise --max-new-tokens.)",
             err=True,
         )

@@ -21,7 +21,7 @@ from .terminal import Group, harmless
 if TYPE_CHECKING:
     from structgen.models import Health, ModelInfo, Usage, Verified
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("models", cls=Group)
@@ -38,9 +38,9 @@ shelf.other_names = {
 
 
 @shelf.command("list")
-@click.option("--task", type=click.Choice(["generate", "embed"]), help="Only models that do this.")
-@click.option("--here", is_flag=True, help="Only models that are on disk.")
-@click.option("--language", metavar="CODE", help="Only models that name this language, such as fr.")
+@click.option("--task", type=click.Choice(["generate", "embed"]), help="Only models for this task.")
+@click.option("--here", is_flag=True, help="Only downloaded models.")
+@click.option("--language", metavar="CODE", help="Only models for this language, such as fr.")
 @_json_option
 def list_models(task: str | None, here: bool, language: str | None, as_json: bool) -> None:
     """List the catalogue; * marks models on disk."""
@@ -68,7 +68,7 @@ def info(name: str, as_json: bool) -> None:
     "--task",
     type=click.Choice([*models.catalogue.SUITS]),
     multiple=True,
-    help="What the model must do.  [default: all of these]",
+    help="The task.  [default: all of these]",
 )
 @_json_option
 def recommend(task: tuple[str, ...], as_json: bool) -> int:
@@ -112,22 +112,25 @@ def pull(name: str) -> None:
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--hidden-states", is_flag=True, help="Let the model embed texts too: model.embed(texts)."
+    "--hidden-states", is_flag=True, help="Also let the model embed texts: model.embed(texts)."
 )
 @click.option(
-    "--context-length", type=int, metavar="N", help="Most tokens of prompt and output together."
+    "--context-length",
+    type=int,
+    metavar="N",
+    help="Maximum number of tokens of prompt and output together.",
 )
 @click.option(
     "--target",
     type=click.Choice(["cpu", "cuda", "dml"]),
     default="cpu",
     show_default=True,
-    help="The device that the model will run on.",
+    help="The device for the model.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["int8", "int4", "fp16"]),
-    help="How to store weights.  [default: 4 bits where that loses nothing, else 8]",
+    help="How to store weights.  [default: 4 bits if nothing is lost, else 8]",
 )
 def convert(source: Path, out: Path, **options: Any) -> None:
     """Convert SOURCE into the model folder OUT; print its path.
@@ -185,7 +188,11 @@ def table(rows: Sequence[ModelInfo]) -> str:
             lines += [f"  {_line(_COLUMNS)}", *(line for row in chosen for line in _row(row))]
     here = sum(row.here for row in rows)
     return "\n".join(
-        [*lines, "", f"* on disk: {here} of {len(rows)}. `structgen models info NAME` says more."]
+        [
+            *lines,
+            "",
+            f"* downloaded: {here} of {len(rows)}. For details: `structgen models info NAME`.",
+        ]
         if rows
         else ["There is no such model."]
     )
@@ -226,7 +233,7 @@ def _choices(found: Mapping[str, ModelInfo | None]) -> str:
             f"{task}: {models.catalogue.SUITS[task]}" for task in found if found[task] == best
         ]
         if best is None:
-            lines.append("  Nothing in the catalogue fits into the free memory.")
+            lines.append("  No model of the catalogue fits into the free memory.")
             continue
         about = f"{_count(best.parameters)} parameters, {size(best.size)}, {best.licence}"
         lines.append(f"  {best.name}: {best.summary} ({about})")
@@ -241,7 +248,7 @@ def sizes(usage: Usage) -> str:
     rows += [(f"{name} (unfinished)", taken) for name, taken in usage.unfinished.items()]
     rows.append(("(tables of tokenizers)", usage.arrays))
     total = sum(taken for _, taken in rows)
-    rows.append((f"in all, in {usage.folder}", total))
+    rows.append((f"in total, in {usage.folder}", total))
     rows.append(("free on that disk", usage.free))
     return "\n".join(f"{size(taken):>9}  {name}" for name, taken in rows)
 
@@ -254,7 +261,7 @@ def checks(found: Sequence[Verified]) -> str:
         lines.append(f"{one.name}: {verdict} ({one.checked} of {one.files} files)")
         lines += [f"  {problem}" for problem in one.problems]
         lines += [f"  Do: {one.cure}"] * bool(one.problems)
-    return "\n".join(lines) or "There is no model on disk."
+    return "\n".join(lines) or "There is no downloaded model."
 
 
 def size(number: int | None) -> str:

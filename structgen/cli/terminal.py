@@ -99,7 +99,7 @@ def text_in(file: str, shown: str) -> str:
     try:
         text = bytes_in(file, shown).decode("utf-8-sig")
     except ValueError as error:
-        raise OptionError(f"{shown} is not UTF-8: {error}.") from None
+        raise OptionError(f"{shown} is not valid UTF-8: {error}.") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -112,9 +112,9 @@ def bytes_in(file: str, shown: str) -> bytes:
             with Path(file).open("rb") as opened:
                 data = opened.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        raise OptionError(f"{shown}: there is no such file (- is standard input).") from None
+        raise OptionError(f"{shown}: the file does not exist (- is standard input).") from None
     except OSError as error:
-        raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None
+        raise OptionError(f"Cannot read {shown}: {error.strerror}.") from None
     if len(data) > MOST_BYTES:
         raise OptionError(f"{shown} has more than {MOST_BYTES:,} bytes.")
     return data
@@ -126,7 +126,7 @@ def writing(option: str, file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OptionError(f"{option} {file} cannot be written: {failure(error)}.") from None
+        raise OptionError(f"{option} {file}: cannot write the file: {failure(error)}.") from None
 
 
 def json_in(file: str, option: str) -> Any:
@@ -139,4 +139,4 @@ def parsed(text: str, shown: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise OptionError(f"{shown} is not JSON: {error}.") from None
+        raise OptionError(f"{shown} is not valid JSON: {error}.") from None

@@ -54,8 +54,8 @@ def texts_in(file: str) -> Texts:
         return _parquet(bytes_in(file, shown), shown)
     if kind == ".npy":
         raise OptionError(
-            f"{shown} holds vectors alone, without their texts. Name the file of texts, or a "
-            ".jsonl or .parquet file that `structgen embed` wrote."
+            f"{shown} has only vectors, without their texts. Pass the file of texts, or a .jsonl "
+            "or .parquet file that `structgen embed` wrote."
         )
     lines = text_in(file, shown).split("\n")
     if lines[-1] == "":
@@ -111,8 +111,8 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
         text = row.get("text") if isinstance(row, dict) else row
         if not isinstance(text, str):
             raise OptionError(
-                f"{shown}, line {number}: a line is a JSON string, or an object with the member "
-                f'"text", which is a string: {line[:80]}'
+                f"{shown}, line {number}: a line must be a JSON string, or an object with a "
+                f'string member "text": {line[:80]}'
             )
         texts.append(text)
         if isinstance(row, dict) and "embedding" in row:
@@ -121,7 +121,8 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
         return Texts(texts, None, None)
     if len(vectors) != len(texts):
         raise OptionError(
-            f"{shown}: {len(vectors):,} of {len(texts):,} lines have an embedding. Embed all again."
+            f"{shown}: only {len(vectors):,} of {len(texts):,} lines have an embedding. Embed all "
+            "lines again."
         )
     return Texts(texts, _array(vectors, shown), None)
 
@@ -135,7 +136,7 @@ def _parquet(data: bytes, shown: str) -> Texts:
         names = [name for name in ("text", "embedding") if name in schema.names]
         if "text" not in names:
             raise OptionError(
-                f"{shown} has no column text: it has {', '.join(schema.names) or 'none'}."
+                f"{shown} has no column text. Its columns: {', '.join(schema.names) or 'none'}."
             )
         at_once = jobs.rows_at_once(shown, file.metadata, data)
         read = _rows_of(file.iter_batches(at_once, columns=names), names, shown)
@@ -143,7 +144,7 @@ def _parquet(data: bytes, shown: str) -> Texts:
         raise OptionError(f"{shown} is not a Parquet file: {error}.") from None
     texts = read["text"]
     if not all(isinstance(text, str) for text in texts):
-        raise OptionError(f"{shown}: the column text must hold strings, in every row.")
+        raise OptionError(f"{shown}: the column text must contain strings in every row.")
     if "embedding" not in names or not texts:
         return Texts(texts, None, None)
     vectors = _array(read["embedding"], shown)
@@ -170,8 +171,8 @@ def _array(rows: list[Any], shown: str) -> FloatArray:
         if vectors.ndim == 2 and np.isfinite(vectors).all():
             return vectors
     raise OptionError(
-        f'{shown}: each "embedding" must be a list of numbers, all finite, as many in each row. '
-        "Embed the texts again."
+        f'{shown}: each "embedding" must be a list of finite numbers, with the same length in '
+        "each row. Embed the texts again."
     )
 
 

@@ -85,8 +85,8 @@ def problems(
         return [of(grammar.nonterminals[grammar.start], str(error), True)]
     found = [
         Problem(
-            f"terminal {name} is declared and not defined: it has to be given, "
-            f"Cfg(..., terminals={{{name!r}: ...}}).",
+            f"terminal {name} is declared but not defined. Define it, or pass it: Cfg(..., "
+            f"terminals={{{name!r}: ...}}).",
             embedded.place(text, at)[0],
             False,
         )
@@ -100,25 +100,25 @@ def problems(
     ]
     for t in dead:
         name = grammar.terminals[t].name
-        warning = GrammarError(f"terminal {name} matches no text at all.")
+        warning = GrammarError(f"terminal {name} matches no text.")
         warning.terminal = name
         line = cfg.locate(text, dialect, path, warning)
         if (place := _place_in(name)) is not None:
-            found.append(_placed(f"{name} matches no text at all.", text, place, False))
+            found.append(_placed(f"{name} matches no text.", text, place, False))
         else:
             found.append(Problem(str(warning), line, False))
     found += [
         of(
             name,
-            f"rule {name!r} can never be finished: each of its alternatives needs a rule or "
-            "terminal that cannot be either. Give it an alternative that ends.",
+            f"rule {name!r} can never be completed: each alternative needs a rule or terminal "
+            "that can never be completed. Add an alternative that ends.",
         )
         for name in _endless(grammar, dead)
     ]
     begin = start or ("start" if dialect == "lark" else "root" if "root" in defined else "")
     reached = _reached(begin or next(iter(defined)), defined)
     found += [
-        of(name, f"{name!r} is defined and never used. Remove it, or use it in a rule.")
+        of(name, f"{name!r} is defined but never used. Remove it, or use it in a rule.")
         for name in defined.keys() - reached
     ]
     for terminal in grammar.terminals:

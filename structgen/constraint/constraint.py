@@ -119,11 +119,12 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
         VocabularyError: ``vocabulary`` is something else.
     """
     if not isinstance(vocabulary, Vocabulary):
-        fix = "Make one with Vocabulary.from_tokenizer_json(...)."
+        fix = "Create one with Vocabulary.from_tokenizer_json(...)."
         if hasattr(vocabulary, "vocabulary"):
             fix = "Pass its vocabulary: structgen.compile(output_type, model.vocabulary)."
         raise VocabularyError(
-            f"compile takes a Vocabulary, got {type(vocabulary).__name__} at its place. {fix}"
+            f"compile takes a Vocabulary as its second argument, got {type(vocabulary).__name__}. "
+            f"{fix}"
         )
     with reading.reading(options.get("max_work")):
         output = output_type if isinstance(output_type, OutputType) else lower(output_type)
@@ -189,7 +190,7 @@ class Constraint(Typed[T_co]):
             return Cursor(self._ready(), None, self._engines)
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, (int, np.integer)):
             raise OptionError(
-                f"max_tokens must be a whole number, or None for no budget; got {max_tokens!r}."
+                f"max_tokens must be an integer, or None for no limit; got {max_tokens!r}."
             )
         return Cursor(self._ready(), int(max_tokens), self._engines)
 
@@ -203,8 +204,9 @@ class Constraint(Typed[T_co]):
         for i, cursor in enumerate(cursors):
             if isinstance(cursor, Cursor) and cursor.engines is not self._engines:
                 raise ValueError(
-                    f"the cursor of row {i} is of another constraint than {self.output.name}. "
-                    "Batches that mix constraints go through structgen.fill_masks(cursors, out)."
+                    f"the cursor of row {i} belongs to another constraint than "
+                    f"{self.output.name}. For batches with several constraints, use "
+                    "structgen.fill_masks(cursors, out)."
                 )
         fill_masks(cursors, out, threads=threads)
 
@@ -248,7 +250,7 @@ class Constraint(Typed[T_co]):
             TypeError: ``text`` is not a str.
         """
         if not isinstance(text, str):
-            raise TypeError(f"allows() takes the text as str, got {type(text).__name__}.")
+            raise TypeError(f"allows() takes the text as a str, got {type(text).__name__}.")
         return self.start().allows_after(0, text.encode())
 
     def to_bytes(self) -> bytes:
@@ -299,13 +301,14 @@ class Constraint(Typed[T_co]):
 
         for name in limits.keys() - ReadLimits.__annotations__.keys():
             raise OptionError(
-                f"from_bytes takes {', '.join(ReadLimits.__annotations__)}; {name} is in the bytes."
+                f"from_bytes takes {', '.join(ReadLimits.__annotations__)}; {name} is already "
+                "stored in the bytes."
             )
         found = written.read(data)
         if found.vocabulary_uid not in (None, getattr(vocabulary, "uid", None)):
             raise VocabularyError(
-                f"{found.output.name} depends on the control tokens of its vocabulary, and this is "
-                "another one. Compile the type for this vocabulary."
+                f"{found.output.name} depends on the control tokens of its vocabulary, but this "
+                "vocabulary has different ones. Compile the type for this vocabulary."
             )
         return compile(found.output, vocabulary, **{**found.options, **limits})
 
@@ -337,8 +340,9 @@ class Constraint(Typed[T_co]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a constraint is not pickled: send constraint.to_bytes(), or the output type, and "
-            "compile it again there. What takes long is kept on disk and read by every process."
+            "a constraint cannot be pickled. Send constraint.to_bytes(), or the output type, and "
+            "compile it again in the other process. The slow parts are cached on disk for all "
+            "processes."
         )
 
     def __repr__(self) -> str:
@@ -419,8 +423,8 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     """
     if not isinstance(vocabulary, Vocabulary):
         raise VocabularyError(
-            f"warm_up takes a Vocabulary, got {type(vocabulary).__name__}: that of a model is "
-            "model.vocabulary, that of a constraint is constraint.vocabulary."
+            f"warm_up takes a Vocabulary, got {type(vocabulary).__name__}. Pass model.vocabulary "
+            "or constraint.vocabulary."
         )
     if not vocabulary.missing_bytes.isdisjoint({*range(0x20, 0x7F), *range(0x80, 0xC0), 0xC3}):
         return  # a small one, which spells no JSON, or not the texts below

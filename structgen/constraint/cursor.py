@@ -139,19 +139,19 @@ def why_not(engine: Engine, state: int, token_id: int) -> str:
     named = engine.named
     text = named.texts[token_id]
     if not text:
-        return f"token {token_id} stands for no text (a special or unused id)."
+        return f"token {token_id} has no text (a special or unused id)."
     following = engine.machine.next_bytes(state)
     allowed = bytes(sorted(following - {MARK}))
     if not allowed and following:
-        may = "a special token has to follow"
+        may = "a special token must come next"
     elif not allowed:
-        may = "nothing may follow: the text is whole"
+        may = "the text is complete, so nothing may follow"
     elif len(allowed) == 1:
         may = f"the next byte may be {repr(allowed)[1:]}"
     elif len(allowed) <= 24:
         may = f"the next byte may be one of {repr(allowed)[1:]}"
     else:
-        may = f"the next byte may be one of {len(allowed)} different ones"
+        may = f"the next byte may be one of {len(allowed)} values"
     return f"token {token_id} ({text!r}) is not allowed here; {may}."
 
 
@@ -168,17 +168,17 @@ def rows_of(
     if not isinstance(out, np.ndarray):
         hint = "; pass tensor.numpy()" if hasattr(out, "numpy") else ""
         raise ValueError(
-            f"masks are a NumPy array of int32 or uint32 [{n}, words], got "
+            f"masks must be a NumPy array of int32 or uint32 [{n}, words], got "
             f"{type(out).__name__}{hint}."
         )
     n_words = (size + 31) // 32 if size is not None else out.shape[-1] if out.ndim else 0
     if out.dtype not in (np.int32, np.uint32) or out.shape != (n, n_words):
         raise ValueError(
-            f"masks of {n} places are int32 or uint32 [{n}, {n_words}], got {out.dtype} "
+            f"masks for {n} rows must be int32 or uint32 [{n}, {n_words}], got {out.dtype} "
             f"{list(out.shape)}."
         )
     if not out.flags.writeable:
-        raise ValueError("masks cannot be written into an array that is read-only.")
+        raise ValueError("masks cannot be written into a read-only array.")
     words = out.view(np.uint32)
     if not n or not n_words or not words.flags.c_contiguous:
         return words, None
@@ -192,23 +192,25 @@ def _checked_parents(parents: Sequence[int] | None, n: int) -> Sequence[int]:
         return range(-1, n - 1)
     above = [_whole(parent, _NO_DRAFT) for parent in parents]
     if len(above) != n:
-        raise ValueError(f"parents has one index for each of the {n} tokens, got {len(above)}.")
+        raise ValueError(
+            f"parents must have one index for each of the {n} tokens, got {len(above)}."
+        )
     for i, parent in enumerate(above):
         if not -1 <= parent < i:
             where = f"from 0 to {i - 1}, or -1" if i else "-1"
             raise ValueError(
-                f"parents[{i}] is {parent}: a token's parent comes before it, so this is "
-                f"{where} for a token that follows the text so far."
+                f"parents[{i}] is {parent}. A token's parent must come before it, so it must be "
+                f"{where}; -1 means that the token follows the current text."
             )
     return above
 
 
-_NO_DRAFT = "a draft is whole numbers, the ids of tokens; got {!r}."
+_NO_DRAFT = "a draft must be integer token ids; got {!r}."
 _NO_TOKEN = (
-    "accept takes the id of a token, a whole number; got {!r}. For text, accept each id of "
+    "accept takes a token id (an integer); got {!r}. For text, accept each id of "
     "vocabulary.encode_bytes(text.encode())."
 )
-_NO_COUNT = "rollback takes the number of tokens to take back, a whole number; got {!r}."
+_NO_COUNT = "rollback takes the number of tokens to remove (an integer); got {!r}."
 
 
 def _whole(value: object, problem: str) -> int:
@@ -231,17 +233,17 @@ def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
             return view.cast("B")
     elif not isinstance(out, np.ndarray):
         kind = type(out).__name__
-        raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
+        raise ValueError(f"a mask must be a NumPy array of uint32 [{n_words}], got {kind}.")
     if out.shape != (n_words,):
         raise ValueError(
-            f"a mask for {size:,} tokens is uint32 [{n_words}], one bit a token; got "
-            f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
-            "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
+            f"a mask for {size:,} tokens must be uint32 [{n_words}] (one bit per token); got "
+            f"{list(out.shape)}. If the model's logits are wider than its tokenizer, create the "
+            "vocabulary with that width: Vocabulary.from_tokenizer_json(path, size=...)."
         )
     if out.dtype not in (np.int32, np.uint32):
         raise ValueError(
-            f"a mask is an array of uint32, whose bits are tokens; got {out.dtype}. Make it with "
-            f"np.zeros({n_words}, np.uint32)."
+            f"a mask must be an array of uint32, one bit per token; got {out.dtype}. Create it "
+            f"with np.zeros({n_words}, np.uint32)."
         )
     return None
 
@@ -296,8 +298,8 @@ class Cursor:
                 many = f"more than {counted(_MOST_SAID, 'token')}"
                 raise BudgetTooSmall(
                     f"A budget of {counted(max_tokens, 'token')} is too small: "
-                    f"{engine.output.name} needs {few if minimum <= _MOST_SAID else many}, the "
-                    "end-of-sequence token included. Raise max_tokens (max_new_tokens= of a "
+                    f"{engine.output.name} needs {few if minimum <= _MOST_SAID else many}, "
+                    "including the end-of-sequence token. Raise max_tokens (max_new_tokens= of a "
                     "generator).",
                     minimum=minimum,
                     budget=max_tokens,
@@ -617,8 +619,8 @@ class Cursor:
             plan = self._plan_after(token_id, to)
             if plan is None:
                 raise TokenNotAllowed(
-                    f"token {token_id} is not allowed: the output could no longer be finished "
-                    f"within the budget ({self._left} tokens left).",
+                    f"token {token_id} is not allowed: after it, the output could not be "
+                    f"completed within the budget ({self._left} tokens left).",
                     token_id=token_id,
                 )
         return to, plan
@@ -646,7 +648,7 @@ class Cursor:
         n = _whole(n, _NO_COUNT)
         accepted = len(self._trail) - 1 + self._finished
         if not 0 <= n <= accepted:
-            raise ValueError(f"cannot roll back {n} tokens: {accepted} have been accepted.")
+            raise ValueError(f"cannot roll back {n} tokens: only {accepted} have been accepted.")
         if n and self._finished:
             self._finished = False
             n -= 1
@@ -920,7 +922,7 @@ def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1)
     Cost: that of `Cursor.fill_mask` for each row.
     """
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise OptionError(f"threads must be a whole number of at least 1; got {threads!r}.")
+        raise OptionError(f"threads must be an integer of at least 1; got {threads!r}.")
     size = _common_size(cursors)
     words, rows = rows_of(out, len(cursors), size)
     errors: dict[object, Exception] = {}
@@ -936,7 +938,7 @@ def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1)
     if errors:
         first, error = next(iter(errors.items()))
         raise BatchError(
-            f"{len(errors)} of {len(cursors)} masks could not be made; row {first}: {error}",
+            f"{len(errors)} of {len(cursors)} masks could not be computed; row {first}: {error}",
             results=[],
             errors=errors,
         ) from error
@@ -958,7 +960,8 @@ def _common_size(cursors: Sequence[Cursor | None]) -> int | None:
             common, first = vocabulary, i
         elif vocabulary is not common and vocabulary != common:
             raise VocabularyError(
-                f"the cursors of one call are of one vocabulary: row {first} is of {common!r}, "
-                f"row {i} of {vocabulary!r}. Call fill_masks for each vocabulary."
+                f"all cursors of one call must have the same vocabulary: row {first} has "
+                f"{common!r}, row {i} has {vocabulary!r}. Call fill_masks once for each "
+                "vocabulary."
             )
     return None if common is None else common.size

@@ -99,7 +99,7 @@ class Engine:
             refusal = error
         elif isinstance(error, MemoryError):
             most = self.limits.memory
-            refusal = CompileLimitExceeded("memory has run out", limit=most, actual=most)
+            refusal = CompileLimitExceeded("out of memory", limit=most, actual=most)
         else:
             depth = sys.getrecursionlimit()
             refusal = CompileLimitExceeded(
@@ -160,8 +160,8 @@ class Engine:
         check_limit(
             self._weight,
             self.limits.memory,
-            "the automaton of the output type has grown too large; make outputs shorter, or "
-            "raise max_memory_bytes",
+            "the automaton of the output type is too large; require shorter outputs, or raise "
+            "max_memory_bytes",
         )
 
     @cached_property

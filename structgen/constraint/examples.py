@@ -158,7 +158,7 @@ def sample(output_type: Any, n: int = 10, seed: int = 0, **options: Any) -> list
     Cost: that of compiling the type without a vocabulary, and microseconds for each byte.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-        raise OptionError(f"n is a whole number from 0 on, got {n!r}.")
+        raise OptionError(f"n must be an integer of at least 0, got {n!r}.")
     r, sampler = random.Random(seed), Sampler(output_type, **options)
     return [sampler.draw(lambda ws: r.choices(range(len(ws)), ws)[0]) for _ in range(n)]
 
@@ -187,8 +187,8 @@ def difference(old: Any, new: Any, n: int = 200, seed: int = 0) -> Difference:
     first, second = lower(old), lower(new)
     for token in ir.special_tokens(first.grammar):
         raise OutputTypeError(
-            f"difference() compares texts, and {first.name} has the special token {token.text!r}, "
-            "which is none. Leave it out of both types."
+            f"difference() compares texts, but {first.name} has the special token {token.text!r}, "
+            "which is not text. Remove it from both types."
         )
     both = regular(first.grammar), regular(second.grammar)
     if both[0] is not None and both[1] is not None:

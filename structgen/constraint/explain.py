@@ -64,10 +64,10 @@ Unenforced: TypeAlias = "Mapping[tuple[str, str], str]"
 """Keywords left out, as ``(path, keyword)``, and why."""
 
 _NAMING = {
-    "$schema": "names the dialect",
-    "$vocabulary": "names the vocabularies of a metaschema",
-    "$defs": "holds schemas; those that a reference reaches have rows of their own",
-    "definitions": "holds schemas; those that a reference reaches have rows of their own",
+    "$schema": "sets the dialect",
+    "$vocabulary": "sets the vocabularies of a metaschema",
+    "$defs": "contains schemas; those that a reference uses have their own rows",
+    "definitions": "contains schemas; those that a reference uses have their own rows",
 }
 _SINCE_2019 = frozenset(["$anchor", "$vocabulary"])
 _ANNOTATIONS = frozenset(
@@ -80,8 +80,8 @@ _ANNOTATIONS = frozenset(
 _REFERENCES = frozenset(["$ref", "$dynamicRef", "$recursiveRef"])
 _KNOWN = _ANNOTATIONS.union(*(d.assertions for d in DIALECTS.values()))
 _OPENAPI = {
-    "nullable": "of OpenAPI 3.0; to allow null, name it in type",
-    "discriminator": "of OpenAPI; a const in each alternative tells them apart",
+    "nullable": "OpenAPI 3.0 only; to allow null, add it to type",
+    "discriminator": "OpenAPI only; use a const in each alternative to distinguish them",
 }
 _MEANT = {
     "min": "minimum, minLength or minItems",
@@ -92,7 +92,7 @@ _MEANT = {
     "regexp": "pattern",
     "values": "enum",
     "choices": "enum",
-    "optional": "required, which names those that are not",
+    "optional": "required, which lists the properties that are not optional",
 }
 _NARROWER = {
     "hostname": "without A-labels (xn--…) from draft 7 on",
@@ -278,20 +278,23 @@ def _how(
     """Return how ``keyword`` of ``raw`` is kept, and why."""
     if keyword == "$schema" and by_uri(value) is None:
         if is_latest(value):
-            return REFERENCE, f"names the latest draft; read as {dialect.name}"
+            return REFERENCE, f"the latest draft; read as {dialect.name}"
         if urldefrag(value)[0] not in {urldefrag(url)[0] for url in options.documents or ()}:
-            return REFERENCE, f"names no draft that is known; read as {dialect.name}"
+            return REFERENCE, f"an unknown draft; read as {dialect.name}"
     if keyword in _NAMING and (dialect.year >= 2019 or keyword not in _SINCE_2019):
         return REFERENCE, _NAMING[keyword]
     if dialect.ref_ignores_siblings and "$ref" in raw and keyword != "$ref":
-        return ANNOTATION, f"{dialect.name} ignores everything beside $ref"
+        return ANNOTATION, f"{dialect.name} ignores all keywords next to $ref"
     if _identifies(keyword, dialect):
         return REFERENCE, ""
     if keyword in _REFERENCES and keyword in dialect.assertions:
         return REFERENCE, f"to {value}"
     if keyword == GUIDANCE:
         said = [f"{name}={value!r}" for name, value in guidance(raw).items()]
-        return MASKED, f"as {' and '.join(said)}, where the call says nothing else" if said else ""
+        return (
+            MASKED,
+            f"as {' and '.join(said)}, unless the call sets something else" if said else "",
+        )
     if keyword not in dialect.assertions and not _old_items(keyword, raw, dialect):
         return ANNOTATION, _foreign(keyword, dialect)
     if keyword == "format" and not _excluded(keyword, raw, dialect):
@@ -300,11 +303,11 @@ def _how(
     if needs:
         return ANNOTATION, needs
     if keyword == "uniqueItems" and value:
-        return RECORDED, "items are compared with those written before"
+        return RECORDED, "items are compared with earlier items"
     if keyword == "minProperties" and value > len(raw.get("required", ())):
         closed = raw.get("additionalProperties") is False and not raw.get("patternProperties")
         if not closed:
-            return RECORDED, "unnamed keys must differ, so they are remembered"
+            return RECORDED, "additional keys must be unique, so they are recorded"
     if keyword == "type" and raw.get(DIGITS_ONLY):
         return MASKED, "digits only"
     return MASKED, _older(keyword, value, dialect)
@@ -313,11 +316,11 @@ def _how(
 def _older(keyword: str, value: Any, dialect: Dialect) -> str:
     """Return which draft a keyword is read by where the schema's own would have it otherwise."""
     if keyword == "items" and isinstance(value, list) and dialect.year >= 2020:
-        return "an array, as drafts up to 2019-09 have it"
+        return "an array, as in drafts up to 2019-09"
     if keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool):
-        return "" if dialect.year == 4 else "a boolean, as draft 4 has it"
+        return "" if dialect.year == 4 else "a boolean, as in draft 4"
     if keyword == "dependencies" and dialect.year >= 2019:
-        return "of drafts up to 7, kept in later ones"
+        return "from drafts up to 7, also accepted in later ones"
     return ""
 
 
@@ -342,17 +345,17 @@ def _old_items(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> bool:
 def _missing(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
     """Say what a keyword without effect needs beside it; "" if that is there."""
     if keyword in ("then", "else") and "if" not in raw:
-        return "there is no if beside it"
+        return "there is no if next to it"
     if keyword == "if" and "then" not in raw and "else" not in raw:
-        return "there is no then or else beside it"
+        return "there is no then or else next to it"
     if keyword in ("minContains", "maxContains") and "contains" not in raw:
-        return "there is no contains beside it"
+        return "there is no contains next to it"
     if keyword == "additionalItems" and not _old_items(keyword, raw, dialect):
-        return "items beside it is not an array"
+        return "items next to it is not an array"
     if keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(raw[keyword], bool):
         bound = "minimum" if keyword == "exclusiveMinimum" else "maximum"
         if bound not in raw:
-            return f"there is no {bound} beside it"
+            return f"there is no {bound} next to it"
     return ""
 
 
@@ -364,24 +367,24 @@ def _excluded(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
     kind = KIND_OF.get(keyword)
     if kind is None or any(TYPE_BITS[name] & TYPE_BITS[kind] for name in names):
         return ""
-    return f"it speaks of {kind}s only, which the type excludes"
+    return f"it applies only to {kind}s, which the type excludes"
 
 
 def _foreign(keyword: str, dialect: Dialect) -> str:
     """Return why a keyword that the draft does not enforce asserts nothing."""
     if keyword in ("id", "$id"):
-        return f"{dialect.name} has {dialect.id_keyword}"
+        return f"in {dialect.name}, the keyword is {dialect.id_keyword}"
     if keyword in _OPENAPI:
         return _OPENAPI[keyword]
     if keyword in DIALECTS[dialect.name].assertions:
         return "its metaschema does not have the validation vocabulary"
     has = [d.name for d in DIALECTS.values() if keyword in d.assertions]
     if has:
-        return f"{dialect.name} has no such keyword; {has[-1]} has"
+        return f"{dialect.name} does not have this keyword; {has[-1]} does"
     if keyword in _ANNOTATIONS:
         return ""
     hint = f"; did you mean {_meant(keyword)}?" if _meant(keyword) else ""
-    return f"unknown keyword, has no effect{hint}"
+    return f"unknown keyword without effect{hint}"
 
 
 def _meant(keyword: str) -> str:
@@ -408,10 +411,10 @@ def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str
     if format_regex(name, dialect.name) is not None:
         return MASKED, _NARROWER.get(name, "")
     if name in ANNOTATION_FORMATS:
-        return ANNOTATION, f"{name!r} asserts nothing about the text"
+        return ANNOTATION, f"{name!r} does not restrict the text"
     close = _nearest(str(name), FORMATS)
     hint = f"; did you mean {close!r}?" if close else ""
-    return ANNOTATION, f"unknown format {name!r}, has no effect{hint}"
+    return ANNOTATION, f"unknown format {name!r} without effect{hint}"
 
 
 # -- limits ---------------------------------------------------------------------------------
@@ -426,37 +429,41 @@ _SPACING = {
 
 def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
     if options.indent is not None:
-        yield Limit("indent", f"lines, with {options.indent} spaces for each level")
+        yield Limit("indent", f"indented lines, with {options.indent} spaces for each level")
     elif options.whitespace == "flexible":
         most = options.max_whitespace
-        yield Limit("max_whitespace", f"at most {most} characters of whitespace in one place")
+        yield Limit("max_whitespace", f"at most {most} whitespace characters in one place")
     else:
-        matched = f"between tokens, what {options.whitespace!r} matches"
+        matched = f"between tokens, text that matches {options.whitespace!r}"
         yield Limit("whitespace", _SPACING.get(options.whitespace, matched))
     if options.property_order == "schema":
-        yield Limit("property_order", "named properties in the schema's order, then all others")
+        yield Limit("property_order", "properties of the schema in its order, then all others")
     if options.canonical:
         yield Limit(
             "spelling",
-            "names and patterned strings without needless escapes, integers without fraction, "
-            "exponents as Python writes them, constants as the schema has them",
+            "property names and strings with a pattern without unnecessary escapes, integers "
+            "without fraction, exponents as Python writes them, constants as in the schema",
         )
     else:
         yield Limit("", "numbers with an exponent within the range of 64-bit floats")
-        yield Limit("", f"each of more than {MAX_SPELT_NUMBERS} numbers in an enum spelt as usual")
+        yield Limit(
+            "",
+            f"if an enum has more than {MAX_SPELT_NUMBERS} numbers, each is written "
+            "in its usual form only",
+        )
     if options.closed:
-        yield Limit("closed", "no members of objects but those that the schema names")
+        yield Limit("closed", "no object members except those in the schema")
     if options.ensure_ascii:
-        yield Limit("ensure_ascii", "everything outside ASCII is escaped")
+        yield Limit("ensure_ascii", "all non-ASCII characters are escaped")
     yield Limit(
         "max_digits",
-        f"at most {options.max_digits} digits before, and after, a number's decimal point, and "
-        "in an exponent (more where a bound has more)",
+        f"at most {options.max_digits} digits before and after a decimal point, and in an "
+        "exponent (more if a bound has more)",
     )
     depth = options.max_depth
-    inside = "objects and arrays open inside one another"
+    inside = "nested objects and arrays"
     if compares and (depth is None or depth > MAX_DEPTH_COMPARED):
-        yield Limit("", f"at most {MAX_DEPTH_COMPARED} {inside}, as items must be unique")
+        yield Limit("", f"at most {MAX_DEPTH_COMPARED} {inside}, because items must be unique")
     elif depth is not None:
         yield Limit("max_depth", f"at most {depth} {inside}")
     yield Limit("", "each named property at most once in an object")
@@ -495,42 +502,41 @@ UNBOUNDED_DECIMAL = "unbounded decimal"
 UNASKED_OPTIONAL = "unasked optional"
 
 MEASURED: Mapping[str, str] = {
-    UNBOUNDED_ARRAY: "Measured: without maxItems every output ran into the limit on tokens, with "
-    "maxItems none.",
-    UNASKED_OPTIONAL: "Measured: 20 texts had no phone number; 135 million parameters invented "
-    "20, and 19 after an example without one; 500 million 17, and 0 after the example. A "
-    "description changed nothing.",
-    STRANGE_NAME: "Measured: with f1 to f5 for names, less than a third as many facts were right.",
-    UNBOUNDED_DATE: "Measured: of 12 texts that name a day and no year, 5 or 6 got a year before "
-    "1900 or after 2100; with bounds none.",
+    UNBOUNDED_ARRAY: "Measured: without maxItems every output reached the token limit; with "
+    "maxItems none did.",
+    UNASKED_OPTIONAL: "Measured: 20 texts had no phone number. A model with 135 million "
+    "parameters invented 20, and 19 after an example without one; a model with 500 million "
+    "invented 17, and 0 after the example. A description changed nothing.",
+    STRANGE_NAME: "Measured: with the names f1 to f5, fewer than a third as many facts were right.",
+    UNBOUNDED_DATE: "Measured: of 12 texts with a day but no year, 5 or 6 got a year before 1900 "
+    "or after 2100; with bounds none did.",
     LATE_REASONING: "Measured with 135 million parameters: 15 of 100 small sums were right with "
-    "the reasons first, 1 with them last; in extraction, reasons before the facts made fewer "
-    "right, and after them no more.",
-    UNBOUNDED_DECIMAL: "Measured: 2 of 20 amounts ran past 12 digits; with bounds none.",
-    SHARED_BEGINNING: "Measured: best=True gives another label in a few cases of a hundred.",
-    UNBOUNDED_STRING: "Measured on short texts: 2% of the answers ran into the limit on tokens.",
+    "the reasoning first, 1 with it last. In extraction, fewer facts were right with the "
+    "reasoning first, and no more with it last.",
+    UNBOUNDED_DECIMAL: "Measured: 2 of 20 amounts had more than 12 digits; with bounds none did.",
+    SHARED_BEGINNING: "Measured: best=True gives another label in a few percent of cases.",
+    UNBOUNDED_STRING: "Measured on short texts: 2% of the answers reached the token limit.",
 }
 """What of each was measured, what costs most first: findings are told in this order."""
 
 _ADVICE = {
-    UNBOUNDED_ARRAY: "A list of any length. A small model may repeat items for ever: give it "
-    "maxItems.",
-    UNASKED_OPTIONAL: "{0!r} may {1}, but a small model invents a value, whatever a description "
-    "says: leave the field out of the type, or show an example that lacks it.",
-    STRANGE_NAME: "The name {0!r} does not say what belongs there, and a mask shows the model no "
-    "descriptions: use words, and an alias for the code.",
-    UNBOUNDED_DATE: "A date of any year, such as {0}. Bound it: Field(ge=date(2020, 1, 1), "
-    "le=date(2030, 12, 31)), structgen.types.recent_date(), or, in a JSON Schema, a pattern beside "
-    "the format.",
-    LATE_REASONING: "The reasons come after {0!r}, which they cannot change any more. Leave them "
-    "out; or, with a model that gains by it, put {1!r} first, or generate with think= or "
+    UNBOUNDED_ARRAY: "A list of any length. A small model may repeat items forever. Add maxItems.",
+    UNASKED_OPTIONAL: "{0!r} may {1}, but a small model invents a value even with a description. "
+    "Remove the field from the type, or show an example without it.",
+    STRANGE_NAME: "The name {0!r} does not describe its value, and masks do not show descriptions "
+    "to the model. Use words, with an alias for the code.",
+    UNBOUNDED_DATE: "A date of any year, such as {0}. Limit it: Field(ge=date(2020, 1, 1), "
+    "le=date(2030, 12, 31)), structgen.types.recent_date(), or, in a JSON Schema, a pattern "
+    "in addition to the format.",
+    LATE_REASONING: "The reasoning comes after {0!r} and can no longer change it. Remove the "
+    "reasoning. If the model benefits from it, put {1!r} first, or generate with think= or "
     "draft=True.",
-    UNBOUNDED_DECIMAL: "A decimal number of any length. A small model may write digits for ever: "
-    "bound it with Field(max_digits=10, decimal_places=2), and with ge= and le=.",
-    SHARED_BEGINNING: "{0} begin alike and the other labels do not. Token by token, the beginning "
-    "of several weighs as much as all of them: generate with best=True, or use a Decider.",
-    UNBOUNDED_STRING: "A string of any length. A small model may not end it by itself: give it a "
-    "maxLength.",
+    UNBOUNDED_DECIMAL: "A decimal number of any length. A small model may write digits forever. "
+    "Limit it with Field(max_digits=10, decimal_places=2), and with ge= and le=.",
+    SHARED_BEGINNING: "{0} begin in the same way, unlike the other labels. Token by token, their "
+    "shared beginning has the probability of all of them together. Generate with best=True, "
+    "or use a Decider.",
+    UNBOUNDED_STRING: "A string of any length. A small model may not end it. Add a maxLength.",
 }
 """What is there, and what to write instead."""
 
@@ -642,7 +648,7 @@ def _of_optional(names: Mapping[str, Any], required: Any, path: str) -> Iterator
         if not isinstance(raw, Mapping) or "const" in raw:
             continue
         if name not in needed or _is_nullable(raw):
-            how = "be null" if name in needed else "be left out"
+            how = "be null" if name in needed else "be omitted"
             yield _made(child_path(path, "properties", name), UNASKED_OPTIONAL, name, how)
 
 

@@ -99,7 +99,7 @@ def answer(text: str | None, thought: str | None, calls: Sequence[Any]) -> dict[
 
 def no_text(what: str) -> OptionError:
     """Return the error of content that is not text."""
-    return OptionError(f"{what} is not supported: models of structgen read text.")
+    return OptionError(f"{what} is not supported: models of structgen read only text.")
 
 
 # -- requests ---------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def check_free(fields: Mapping[str, Any], taken: Iterable[str], by: str) -> None
     """
     for name in (*_TAKEN, *taken):
         if name in fields:
-            raise OptionError(f"{name} is what {by} fills in. It cannot be set.")
+            raise OptionError(f"{name} cannot be set: {by} sets it.")
 
 
 def chat_request(

@@ -506,7 +506,9 @@ class StructgenTextEmbedder(_Embedder):
 
     def _fields(self, text: str) -> dict[str, Any]:
         if not isinstance(text, str):
-            raise OptionError("A text is wanted. For documents take StructgenDocumentEmbedder.")
+            raise OptionError(
+                "StructgenTextEmbedder takes a str. For documents, use StructgenDocumentEmbedder."
+            )
         return frameworks.vector_request(self.model, self, [text], "query")
 
 
@@ -557,7 +559,9 @@ class StructgenDocumentEmbedder(_Embedder):
 
     def _fields(self, documents: Sequence[Document]) -> dict[str, Any]:
         if isinstance(documents, str) or not all(isinstance(one, Document) for one in documents):
-            raise OptionError("Documents are wanted. For a text take StructgenTextEmbedder.")
+            raise OptionError(
+                "StructgenDocumentEmbedder takes documents. For a str, use StructgenTextEmbedder."
+            )
         texts = []
         for one in documents:
             meta = (one.meta.get(name) for name in self.meta_fields_to_embed)

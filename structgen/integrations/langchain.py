@@ -113,7 +113,7 @@ def _role(message: BaseMessage) -> str:
             return role
     kinds = (FunctionMessage, RemoveMessage)
     what = type(message).__name__ if isinstance(message, kinds) else repr(message.type)
-    raise ours.OptionError(f"A message of the kind {what} is nothing that a model can be shown.")
+    raise ours.OptionError(f"A message of type {what} cannot be shown to a model.")
 
 
 def _texts(message: BaseMessage) -> tuple[str, str]:
@@ -284,7 +284,7 @@ def structured(
         bound = model.bind(**{**form, **fields, **told})
     else:
         raise ours.OptionError(
-            f"method={method!r} is none of json_schema, function_calling and json_mode."
+            f"method={method!r} must be json_schema, function_calling or json_mode."
         )
     if not include_raw:
         return bound | parser
@@ -354,7 +354,7 @@ def _json_schema(schema: Any) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise ours.OptionError(
             f"schema={schema!r} is not a Pydantic class, TypedDict or JSON Schema with a title. "
-            "For other types there is model.bind(output_type=...), whose answers are texts."
+            "For other types use model.bind(output_type=...), whose answers are strings."
         ) from error
 
 
@@ -371,7 +371,7 @@ class _Parser(PydanticOutputParser[Any]):
         except ValidationError as error:
             name = self.pydantic_object.__name__
             raise OutputParserException(
-                f"{text!r} does not fit {name}: {error}", llm_output=text
+                f"{text!r} does not match {name}: {error}", llm_output=text
             ) from error
 
 
@@ -574,9 +574,7 @@ class ChatStructgen(BaseChatModel):
             OptionError: ``tool_choice`` names no tool, or requires a call without tools.
         """
         if not tools and tool_choice not in (None, False, "auto", "none"):
-            raise ours.OptionError(
-                f"tool_choice={tool_choice!r} asks for a call, and there are no tools."
-            )
+            raise ours.OptionError(f"tool_choice={tool_choice!r} requires tools.")
         if tools:
             made = [tool_of(tool) for tool in tools]
             kwargs["tools"] = made
@@ -648,7 +646,7 @@ def _choice(given: Any, tools: Sequence[Mapping[str, Any]]) -> Any:
         choice: Literal["auto", "none", "required"] | str = _CHOICES.get(given, str(given))
         if choice not in ("auto", "none", "required"):
             raise ours.OptionError(
-                f"tool_choice={given!r} is none of auto, none, any and the tools: "
+                f"tool_choice={given!r} must be auto, none, any or one of the tools: "
                 f"{', '.join(names)}."
             )
         return choice
@@ -774,7 +772,7 @@ def _question(name: str, given: Any) -> Question:
         return question_of_system_one("noul", given.instructions, criteria)
     raise ours.OptionError(
         f"The question {name!r} is a {type(given).__name__}, which is not supported: models of "
-        "structgen read text."
+        "structgen read only text."
     )
 
 

@@ -247,7 +247,7 @@ class StructgenLLM(FunctionCallingLLM):
     def _no_prompts(cls, given: Any, info: ValidationInfo) -> Any:
         if given is not None:
             raise OptionError(
-                f"{info.field_name} is not supported: the model's chat template makes prompts."
+                f"{info.field_name} is not supported: the model's chat template writes the prompts."
             )
         return given
 
@@ -437,7 +437,7 @@ class StructgenLLM(FunctionCallingLLM):
         """
         calls = [one for one in response.message.blocks if isinstance(one, ToolCallBlock)]
         if not calls and error_on_no_tool_call:
-            raise ValueError(f"The answer calls no tool: {response.message.content!r}.")
+            raise ValueError(f"The answer contains no tool call: {response.message.content!r}.")
         return [
             ToolSelection(
                 tool_id=call.tool_call_id or "",

@@ -59,17 +59,17 @@ class StructgenOptions(_Numbers):  # type: ignore[misc] # made when it is import
 
     stop: str | list[str] | None = Field(default=None, description="Texts that end the answer")
     regex: str | None = Field(
-        default=None, description="A Python regular expression that the whole answer matches"
+        default=None, description="A Python regular expression that the whole answer must match"
     )
     choices: list[str] | None = Field(
-        default=None, description="Texts of which the answer is one, as a JSON list"
+        default=None, description="The allowed answers, as a JSON list"
     )
     grammar: str | None = Field(
-        default=None, description="A grammar that the answer follows, as Lark or GBNF writes it"
+        default=None, description="A grammar for the answer, in Lark or GBNF notation"
     )
     tool_choice: str | None = Field(default=None, description="none, auto or required")
     thinking_budget: int | None = Field(
-        default=None, description="Let the model think first, for so many tokens at most"
+        default=None, description="Let the model think first, with at most this many tokens"
     )
 
     @field_validator("choices", mode="before")
@@ -92,7 +92,9 @@ def _fields(prompt: llm.Prompt) -> dict[str, Any]:
     forms = [name for name in _FORMS if name in fields]
     if len(forms) > 1 or (forms and prompt.schema):
         both = [*forms, "schema"][:2]
-        raise llm.ModelError(f"{' and '.join(both)} both say what form the answer has. Pass one.")
+        raise llm.ModelError(
+            f"{' and '.join(both)} both set the form of the answer. Pass only one."
+        )
     for name in forms:
         form = fields.pop(name)
         fields |= {"grammar": form, "grammar_type": _FORMS[name] or grammar_type_of(form)}
@@ -128,7 +130,9 @@ def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
                 result = {"role": "tool", "content": part.output}
                 made.append({**result, "tool_call_id": part.tool_call_id})
             elif not isinstance(part, llm.parts.ReasoningPart):  # of which models are not told
-                raise llm.ModelError(f"A {type(part).__name__} is not supported: models read text.")
+                raise llm.ModelError(
+                    f"A {type(part).__name__} is not supported: models read only text."
+                )
         said = {"role": message.role, "content": "".join(texts) or None}
         if calls:
             made.append({**said, "tool_calls": calls})

@@ -428,7 +428,7 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
     forms = [name for name in FORMS if getattr(asked, name) is not None]
     if len(forms) > 1:
         raise RequestError(
-            f"{' and '.join(forms)} both say what form the answer has. Pass one.", param=forms[1]
+            f"{' and '.join(forms)} both set the form of the answer. Pass only one.", param=forms[1]
         )
     for name in forms:
         form = getattr(asked, name)
@@ -472,7 +472,7 @@ def _value(text: str) -> Any:
     try:
         json.dumps(value, allow_nan=False)
     except ValueError as error:  # it would be null in the result, which the schema may not allow
-        said = "The answer has a number that is too large for JSON readers. Limit numbers: "
+        said = "The answer contains a number that is too large for JSON readers. Limit numbers: "
         limited = '{"type": "number", "minimum": -1e300, "maximum": 1e300}.'
         raise RequestError(said + limited) from error
     return value
@@ -591,7 +591,7 @@ async def called(
         raise request_error(tool.takes, error) from None
     model = known[0] if asked.model is None else asked.model
     if model not in known:
-        raise ModelNotFound(f"There is no model {model!r} here. There are: {', '.join(known)}.")
+        raise ModelNotFound(f"There is no model {model!r} here. Known models: {', '.join(known)}.")
     if not runner.is_model_loaded(model):
         await told(0, f"loading {model}")
     try:
@@ -617,14 +617,14 @@ def _check_sizes(given: dict[str, Any]) -> None:
     for name in FORMS:
         size = len(json.dumps(given.get(name), ensure_ascii=False).encode(errors="replace"))
         if size > MAX_SCHEMA:
-            raise RequestError(f"{name} has {size:,} bytes, and {MAX_SCHEMA:,} is the most here.")
+            raise RequestError(f"{name} has {size:,} bytes; the limit is {MAX_SCHEMA:,}.")
 
 
 # -- the tools as MCP lists and calls them ---------------------------------------------------------
 
 _INSTRUCTIONS = (
-    "Language models on this machine. Answers have exactly the form that is asked for: a JSON "
-    "Schema, a regular expression, one of several texts, a grammar."
+    "Language models on this machine. Answers have exactly the requested form: a JSON Schema, a "
+    "regular expression, one of several texts, a grammar."
 )
 
 
@@ -651,7 +651,8 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
         tool = tools.get(params.name)
         if tool is None:
             raise MCPError(
-                INVALID_PARAMS, f"There is no tool {params.name!r}. There are: {', '.join(tools)}."
+                INVALID_PARAMS,
+                f"There is no tool {params.name!r}. Known tools: {', '.join(tools)}.",
             )
 
         async def told(progress: float, message: str) -> None:
@@ -669,7 +670,9 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
             except Exception as error:
                 _log.exception("the tool %s", tool.name)
                 let_go(error)
-                return _text(f"{tool.name} failed; the server's log says why.", is_error=True)
+                return _text(
+                    f"{tool.name} failed; see the server's log for the reason.", is_error=True
+                )
         if wanted.cancelled_caught:
             return _text("The call was cancelled.", is_error=True)
         structured = result.model_dump(mode="json")
@@ -749,7 +752,7 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
                 try:
                     message = jsonrpc_message_adapter.validate_json(text, by_name=False)
                 except ValidationError as error:  # `mcp` would say nothing, and the host wait
-                    said, id_ = f"A message cannot be read: {_first(error)}.", _id_of(text)
+                    said, id_ = f"Cannot parse a message: {_first(error)}.", _id_of(text)
                 else:
                     yield SessionMessage(message)
                     continue
@@ -812,7 +815,7 @@ def serve_http(
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
-        raise OptionError(f"The port {port} cannot be listened on: {error.strerror}.") from None
+        raise OptionError(f"Cannot listen on port {port}: {error.strerror}.") from None
     with listening:
         # Else the end of an answer waits for the client to confirm its head: 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -878,7 +881,7 @@ class Bounded:
             else:
                 await self._passed(scope, receive, send, bytes(body), about)
                 return
-            said = ErrorData(code=INVALID_REQUEST, message=f"The message cannot be read: {why}.")
+            said = ErrorData(code=INVALID_REQUEST, message=f"Cannot read the message: {why}.")
             refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
             closes = {"Connection": "close"}
             await JSONResponse(refused, status, headers=closes)(scope, receive, send)
@@ -892,7 +895,7 @@ class Bounded:
         try:
             await asyncio.wait([reading], timeout=_BODY_SECONDS)
             if reading.cancelled():
-                raise BufferError("others needed its room; retry")
+                raise BufferError("another client needed its memory; retry")
             if not reading.done():
                 raise asyncio.TimeoutError
             return reading.result()
@@ -916,7 +919,7 @@ class Bounded:
                     if len(other) > _SHORT and not reading.done()
                 )
                 if unfinished is body:
-                    raise BufferError(f"{_MOST_HELD:,} bytes of messages are under way; retry")
+                    raise BufferError(f"{_MOST_HELD:,} bytes of messages are in progress; retry")
                 oldest.cancel()
                 del self._reading[oldest]
                 self._held -= len(unfinished)
@@ -983,7 +986,9 @@ def _about(body: bytes) -> tuple[Any, Any, Any]:
     if method == "tools/call" and isinstance(params, dict):
         message["params"] = {**params, "arguments": None}
     if has_more(message, _MOST_BESIDE):
-        raise ValueError(f"it has more than {_MOST_BESIDE:,} values beside the arguments of a call")
+        raise ValueError(
+            f"it has more than {_MOST_BESIDE:,} values in addition to the arguments of a call"
+        )
     cancels = None
     if method == "notifications/cancelled" and isinstance(params, dict):
         cancels = params.get("requestId")
@@ -1000,7 +1005,7 @@ async def _loading(runner: Runner, models: Models, lazy: bool) -> AsyncIterator[
             try:
                 await runner.aload(model)
             except StructgenError as error:  # which a call that needs it is told, too
-                _log.error("%s cannot be loaded: %s", model, error)
+                _log.error("cannot load %s: %s", model, error)
 
     task = asyncio.create_task(load())
     try:

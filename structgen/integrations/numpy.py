@@ -49,14 +49,14 @@ def apply_mask(logits: Scores, mask: npt.NDArray[Any]) -> Scores:
     Cost: 40 µs a row of 128,000 tokens.
     """
     if mask.dtype not in (np.int32, np.uint32):
-        raise ValueError(f"a mask is int32 or uint32, got {mask.dtype}.")
+        raise ValueError(f"a mask must be int32 or uint32, got {mask.dtype}.")
     if not np.issubdtype(logits.dtype, np.floating):
-        raise ValueError(f"logits are floating numbers, got {logits.dtype}.")
+        raise ValueError(f"logits must be floating-point numbers, got {logits.dtype}.")
     width, n_bits = logits.shape[-1], 32 * mask.shape[-1]
     if logits.ndim not in (1, 2) or logits.shape[:-1] != mask.shape[:-1] or width <= n_bits - 32:
         raise ValueError(
-            f"logits {list(logits.shape)} and a mask {list(mask.shape)} do not go together: it has "
-            "as many rows, and no more bits than there are logits."
+            f"logits {list(logits.shape)} and a mask {list(mask.shape)} do not match: a mask must "
+            "have as many rows as the logits, and no more bits than each row has logits."
         )
     rows = logits.reshape(-1, width) if logits.ndim == 1 else logits
     for row, most in zip(rows, bounds(mask.reshape(len(rows), -1), width), strict=True):
@@ -102,7 +102,7 @@ def masked(logits: Scores, cursor: Cursor) -> Scores:
     if logits.shape[-1] < cursor.vocabulary.size:
         raise ValueError(
             f"{logits.shape[-1]:,} logits are fewer than the vocabulary's "
-            f"{cursor.vocabulary.size:,} tokens. Give the vocabulary their width: "
+            f"{cursor.vocabulary.size:,} tokens. Create the vocabulary with their width: "
             "Vocabulary.from_tokenizer_json(path, size=...)."
         )
     out: Scores = np.array(logits)
@@ -121,8 +121,8 @@ def check_temperatures(grammar: ir.Grammar) -> None:
     """
     if ir.has_temperatures(grammar):
         raise UnsupportedFeature(
-            "temperature= of a rule is not supported where another engine samples.",
-            fix="Leave it out of the grammar and set the engine's temperature, or use Generator.",
+            "temperature= of a rule is not supported when another engine samples.",
+            fix="Remove it from the grammar and set the engine's temperature, or use Generator.",
         )
 
 
@@ -159,13 +159,13 @@ class Sequences:
                 )
             if constraint.vocabulary != given[0].vocabulary:
                 raise VocabularyError(
-                    f"the constraints of a batch are of one vocabulary: the first is of "
-                    f"{given[0].vocabulary!r}, another of {constraint.vocabulary!r}."
+                    "all constraints of a batch must have the same vocabulary: the first has "
+                    f"{given[0].vocabulary!r}, another has {constraint.vocabulary!r}."
                 )
             check_temperatures(constraint.output.grammar)
             constraint.start(max_tokens)  # says now what would be wrong later
         if not given:
-            raise OptionError("a logits processor takes at least one constraint; got none.")
+            raise OptionError("a logits processor needs at least one constraint; got none.")
         self._constraints = given
         self._max_tokens = max_tokens
         self.vocabulary: Vocabulary = given[0].vocabulary
@@ -201,8 +201,8 @@ class Sequences:
         """
         if width < self.vocabulary.size:
             raise VocabularyError(
-                f"the model has {width:,} logits, the vocabulary {self.vocabulary.size:,} tokens. "
-                "Make the vocabulary as wide as the logits: size=..."
+                f"the model has {width:,} logits, but the vocabulary has {self.vocabulary.size:,} "
+                "tokens. Create the vocabulary with the width of the logits: size=..."
             )
         if self._goes_on(ids):
             self._follow(ids)
@@ -245,8 +245,8 @@ class Sequences:
         if ids.shape[1] < last.shape[1] + 1 or not np.array_equal(ids[:, n:common], last[:, n:]):
             if len(ids) > 1:
                 raise OptionError(
-                    "the sequences of the batch have changed places, as those of a beam search do: "
-                    "beams are not supported. Call generate with num_beams=1; do_sample=True and "
+                    "the sequences of the batch changed places, as in a beam search, which is not "
+                    "supported. Call generate with num_beams=1; do_sample=True and "
                     "num_return_sequences=n give several outputs."
                 )
             differ = np.flatnonzero(ids[0, n:common] != last[0, n:common])
@@ -262,9 +262,9 @@ class Sequences:
                     cursor.accept(token)
                 except TokenNotAllowed as error:
                     raise TokenNotAllowed(
-                        f"sequence {row}: {error} It was chosen against the mask: by a beam search "
-                        "(pass num_beams=1), prompt lookup, or a logits processor that stands "
-                        "after this one, which has to be the last.",
+                        f"sequence {row}: {error} The token was chosen without the mask: by a "
+                        "beam search (pass num_beams=1), by prompt lookup, or by a logits "
+                        "processor after this one, which must be the last.",
                         token_id=token,
                     ) from error
                 self._taken[row] += 1

@@ -250,7 +250,7 @@ def _request(message: ModelRequest) -> Iterator[dict[str, Any]]:
             }
         else:
             raise UserError(
-                f"{type(part).__name__} is nothing that a model can be shown as it is. Pass "
+                f"{type(part).__name__} cannot be shown to a model as it is. Pass "
                 "model.prepare_messages(messages), as an Agent does."
             )
 
@@ -350,8 +350,8 @@ _ELSEWHERE = frozenset(
 """Settings that pydantic-ai sees to, that are read below, or that hold as it is."""
 
 _REFUSED = {
-    "extra_headers": "Nothing is sent over HTTP.",
-    "citations": "Models here cite nothing.",
+    "extra_headers": "structgen sends no HTTP requests.",
+    "citations": "structgen's models do not cite sources.",
 }
 
 _TAKEN = (
@@ -376,7 +376,7 @@ def _settings(settings: ModelSettings) -> dict[str, Any]:
     for name, value in settings.items():
         if name in _NAMES:
             if name == "timeout" and not isinstance(value, (int, float, type(None))):
-                raise UserError(f"timeout={value!r} is not supported. Pass seconds.")
+                raise UserError(f"timeout={value!r} is not supported. Pass a number of seconds.")
             fields[_NAMES[name]] = value
         elif name in _REFUSED:
             if value:
@@ -387,7 +387,7 @@ def _settings(settings: ModelSettings) -> dict[str, Any]:
             raise UserError(f"There is no setting {name!r}.")
     body: Any = settings.get("extra_body") or {}
     if not isinstance(body, Mapping):
-        raise UserError(f"extra_body={body!r} is not a dict of fields of a ChatRequest.")
+        raise UserError(f"extra_body={body!r} must be a dict of fields of a ChatRequest.")
     own = {**body, **own}
     try:
         frameworks.check_free(own, ("model", *_TAKEN), "the agent")
@@ -500,7 +500,7 @@ def _details(choice: Choice, model: str) -> dict[str, Any]:
         ModelTimeoutError: ``timeout`` cut it.
     """
     if choice.result is not None and choice.result.finish_reason == "cancelled":
-        raise ModelTimeoutError(model, "timeout cut the answer before it was whole.")
+        raise ModelTimeoutError(model, "timeout: the answer was cut off before it was complete.")
     return frameworks.details_of(choice)
 
 
@@ -772,11 +772,11 @@ def _embedding_fields(settings: EmbeddingSettings) -> dict[str, Any]:
             fields[_EMBEDDING_NAMES[name]] = value
         elif name == "extra_body":
             if not isinstance(value, Mapping) or {"input", "model", "encoding_format"} & set(value):
-                raise UserError(f"extra_body={value!r} is not a dict of further fields.")
+                raise UserError(f"extra_body={value!r} must be a dict of additional fields.")
             fields |= value
         elif name == "extra_headers":
             if value:
-                raise UserError("extra_headers is not supported. Nothing is sent over HTTP.")
+                raise UserError("extra_headers is not supported: structgen sends no HTTP requests.")
         else:
             raise UserError(f"There is no setting {name!r}.")
     return fields

@@ -90,16 +90,17 @@ def _read(extra: Mapping[str, Any] | None) -> tuple[bytes, int | None] | None:
     budget = (extra or {}).get(BUDGET)
     if given is None:
         if budget is not None:
-            raise OptionError(f"{BUDGET} is of no use without {ARGUMENT}.")
+            raise OptionError(f"{BUDGET} requires {ARGUMENT}.")
         return None
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int)):
-        raise OptionError(f"{BUDGET} is a whole number, got {budget!r}.")
+        raise OptionError(f"{BUDGET} must be an integer, got {budget!r}.")
     try:
         check_limit(len(given), _LONGEST, f"{ARGUMENT} has too many characters")
         return base64.b64decode(given, validate=True), budget
     except (TypeError, ValueError, binascii.Error) as error:
         raise OptionError(
-            f"{ARGUMENT} is the text that structgen.integrations.vllm.arguments gives: {error}."
+            f"{ARGUMENT} must be the text that structgen.integrations.vllm.arguments returns: "
+            f"{error}."
         ) from error
 
 
@@ -215,7 +216,7 @@ class Requests:
         return found
 
     def _told(self, slot: int, error: Exception) -> None:
-        _log.error("structgen: the output of the request in slot %d ends, cut: %s", slot, error)
+        _log.error("structgen: the output of the request in slot %d is cut off: %s", slot, error)
 
 
 _RULE_OUT: Mapping[str, Any] = {
@@ -266,14 +267,14 @@ class _Checked:
         for name, harmless in _RULE_OUT.items():
             if getattr(sampling_params, name, None) not in (None, harmless):
                 raise ValueError(
-                    f"{name} does not go with the output type of {ARGUMENT}: together they may "
-                    f"allow no token. Leave {name} out."
+                    f"{name} cannot be combined with the output type of {ARGUMENT}: together they "
+                    f"may allow no token. Remove {name}."
                 )
         most = getattr(sampling_params, "max_tokens", None)
         if budget is not None and most is not None and budget > most:
             raise ValueError(
-                f"{BUDGET} is at most the request's own max_tokens, {most}, or the output is cut; "
-                f"got {budget}."
+                f"{BUDGET} must be at most the request's own max_tokens, {most}, or the output is "
+                f"cut off; got {budget}."
             )
 
     def is_argmax_invariant(self) -> bool:
@@ -379,8 +380,8 @@ def __getattr__(name: str) -> Any:
         theirs = importlib.import_module(home).LogitsProcessor
     except (ImportError, AttributeError) as error:
         raise ModelError(
-            f"{__name__}.{name} needs a vLLM that has {home}: {error}. Install vllm; before model "
-            "runner V2, the name is LegacyLogitsProcessor."
+            f"{__name__}.{name} needs a vLLM version with {home}: {error}. Install vllm. Before "
+            "model runner V2, the name is LegacyLogitsProcessor."
         ) from error
     made = type(name, (ours, theirs), {"__module__": __name__, "__doc__": ours.__doc__})
     return globals().setdefault(name, made)

@@ -49,8 +49,8 @@ class _Steps:
         self._left -= n
         if self._left < 0:
             raise ParseError(
-                f"Deriving the text from the grammar takes more than {_MAX_STEPS:,} steps, so that "
-                "nothing can be captured. Leave capture out, or bound what repeats.",
+                f"Deriving the text from the grammar takes more than {_MAX_STEPS:,} steps, so "
+                "structgen cannot capture anything. Remove capture, or limit the repetitions.",
                 text=self._text,
             )
 
@@ -107,7 +107,7 @@ class Capturing:
             ends = partial(self._ends, steps, False)
             spans = _Derivation(self._grammar, data, ends, steps).spans()
         if spans is None:
-            raise ParseError(f"The text does not fit {self._name}: {shown(text)}.", text=text)
+            raise ParseError(f"The text does not match {self._name}: {shown(text)}.", text=text)
         captured: dict[int, list[ir.Capture]] = defaultdict(list)
         for one in self._grammar.captures:
             captured[one.nonterminal].append(one)

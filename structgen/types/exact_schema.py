@@ -542,10 +542,10 @@ _KEYWORDS = {
     "lt": "exclusiveMaximum",
     "multiple_of": "multipleOf",
 }
-_CHECK_AFTER = "Leave the constraint out of the output type and check the parsed value."
-_NOT_ITS_OWN = "on a type that Pydantic makes more than text of is not masked"
+_CHECK_AFTER = "Remove the constraint from the output type and check the parsed value."
+_NOT_ITS_OWN = "on a value that Pydantic converts from text is not supported"
 _CHECK_OR_URL = (
-    "For a URL write UrlConstraints(max_length=...); for others leave the constraint out of the "
+    "For a URL, use UrlConstraints(max_length=...). Otherwise remove the constraint from the "
     "output type and check the parsed value."
 )
 _INNER = ("schema", "lax_schema", "json_schema")
@@ -655,12 +655,12 @@ class ExactSchema(GenerateJsonSchema):
     def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:  # noqa: D102
         shown = f"type[{schema['cls'].__name__}]"
         return refused(
-            f"A class ({shown}) cannot be written in JSON", "Name the classes in a Literal"
+            f"A class ({shown}) cannot be written in JSON", "List the classes' names in a Literal"
         )
 
     def fraction_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
         if any(schema.get(key) is not None for key in _KEYWORDS):
-            return refused("Bounds on a Fraction are not masked", _CHECK_AFTER)
+            return refused("Bounds on a Fraction are not supported", _CHECK_AFTER)
         return fraction()
 
     # Classes: closed unless they ask for more.
@@ -748,10 +748,13 @@ class ExactSchema(GenerateJsonSchema):
         limits = Limits.of(schema)
         sizes = (limits.lower, limits.upper, limits.multiple_of)
         if any(value is not None and not value.is_finite() for value in sizes):
-            return refused("A Decimal with an infinite bound", "Leave that bound out.")
+            return refused(
+                "A Decimal with an infinite bound is not supported", "Remove that bound."
+            )
         if max(limits.max_digits or 0, limits.decimal_places or 0) > MOST_DIGITS:
             return refused(
-                f"A Decimal of more than {MOST_DIGITS:,} digits", "Allow it fewer digits."
+                f"A Decimal with more than {MOST_DIGITS:,} digits is not supported",
+                "Lower the number of digits.",
             )
         forms = decimal_numbers(limits)
         text = decimal_text(limits)
@@ -759,8 +762,9 @@ class ExactSchema(GenerateJsonSchema):
             forms.append(text)
         if not forms:
             return refused(
-                f"A Decimal that is a multiple of {limits.multiple_of}, with its other constraints",
-                "Leave one of the constraints out, and check the parsed value.",
+                f"A Decimal that is a multiple of {limits.multiple_of}, combined with its other "
+                "constraints, is not supported",
+                "Remove one of the constraints and check the parsed value.",
             )
         return forms[0] if len(forms) == 1 else {"anyOf": forms}
 
@@ -786,7 +790,7 @@ class ExactSchema(GenerateJsonSchema):
             try:
                 result["pattern"], is_ascii = to_ecma(pattern)
             except NoForm as error:
-                result[REFUSED] = [str(error), "Use Annotated[str, Regex(...)] for it."]
+                result[REFUSED] = [str(error), "Use Annotated[str, Regex(...)] instead."]
                 return
             if is_ascii:
                 result["allOf"] = [{"pattern": _ASCII}]
@@ -805,8 +809,8 @@ class ExactSchema(GenerateJsonSchema):
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:  # noqa: D102
         if self._core_config("val_json_bytes") not in (None, "utf8"):
             return refused(
-                "bytes encoded as base64 or hex inside JSON",
-                "Use str with a pattern, and decode the parsed value.",
+                "bytes encoded as base64 or hex inside JSON are not supported",
+                "Use str with a pattern and decode the parsed value.",
             )
         result = super().bytes_schema(schema)
         result.pop("format", None)
@@ -817,7 +821,7 @@ class ExactSchema(GenerateJsonSchema):
 
     def json_schema(self, schema: core_schema.JsonSchema) -> JsonSchemaValue:  # noqa: D102
         return refused(
-            "A Json[...] field holds JSON inside a JSON string, which is not masked",
+            "A Json[...] field, which is JSON inside a JSON string, is not supported",
             "Use the inner type itself.",
         )
 
@@ -855,7 +859,7 @@ class ExactSchema(GenerateJsonSchema):
             keys = text_of(INTEGER)
         elif kind != "string" and "anyOf" not in keys and keys:
             return refused(
-                "Keys of a JSON object are strings, and this mapping's key type is not masked",
+                "Keys of a JSON object are strings, and this mapping's key type is not supported",
                 "Use dict[str, ...], dict[int, ...], or keys from a Literal or Enum of strings.",
             )
         result = {"type": "object", "additionalProperties": values or True} | sizes
@@ -912,7 +916,7 @@ def _nested_alias(field: Mapping[str, Any]) -> JsonSchemaValue | None:
     if not paths or any(isinstance(path, list) and len(path) == 1 for path in paths):
         return None
     return refused(
-        f"The alias path {paths!r} reaches inside another field",
+        f"The alias path {paths!r} refers to a value inside another field",
         "Give the field a plain alias, or model the nested object.",
     )
 

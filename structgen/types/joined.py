@@ -151,7 +151,7 @@ class Divider:
             if ends is not None:
                 starts = (0, *ends)
                 return [data[a:b].decode() for a, b in zip(starts, ends, strict=False)]
-        raise ParseError(f"The text does not fit {self._name}: {shown(text)}.", text=text)
+        raise ParseError(f"The text does not match {self._name}: {shown(text)}.", text=text)
 
     def growing(self) -> Division:
         """Return a text that grows, written under any options."""
@@ -229,7 +229,7 @@ def template_type(value: Template, name: str, lower: Lower) -> OutputType:
             try:
                 found[hole] = output.parse(piece)
             except ParseError as error:
-                raise ParseError(f"In the hole {hole!r}: {error}", text=text) from error
+                raise ParseError(f"In hole {hole!r}: {error}", text=text) from error
         return found
 
     paired = list(zip(holes, outputs, strict=True))
@@ -312,8 +312,8 @@ def _part(value: Any, where: str, lower: Lower) -> OutputType:
         raise error.inside(f"In {where}") from error
     if output.offered is not None:
         raise OutputTypeError(
-            f"In {where}: tool calls are a whole answer in the model's own syntax, and no part of "
-            "another text. Pass ToolCalls(...) by itself."
+            f"In {where}: ToolCalls describes a complete answer in the model's own syntax and "
+            "cannot be part of another text. Use ToolCalls(...) on its own."
         )
     return output
 
@@ -322,6 +322,6 @@ def _check_is_text(grammar: ir.Grammar, where: str) -> None:
     """Refuse what is written with tokens that have no text, by which it could be read again."""
     for terminal in ir.special_tokens(grammar):
         raise OutputTypeError(
-            f"In {where}: its grammar names the special token {terminal.text!r}, which is not "
-            "text: a template cannot be divided by it. Join parts with + instead."
+            f"In {where}: the grammar contains the special token {terminal.text!r}, which is not "
+            "text, so it cannot fill a hole of a template. Join the parts with + instead."
         )

@@ -226,8 +226,8 @@ _MOST_PROBLEMS = 5
 """Most problems that an error tells, and most places of each."""
 
 _FOREIGN = (
-    " A class of attrs or msgspec cannot be inside a Pydantic class, dataclass or TypedDict: "
-    "write the outer one with the same library."
+    " A class of attrs or msgspec cannot be inside a Pydantic class, dataclass or TypedDict. "
+    "Define the outer class with the same library."
 )
 """Said where Pydantic met a class that it does not know."""
 
@@ -253,8 +253,8 @@ def json_type(output_type: Any, name: str) -> JsonType:
             FOR_MASKS.reset(token)
     except pydantic.errors.PydanticInvalidForJsonSchema as error:
         raise OutputTypeError(
-            f"{name} has a part without a JSON form: {_first_line(error)}. "
-            "Give that field a type that JSON can hold, or leave it out of the output type."
+            f"{name} has a part that cannot be written as JSON: {_first_line(error)}. Change the "
+            "type of that field, or remove it from the output type."
             + (_FOREIGN if "IsInstanceSchema" in str(error) else "")
         ) from error
     except pydantic.errors.PydanticUserError as error:
@@ -335,8 +335,8 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         raise OutputTypeError(f"{name} cannot be used: {reason.rstrip('.')}.") from error
     except (PydanticUndefinedAnnotation, NameError) as error:
         raise OutputTypeError(
-            f"{name} refers to a name that is not defined: {_first_line(error)}. Define it "
-            "before, in the module that refers to it."
+            f"{name} refers to a name that is not defined: {_first_line(error)}. Define it first, "
+            "in the same module."
         ) from error
     except pydantic.errors.PydanticSchemaGenerationError as error:
         match = re.search(r"schema for (.+?)\. Set", str(error))
@@ -345,13 +345,13 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         if culprit == repr(output_type):
             inside = hint = ""
         raise OutputTypeError(
-            f"{culprit} is not a type that structgen can generate{inside}. Make it a dataclass or "
-            f"a Pydantic model, or see docs/output-types.md.{hint}"
+            f"{culprit} is not a type that structgen can generate{inside}. Use a dataclass or a "
+            f"Pydantic model, or see docs/output-types.md.{hint}"
         ) from error
     except (pydantic.errors.PydanticUserError, ImportError) as error:  # of what only some need
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
     except (TypeError, AttributeError, RecursionError, SyntaxError) as error:
-        raise OutputTypeError(f"{name} cannot be understood as a type: {error}.") from error
+        raise OutputTypeError(f"{name} is not a valid type: {error}.") from error
 
 
 def _complete(adapter: TypeAdapter[Any]) -> TypeAdapter[Any]:
@@ -385,12 +385,12 @@ def _parse(validate: Callable[[str], Any], json_text: str, text: str, name: str)
         problems = error.errors(include_url=False, include_context=False)
         found = "; ".join(_in_words(problems, json_text)[:_MOST_PROBLEMS])
         raise ParseError(
-            f"The text does not parse into {name}: {found}. Text: {_excerpt(text)}", text=text
+            f"The text does not match {name}: {found}. Text: {_excerpt(text)}", text=text
         ) from error
     except (PydanticCustomError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         # Custom validators may raise anything; these are what careless ones raise.
         raise ParseError(
-            f"The text does not parse into {name}: {error}. Text: {_excerpt(text)}", text=text
+            f"The text does not match {name}: {error}. Text: {_excerpt(text)}", text=text
         ) from error
 
 
@@ -423,7 +423,7 @@ def _in_words(problems: Sequence[Any], json_text: str) -> list[str]:
             known = tried[place]
             if len(wrong) < len(known) or rest != ("name",):
                 continue
-            message = f"no function {known[call]!r} (there are: {', '.join(known)})"
+            message = f"no function {known[call]!r} (known functions: {', '.join(known)})"
         found.setdefault(message, []).append(_path(problem, value))
     return [
         f"{message} at {', '.join([*dict.fromkeys(paths)][:_MOST_PROBLEMS])}"

@@ -138,8 +138,8 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return tool_calls_type(value, name, lower)
     if isinstance(value, SpecialToken):
         raise OutputTypeError(
-            f"{value!r} is not an output type by itself. Name the token in a grammar: "
-            f"Cfg('start: TOKEN', terminals={{'TOKEN': {value!r}}})."
+            f"{value!r} is not an output type on its own. Use the token in a grammar: Cfg('start: "
+            f"TOKEN', terminals={{'TOKEN': {value!r}}})."
         )
     if isinstance(value, Choice):
         return choice_type(value.items, name)
@@ -159,13 +159,13 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
             return lower_schema(JsonSchema(value))
         if value.keys() & {"openapi", "swagger"}:
             raise OutputTypeError(
-                "An OpenAPI document has many schemas. Name one: "
+                "An OpenAPI document has many schemas. Choose one: "
                 'JsonSchema.from_openapi(document, "POST /pets").'
             )
         raise OutputTypeError(
-            "This dict is not plainly a JSON Schema: it has keys that are not keywords, or no "
-            "keyword that shows it. If it is one, write JsonSchema({...}); if it names fields, "
-            "define a TypedDict or a Pydantic model."
+            "This dict is ambiguous: it has keys that are not JSON Schema keywords, or no "
+            "characteristic keyword. For a JSON Schema, write JsonSchema({...}). For named "
+            "fields, define a TypedDict or a Pydantic model."
         )
     if callable(getattr(value, "to_schema", None)) and any(
         cls.__module__.partition(".")[0] == "genson" for cls in type(value).__mro__
@@ -173,18 +173,19 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return lower_schema(JsonSchema(value.to_schema()))
     if isinstance(value, os.PathLike):
         raise OutputTypeError(
-            f"{value!r} is a file, not a type. Write JsonSchema({value!r}) for the schema in it, "
-            f"or Cfg({value!r}) for the grammar."
+            f"{value!r} is a file path, not a type. Write JsonSchema({value!r}) for a schema in "
+            f"that file, or Cfg({value!r}) for a grammar."
         )
     if isinstance(value, str):
         raise OutputTypeError(
             f"The string {value!r} is not an output type. Write Regex({value!r}) for a regular "
-            f"expression, JsonSchema(...) for a schema, or Choice([{value!r}]) for that one text."
+            f"expression, JsonSchema(...) for a schema, or Choice([{value!r}]) for exactly this "
+            "text."
         )
     if isinstance(value, (int, float, bytes, enum.Enum)):
         raise OutputTypeError(
-            f"{value!r} is a value, not a type. Write Choice([{value!r}]) for that one value, or "
-            f"{type(value).__name__} for any."
+            f"{value!r} is a value, not a type. Write Choice([{value!r}]) for exactly this value, "
+            f"or {type(value).__name__} for any value of its type."
         )
     return None
 
@@ -198,13 +199,14 @@ def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
     try:
         grammar = lower(value).grammar
     except CompileLimitExceeded as error:
-        raise error.inside(f"Terminal {name} is refused") from error
+        raise error.inside(f"Terminal {name} cannot be used") from error
     except OutputTypeError as error:
-        raise GrammarError(f"Terminal {name} is refused: {error}") from error
+        raise GrammarError(f"Terminal {name} cannot be used: {error}") from error
     if ir.has_rules(grammar):
         raise GrammarError(
-            f"Terminal {name} is a grammar itself, which cannot be given. Copy its rules into this "
-            "one (structgen grammars show NAME prints those of the library), or %import them."
+            f"Terminal {name} is a grammar, which terminals= does not support. Copy its rules "
+            "into this grammar (structgen grammars show NAME prints library grammars), or %import "
+            "them."
         )
     return ir.Embedded(f"terminal {name}", grammar)
 
@@ -240,10 +242,10 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
     for rule in (schema, *schema.get("allOf", ())):
         for keyword in rule.keys() - _ANNOTATIONS - _STRING_KEYWORDS:
             raise UnsupportedFeature(
-                f"{name} as bare text is limited by {keyword!r} ({rule[keyword]!r}), which is not "
-                "supported, at $.",
+                f"{name} cannot be written as plain text: its keyword {keyword!r} "
+                f"({rule[keyword]!r}) is not supported there, at $.",
                 keyword=keyword,
-                fix="Write Regex(...) for the text you want.",
+                fix="Use Regex(...) instead.",
             )
         if "enum" in rule:
             parts.append(regex_tree.alternate(map(ir.literal, rule["enum"])))
@@ -254,7 +256,8 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
         least, most = rule.get("minLength", 0), rule.get("maxLength")
         if most is not None and most < least:
             raise Unsatisfiable(
-                f"no text satisfies {name}: minLength {least} is above maxLength {most}, at $."
+                f"no text satisfies {name}: minLength {least} is greater than maxLength {most}, "
+                "at $."
             )
         if "minLength" in rule or "maxLength" in rule:
             parts.append(ir.Repeat(ir.ANY_CHAR, least, most))
@@ -295,8 +298,9 @@ def _lower_union(
         return _lower_json(output_type, name)
     if any(part.offered is not None for part in parts):
         raise OutputTypeError(
-            f"{name}: tool calls are a whole answer in the model's own syntax, and no part of a "
-            "union. Pass ToolCalls(...) by itself: text instead of calls is what it allows."
+            f"{name}: ToolCalls describes a complete answer in the model's own syntax and cannot "
+            "be part of a union. Use ToolCalls(...) on its own; it already allows text instead of "
+            "calls."
         )
     return _any_of(parts, name)
 
@@ -314,7 +318,7 @@ def _any_of(parts: Sequence[OutputType], name: str) -> OutputType:
             except ParseError as error:
                 failures.append(str(error))
         raise ParseError(
-            f"The text is none of the kinds in {name}:\n  " + "\n  ".join(failures), text=text
+            f"The text matches none of the types in {name}:\n  " + "\n  ".join(failures), text=text
         )
 
     return OutputType(
@@ -351,7 +355,7 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
 
     def parse(text: str) -> Any:
         if not (is_whole(text) if is_whole else text.lstrip()[:1] in first):
-            raise ParseError(f"The text does not fit {part.name}. Text: {text!r}", text=text)
+            raise ParseError(f"The text does not match {part.name}. Text: {text!r}", text=text)
         return part.parse(text)
 
     return parse
@@ -406,7 +410,7 @@ def _checked(output: OutputType, adapter: TypeAdapter[Any], metadata: Sequence[A
             return adapter.validate_python(value)
         except (ValidationError, ValueError, TypeError) as error:
             raise ParseError(
-                f"The text does not parse into {output.name}: {error}. Text: {text!r}", text=text
+                f"The text does not match {output.name}: {error}. Text: {text!r}", text=text
             ) from error
 
     code = [item.func for item in metadata if isinstance(item, _VALIDATORS)]

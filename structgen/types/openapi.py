@@ -35,13 +35,13 @@ def body(
 ) -> Body:
     """Return the schema of an operation's request or response; see `JsonSchema.from_openapi`."""
     if part not in ("request", "response"):
-        raise OptionError(f"part= is 'request' or 'response', got {part!r}.")
+        raise OptionError(f"part= must be 'request' or 'response', got {part!r}.")
     try:
         return _body(_Reader(document, part), part, operation, status, media_type)
     except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
         raise SchemaError(
-            f"The document is damaged: what leads to the {part} of {operation!r} has not the form "
-            f"that OpenAPI says ({error})."
+            f"The document is damaged: the path to the {part} of {operation!r} does not have the "
+            f"form that OpenAPI requires ({error})."
         ) from error
 
 
@@ -83,7 +83,7 @@ def from_yaml(text: str, name: str) -> Any:
     try:
         return yaml.load(text, loader)
     except yaml.YAMLError as error:
-        raise SchemaError(f"{name} is not YAML: {error}.") from error
+        raise SchemaError(f"{name} is not valid YAML: {error}.") from error
 
 
 class _Reader:
@@ -91,12 +91,14 @@ class _Reader:
 
     def __init__(self, document: Any, part: Part) -> None:
         if not isinstance(document, Mapping):
-            raise SchemaError(f"An OpenAPI document is an object, got {type(document).__name__}.")
+            raise SchemaError(
+                f"An OpenAPI document must be an object, got {type(document).__name__}."
+            )
         version = str(document.get("openapi", document.get("swagger", "")))
         self.version = version[:3]
         if self.version not in ("2.0", "3.0", "3.1", "3.2"):
             raise SchemaError(
-                'The document is not an OpenAPI document: it has no "openapi": "3.x.x" or '
+                'The document is not an OpenAPI document: it must have "openapi": "3.x.x" or '
                 f'"swagger": "2.0", got {version!r}.'
             )
         self.document = document
@@ -109,8 +111,8 @@ class _Reader:
         """Return the target of a reference, and its place."""
         if not pointer.startswith("#/"):
             raise SchemaError(
-                f"$ref {pointer!r} leads out of the OpenAPI document, at {_shown(place)}. "
-                "Nothing is fetched: put what it leads to into the document."
+                f"$ref {pointer!r} points outside the OpenAPI document, at {_shown(place)}. "
+                "structgen does not fetch references. Put the target into the document."
             )
         value: Any = self.document
         steps = [
@@ -125,8 +127,8 @@ class _Reader:
             else:
                 hint = did_you_mean(step, value if isinstance(value, Mapping) else ())
                 raise SchemaError(
-                    f"$ref {pointer!r} cannot be resolved: there is no {step!r}, "
-                    f"at {_shown(place)}.{hint}"
+                    f"$ref {pointer!r} cannot be resolved: {step!r} does not exist, at "
+                    f"{_shown(place)}.{hint}"
                 )
         return value, steps
 
@@ -136,7 +138,7 @@ class _Reader:
             if not isinstance(value, Mapping) or not isinstance(value.get("$ref"), str):
                 return value, place
             value, place = self.found(value["$ref"], place)
-        raise SchemaError(f"References lead round in a circle, at {_shown(place)}.")
+        raise SchemaError(f"The references form a cycle, at {_shown(place)}.")
 
     def alone(self, schema: Any, place: list[str]) -> Body:
         """Return a schema with all that it refers to."""
@@ -247,7 +249,7 @@ def _operation(reader: _Reader, wanted: str) -> tuple[tuple[Any, list[str]], tup
             known.append(f"{key.upper()} {path}" if by_route or name is None else str(name))
     near = difflib.get_close_matches(wanted, known, 3) or known[:8]
     raise SchemaError(
-        f"The OpenAPI document has no operation {wanted!r}. Give an operationId or a method and "
+        f"The OpenAPI document has no operation {wanted!r}. Pass an operationId, or a method and "
         f"path, such as {', '.join(map(repr, near)) or repr('POST /path')}."
     )
 
@@ -265,7 +267,7 @@ def _request(
             held, found = reader.resolved(parameter, [*where, "parameters", str(number)])
             if held.get("in") == "body":
                 return held, found
-    raise SchemaError(f"The operation has no parameter in the body, at {_shown(place)}.")
+    raise SchemaError(f"The operation has no body parameter, at {_shown(place)}.")
 
 
 def _response(
@@ -279,8 +281,8 @@ def _response(
         chosen = next((one for one in (name, f"{name[:1]}XX", "default") if one in responses), None)
         if chosen is None:
             raise SchemaError(
-                f"There is no response {name}, at {_shown(place)}. "
-                f"There is {', '.join(responses) or 'none'}."
+                f"There is no response {name}, at {_shown(place)}. Known responses: "
+                f"{', '.join(responses) or 'none'}."
             )
         return reader.resolved(responses[chosen], [*place, chosen])
     bodies = []
@@ -298,7 +300,7 @@ def _response(
         return reader.resolved(responses["default"], [*place, "default"])
     names = ", ".join(name for name, _, _ in bodies) or "none"
     raise SchemaError(
-        f"Which response is meant is not plain, at {_shown(place)}: of those that succeed, {names} "
+        f"The response is ambiguous, at {_shown(place)}: among the successful responses, {names} "
         f"has a body. Pass status=, one of {', '.join(responses) or '(there is none)'}."
     )
 
@@ -318,8 +320,8 @@ def _media(content: Mapping[str, Any], wanted: str | None, place: list[str]) -> 
                 return media
     what = "JSON" if wanted is None else repr(wanted)
     raise SchemaError(
-        f"There is no body of {what}, at {_shown([*place, 'content'])}. There is "
-        f"{', '.join(content) or 'none'}: choose by media_type=."
+        f"There is no body with {what}, at {_shown([*place, 'content'])}. Known media types: "
+        f"{', '.join(content) or 'none'}. Choose one with media_type=."
     )
 
 

@@ -41,12 +41,13 @@ class Refusal(NamedTuple):
 
 
 _ON_DISK = Refusal(
-    "A path that must, or must not, be there depends on the machine's files",
-    "Use pathlib.Path, and look at the parsed value.",
+    "A path that must or must not exist depends on this machine's files",
+    "Use pathlib.Path and check the parsed value.",
 )
 _REGEX = Refusal(
-    "A compiled regular expression is not masked: what Python's re compiles is no regular language",
-    "Use str, and compile the parsed value.",
+    "A type for compiled regular expressions is not supported: the patterns that Python's re "
+    "accepts are not a regular language",
+    "Use str and compile the parsed value.",
 )
 
 _FINE = frozenset(
@@ -109,15 +110,15 @@ _BY_FUNCTION: Mapping[str, Callable[[Any], Schema | Refusal]] = {
     "pydantic.types.PathType.validate_socket": lambda owner: _ON_DISK,
     "pydantic.types.PaymentCardNumber.validate": lambda owner: _payment_card(),
     "pydantic.color.Color._validate": lambda owner: Refusal(
-        "A Color, which may be written in many ways, is not masked",
+        "A Color can be written in too many ways and is not supported",
         'Use Annotated[str, Field(pattern="^#[0-9a-f]{6}$")], or a Literal of names.',
     ),
     "pydantic._internal._validators.import_string": lambda owner: Refusal(
-        "An ImportString imports what a model names, so that parsing would run any code",
+        "An ImportString would let the model import and run any code",
         "Use a Literal of the names that you allow.",
     ),
     "pydantic._internal._validators.validate_str_is_valid_iana_tz": lambda owner: Refusal(
-        "A time zone's name depends on the machine's list of them",
+        "The valid names of time zones depend on the machine",
         'Use a Literal of the names that you allow: Literal["Europe/Berlin", "UTC"].',
     ),
     "pydantic._internal._validators.pattern_either_validator": lambda owner: _REGEX,
@@ -158,8 +159,8 @@ def known(schema: Any) -> Kind | Schema | Refusal:
     if name.startswith(_CODE_IN):
         return Kind.CODE
     return Refusal(
-        f"This version of Pydantic checks a type by {name}, which structgen does not know",
-        "Use a plainer type, such as str with a pattern.",
+        f"This version of Pydantic checks a type with {name}, which structgen does not support",
+        "Use a simpler type, such as str with a pattern.",
     )
 
 
@@ -231,7 +232,7 @@ def _encoded(owner: Any, *, is_text: bool) -> Schema | Refusal:
     name = f"{encoder.__module__}.{getattr(encoder, '__qualname__', '')}"
     if name not in ("pydantic.types.Base64Encoder", "pydantic.types.Base64UrlEncoder"):
         return Refusal(
-            f"What {getattr(encoder, '__name__', encoder)!s} decodes is not masked",
-            "Use Base64Bytes or Base64Str; or str with a pattern, and decode the parsed value.",
+            f"A type that is decoded by {getattr(encoder, '__name__', encoder)!s} is not supported",
+            "Use Base64Bytes or Base64Str, or str with a pattern, and decode the parsed value.",
         )
     return networks.base64(is_url=name.endswith("UrlEncoder"), is_text=is_text)

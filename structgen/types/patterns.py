@@ -188,7 +188,7 @@ class _Reader:
         if char in ("b", "B"):
             self.is_ascii = True
         if char in ("<", ">") or (char == "b" and self.pattern.startswith("{", self.at)):
-            raise self._refused("marks where a word begins or ends", begin)
+            raise self._refused("matches the beginning or end of a word", begin)
         return sets.get(char, f"\\{char}")
 
     def _class(self) -> str:
@@ -203,11 +203,11 @@ class _Reader:
             named = _NAMED.match(self.pattern, self.at)
             if named is not None:
                 if named[1]:
-                    raise self._refused("is a negated class inside another", self.at)
+                    raise self._refused("has a negated class inside another class", self.at)
                 parts.append(python_regex.POSIX_SETS[named[2]])
                 self.at = named.end()
             elif self.pattern[self.at : self.at + 2] in ("&&", "--", "~~"):
-                raise self._refused("combines sets of characters", begin)
+                raise self._refused("combines character sets", begin)
             elif self.pattern[self.at] == "[":
                 inner = self._class()
                 parts.append(inner)
@@ -220,11 +220,12 @@ class _Reader:
         self.at += 1
         nested = [part for part in parts if part[0] == "["]
         if any(part.startswith("[^") for part in nested):
-            raise self._refused("is a class with a negated one inside", begin)
+            raise self._refused("has a class that contains a negated class", begin)
         inside = "".join(part[1:-1] if part in nested else part for part in parts)
         return f"[{'^' * is_negated}{inside}]"
 
     def _refused(self, what: str, at: int) -> NoForm:
         return NoForm(
-            f"The pattern {self.pattern!r} {what}, at position {at}, which ECMA-262 cannot write"
+            f"The pattern {self.pattern!r} {what}, at position {at}, which ECMA-262 does not "
+            "support"
         )

@@ -64,8 +64,8 @@ def documents(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
         _GIVEN.reset(token)
     for name in given.keys() - known.asked:
         raise OptionError(
-            f"quote_from has a document {name!r}, and nothing in the output type quotes it. Write "
-            f"Quote(source={name!r}) where it is quoted.",
+            f"quote_from has a document {name!r}, but the output type has no quote from it. Add "
+            f"Quote(source={name!r}) to the output type.",
             option="quote_from",
             value=name,
         )
@@ -182,8 +182,8 @@ def _disjoint(quotes: Sequence[Places]) -> Sequence[Place] | None:
         steps += 1
         if steps > MAX_STEPS:
             raise ValueError(
-                f"whether the quotes are disjoint is not found in {MAX_STEPS:,} steps: they are "
-                "in too many places"
+                f"cannot tell in {MAX_STEPS:,} steps whether the quotes are disjoint, because "
+                "they occur in too many places"
             )
         number = order[len(tried) - 1]
         chosen.pop(number, None)
@@ -253,23 +253,25 @@ class Quote(TextPattern[QuotedText]):
             _check_document(document)
         elif document is not None or not isinstance(source, str):
             raise OutputTypeError(
-                "Quote takes a document or the name of one, a str: Quote(text), or "
+                "Quote takes a document, or its name, as a str: Quote(text), or "
                 f"Quote(source=name). Got source={source!r}."
             )
         if unit not in get_args(Unit):
             raise OutputTypeError(
-                f"Quote has no unit {unit!r}. There are {', '.join(map(repr, get_args(Unit)))}."
+                f"Quote has no unit {unit!r}. The units are {', '.join(map(repr, get_args(Unit)))}."
             )
         for count in (min, max):
             if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-                raise OutputTypeError(f"A count of a Quote is an int, got {count!r}.")
+                raise OutputTypeError(
+                    f"The number of units of a Quote must be an int, got {count!r}."
+                )
         if min < 1 or (max is not None and max < min):
             raise OutputTypeError(
-                f"A Quote has 1 unit or more, min before max; got min={min}, max={max}."
+                f"A Quote needs min >= 1 and min <= max; got min={min}, max={max}."
             )
         for name, option in (("ignore_case", ignore_case), ("any_whitespace", any_whitespace)):
             if not isinstance(option, bool):
-                raise OutputTypeError(f"{name}={option!r} of a Quote is not a bool.")
+                raise OutputTypeError(f"{name}={option!r} of a Quote must be a bool.")
         values = (document, unit, min, max, ignore_case, any_whitespace, source)
         for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
@@ -314,7 +316,8 @@ class Quote(TextPattern[QuotedText]):
             places = passages_of(quote).places(text)
         if not places:
             raise ParseError(
-                f"{text[:80]!r} is not in the document as {self!r} quotes it.", text=text
+                f"{text[:80]!r} does not occur in the document in the way that {self!r} requires.",
+                text=text,
             )
         return QuotedText(text, tuple(places))
 
@@ -348,13 +351,14 @@ def _check_document(document: Any) -> None:
     """Raise OutputTypeError where something is no text that can be quoted."""
     if not isinstance(document, str):
         can_be_read = hasattr(document, "read_text") or hasattr(document, "read")
-        hint = " Read it first." if can_be_read else ""
+        hint = " Read the file first." if can_be_read else ""
         raise OutputTypeError(
-            f"Quote takes a document as str, got {type(document).__name__}.{hint}"
+            f"Quote takes a document as a str, got {type(document).__name__}.{hint}"
         )
     if regex_algebra.SURROGATES.search(document):
         raise OutputTypeError(
-            "The document of a Quote holds half a surrogate pair, which is not text. Remove it."
+            "The document of a Quote contains half of a surrogate pair, which is not valid text. "
+            "Remove it."
         )
 
 

@@ -105,7 +105,7 @@ class Ready(TextPattern[str]):
             else evaluate.matches(regex_algebra.lower(self.expression()), text)
         ):
             return text
-        raise ParseError(f"{str(text)[:80]!r} does not fit {self!r}.", text=str(text))
+        raise ParseError(f"{str(text)[:80]!r} does not match {self!r}.", text=str(text))
 
     def __or__(self, other: Any) -> Any:
         """Return texts of either; beside a type, a union of types."""
@@ -209,30 +209,30 @@ def _airports(field: str) -> Callable[[str], Iterable[Any]]:
 
 
 LISTS = (
-    _listed("country_code", "A country's code of two letters (ISO 3166-1).", _countries("alpha_2")),
-    _listed("country_code3", "A country's code of three letters.", _countries("alpha_3")),
-    _listed("country_number", "A country's code of three digits.", _countries("numeric")),
-    _listed("country_name", "A country's name in English, as in ISO 3166-1.", _countries("name")),
-    _listed("country_flag", "A country's flag, as an emoji.", _countries("flag")),
+    _listed("country_code", "A two-letter country code (ISO 3166-1).", _countries("alpha_2")),
+    _listed("country_code3", "A three-letter country code.", _countries("alpha_3")),
+    _listed("country_number", "A three-digit country code.", _countries("numeric")),
+    _listed("country_name", "The English name of a country, as in ISO 3166-1.", _countries("name")),
+    _listed("country_flag", "The flag of a country, as an emoji.", _countries("flag")),
     _listed(
         "subdivision_code",
         "The code of a state or province (ISO 3166-2): CA-ON.",
         _of_table("subdivisions", "code"),
     ),
-    _listed("currency_code", "A currency's code (ISO 4217): EUR.", _currencies("alpha_3")),
-    _listed("currency_number", "A currency's code of three digits.", _currencies("numeric")),
-    _listed("currency_name", "A currency's name in English.", _currencies("name")),
-    _listed("language_code", "A language's two letters (ISO 639-1).", _languages("alpha_2")),
-    _listed("language_code3", "A language's three letters (ISO 639-3).", _languages("alpha_3")),
+    _listed("currency_code", "A currency code (ISO 4217): EUR.", _currencies("alpha_3")),
+    _listed("currency_number", "A three-digit currency code.", _currencies("numeric")),
+    _listed("currency_name", "The English name of a currency.", _currencies("name")),
+    _listed("language_code", "A two-letter language code (ISO 639-1).", _languages("alpha_2")),
+    _listed("language_code3", "A three-letter language code (ISO 639-3).", _languages("alpha_3")),
     _listed(
         "language_name",
-        "The English name of a language that has a code of two letters.",
+        "The English name of a language that has a two-letter code.",
         _languages("name", "alpha_2"),
     ),
-    _listed("time_zone", "A time zone of the IANA's: Europe/Berlin.", _time_zones),
-    _listed("mime_type", "A media type that Python knows a file ending for.", _mime_types),
-    _listed("airport_iata", "An airport's code of three letters (IATA).", _airports("iata")),
-    _listed("airport_icao", "An airport's code of four characters (ICAO).", _airports("icao")),
+    _listed("time_zone", "An IANA time zone: Europe/Berlin.", _time_zones),
+    _listed("mime_type", "A media type for which Python knows a file extension.", _mime_types),
+    _listed("airport_iata", "A three-letter airport code (IATA).", _airports("iata")),
+    _listed("airport_icao", "A four-character airport code (ICAO).", _airports("icao")),
 )
 
 
@@ -346,24 +346,26 @@ def _either_isbn() -> list[Any]:
 NUMBERS = (
     Ready(
         "credit_card",
-        "A payment card's number by issuer and length, with its check digit (Luhn); plain, or in "
-        "groups with blanks or hyphens.",
+        "A payment card number by issuer and length, with its check digit (Luhn); plain, or in "
+        "groups separated by spaces or hyphens.",
         lambda: payment_card(" -"),
     ),
     Ready(
         "isbn13",
-        "A 13-digit ISBN with its check digit; plain, or in five parts with hyphens or blanks.",
+        "A 13-digit ISBN with its check digit; plain, or in five parts separated by hyphens or "
+        "spaces.",
         _isbn13,
     ),
     Ready(
         "isbn10",
-        "A 10-digit ISBN with its check digit; plain, or in four parts with hyphens or blanks.",
+        "A 10-digit ISBN with its check digit; plain, or in four parts separated by hyphens or "
+        "spaces.",
         _isbn10,
     ),
     Ready(
         "isbn",
-        "An ISBN of 13 or 10 digits with its check digit; those of 10 that begin with 978 or 979 "
-        "are isbn10's alone.",
+        "A 13-digit or 10-digit ISBN with its check digit. 10-digit ISBNs that begin with 978 or "
+        "979 are valid in isbn10 only.",
         _either_isbn,
     ),
 )
@@ -403,42 +405,45 @@ def _network(make: Callable[[], networks.Schema]) -> Callable[[], list[Any]]:
 PATTERNS = (
     Ready("digit", "A digit, 0 to 9.", _pattern("[0-9]")),
     Ready("char", "A letter or digit of any script, or an underscore.", _pattern(r"\w")),
-    Ready("newline", "The end of a line, on any system.", _pattern(r"\r\n|\r|\n")),
-    Ready("whitespace", "A character of whitespace.", _pattern(r"\s")),
-    Ready("hex_str", "Hexadecimal digits, perhaps after 0x.", _pattern(f"(?:0x)?{_HEX}+")),
+    Ready("newline", "A line break of any system.", _pattern(r"\r\n|\r|\n")),
+    Ready("whitespace", "A whitespace character.", _pattern(r"\s")),
+    Ready("hex_str", "Hexadecimal digits, optionally after 0x.", _pattern(f"(?:0x)?{_HEX}+")),
     Ready(
         "uuid4",
         "A random UUID (version 4, RFC 9562).",
         _pattern(f"{_HEX}{{8}}-{_HEX}{{4}}-4{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}"),
     ),
     Ready("ipv4", "An IPv4 address.", _network(lambda: networks.address(4))),
-    Ready("ipv6", "An IPv6 address (RFC 3986), no zone.", _network(lambda: networks.address(6))),
-    Ready("semver", "A version as Semantic Versioning 2.0.0 has it.", _pattern(_SEMVER)),
+    Ready(
+        "ipv6", "An IPv6 address (RFC 3986) without a zone.", _network(lambda: networks.address(6))
+    ),
+    Ready("semver", "A version in the format of Semantic Versioning 2.0.0.", _pattern(_SEMVER)),
     Ready(
         "mac_address",
-        "A MAC address of six octets, with colons or with hyphens.",
+        "A MAC address of six octets, separated by colons or hyphens.",
         _pattern(f"{_HEX}{{2}}(?::{_HEX}{{2}}){{5}}|{_HEX}{{2}}(?:-{_HEX}{{2}}){{5}}"),
     ),
     Ready("hex_color", "A colour: #rgb or #rrggbb.", _pattern(f"#{_HEX}{{3}}(?:{_HEX}{{3}})?")),
     Ready(
         "slug",
-        "Words of lower-case ASCII letters and digits, with a hyphen between two.",
+        "Words of lower-case ASCII letters and digits, separated by single hyphens.",
         _pattern("[a-z0-9]+(?:-[a-z0-9]+)*"),
     ),
     Ready(
         "sentence",
-        "One line from a capital letter to the first mark (. ! ?) that a blank or the end follows.",
+        "One line from a capital letter to the first mark (. ! ?) that is followed by a space or "
+        "the end.",
         _pattern(_SENTENCE),
     ),
     Ready(
         "paragraph",
-        "One or more sentences on a line, with a blank between two.",
+        "One or more sentences on one line, separated by spaces.",
         _pattern(f"{_SENTENCE}(?: {_SENTENCE})*"),
     ),
     Ready("email", "An e-mail address, as for pydantic.EmailStr.", _network(networks.email)),
     Ready(
         "media_type",
-        "A media type by its form (RFC 6838): a registered top-level type and any subtype.",
+        "A media type (RFC 6838): a registered top-level type and any subtype.",
         _pattern(f"(?:{'|'.join(_MEDIA.split())})/{_RESTRICTED}"),
     ),
 )
@@ -472,9 +477,13 @@ def recent_date(years: int = 10, *, until: dt.date | None = None) -> DateRange:
     """
     last = dt.date(dt.date.today().year, 12, 31) if until is None else until
     if type(last) is not dt.date:
-        raise OptionError(f"until={until!r}. Pass a datetime.date, such as date(2026, 12, 31).")
+        raise OptionError(
+            f"until={until!r} is not a date. Pass a datetime.date, such as date(2026, 12, 31)."
+        )
     if type(years) is not int or not 0 <= years < last.year:
-        raise OptionError(f"years={years!r}. Pass an int from 0 to {last.year - 1}.")
+        raise OptionError(
+            f"years={years!r} is out of range. Pass an int from 0 to {last.year - 1}."
+        )
     return DateRange(dt.date(last.year - years, 1, 1), last)
 
 
@@ -485,7 +494,7 @@ _KINDS = (
     *("voip", "pager", "uan", "voicemail"),
 )
 _ATOM = re.compile(r"\\d|\[[^\]]*\]|\{[^}]*\}|[0-9]|.")
-_CODES = "Give a code of two letters (ISO 3166-1), such as 'US'."
+_CODES = "Pass a two-letter code (ISO 3166-1), such as 'US'."
 _SIGNS = r"[ ()\-/.]"
 """What is between the digits of a number that is written to be read."""
 
@@ -507,14 +516,14 @@ def phone_number(region: str, format: PhoneFormat = "e164") -> Ready:
     numbers = package("phonenumbers", "phone_number")
     table = numbers.PhoneMetadata.metadata_for_region(region, None)
     if table is None:
-        raise OptionError(f"There are no telephone numbers of {region!r}. {_CODES}")
+        raise OptionError(f"structgen has no telephone numbers for {region!r}. {_CODES}")
     if format not in ("e164", "national", "international"):
-        raise OptionError(f"format= is 'e164', 'national' or 'international', got {format!r}.")
+        raise OptionError(f"format= must be 'e164', 'national' or 'international', got {format!r}.")
     how = "" if format == "e164" else f", {format!r}"
     make = _e164 if format == "e164" else functools.partial(_written, is_national=format[0] == "n")
     return Ready(
         f"phone_number({region!r}{how})",
-        f"A telephone number of {region}.",
+        f"A telephone number in {region}.",
         functools.partial(make, table),
         remake=("phone_number", (region, format)),
     )
@@ -634,10 +643,10 @@ def postal_code(region: str) -> Ready:
         table = {}
     source = table.get("zip")
     if source is None:
-        raise OptionError(f"There are no postal codes of {region!r}. {_CODES}")
+        raise OptionError(f"structgen has no postal codes for {region!r}. {_CODES}")
     return Ready(
         f"postal_code({region!r})",
-        f"A postal code of {region}.",
+        f"A postal code in {region}.",
         lambda: _digits(source),
         remake=("postal_code", (region,)),
     )

@@ -389,8 +389,8 @@ def _meta(hint: Any, meta: Any, where: str) -> Any:
     if meta.tz is not None:
         if hint is not dt.datetime:
             raise OutputTypeError(
-                f"msgspec.Meta(tz={meta.tz}) on {name_of(hint)} is not masked, at {where}. Use it "
-                "on a datetime, or leave it out and check the parsed value."
+                f"msgspec.Meta(tz={meta.tz}) on {name_of(hint)} is not supported, at {where}. Use "
+                "it on a datetime, or remove it and check the parsed value."
             )
         hint = pydantic.AwareDatetime if meta.tz else pydantic.NaiveDatetime
     limits = {name: getattr(meta, name) for name in _META if getattr(meta, name) is not None}

@@ -154,8 +154,8 @@ class TextPattern(Typed[T_co]):
         if handler is None or source is self:
             shown, written = ("Regex", "Regex(...)") if handler is None else 2 * (repr(self),)
             raise OutputTypeError(
-                f"{shown} stands where a type does, and says what a string looks like. "
-                f"Write Annotated[str, {written}]."
+                f"{shown} is used as a type, but it only describes a string. Write Annotated[str, "
+                f"{written}]."
             )
         # Pydantic asks for this, so it is there; those who do without never import it.
         from pydantic_core import core_schema
@@ -168,8 +168,8 @@ class TextPattern(Typed[T_co]):
         result = handler(schema)
         if result.get("type") != "string":
             raise OutputTypeError(
-                f"{self!r} says what a string looks like, and the type it annotates is none. "
-                "Write Annotated[str, ...]."
+                f"{self!r} describes a string, but it annotates another type. Write "
+                "Annotated[str, ...]."
             )
         if self.is_private and not FOR_MASKS.get():
             return result  # whoever else asks has no use for a whole document
@@ -210,14 +210,14 @@ class Regex(TextPattern[str]):
             source, own = pattern.pattern, pattern.flags
             if flags & ~own:
                 raise OutputTypeError(
-                    f"Regex({pattern!r}) has the flags it was compiled with, got others beside it, "
-                    f"{re.RegexFlag(flags)!r}. Give all of them to re.compile."
+                    f"Regex({pattern!r}) already has the flags that it was compiled with, but "
+                    f"flags= adds {re.RegexFlag(flags)!r}. Pass all flags to re.compile."
                 )
             flags = own & ~re.UNICODE  # which every pattern of text has
         if not isinstance(source, str):
             hint = " Call .decode() on it." if isinstance(source, bytes) else ""
             raise OutputTypeError(
-                f"Regex takes a pattern as str, got {type(source).__name__}.{hint}"
+                f"Regex takes a pattern as a str, got {type(source).__name__}.{hint}"
             )
         object.__setattr__(self, "pattern", source)
         object.__setattr__(self, "flags", int(flags))
@@ -316,7 +316,7 @@ def _checker(pattern: TextPattern) -> Callable[[str], str]:
         if not compiled:
             compiled.append(regex_algebra.lower(pattern.expression()))
         if not evaluate.matches(compiled[0], text):
-            raise ValueError(f"{text[:80]!r} is none of the texts of {pattern!r}")
+            raise ValueError(f"{text[:80]!r} does not match {pattern!r}")
         return text
 
     return check

@@ -72,8 +72,8 @@ class JsonSchema(Combining, Typed[Any]):
         value = _read(schema) if isinstance(schema, str) else schema
         if type(value) is not dict and not isinstance(value, (Mapping, bool)):
             raise SchemaError(
-                "A JSON Schema is an object or a boolean, "
-                f"got {type(value).__name__} ({shown(value)}) at $.{_instead(value)}"
+                f"A JSON Schema must be an object or a boolean, got {type(value).__name__} "
+                f"({shown(value)}) at $.{_instead(value)}"
             )
         object.__setattr__(self, "_schema", value if isinstance(schema, str) else _copy(value))
         object.__setattr__(self, "dialect", dialect)
@@ -173,9 +173,7 @@ def text_of_file(path: str | os.PathLike[str]) -> str:
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise SchemaError(
-            f"The file {os.fspath(path)} cannot be read: {failure(error)}."
-        ) from error
+        raise SchemaError(f"Cannot read the file {os.fspath(path)}: {failure(error)}.") from error
 
 
 def _document(source: str | os.PathLike[str]) -> Any:
@@ -234,11 +232,11 @@ def _read(text: str) -> Any:
         fix = "Pass a dict, or the schema as JSON text."
         if _PATH.fullmatch(text):
             fix = (
-                "A string is read as JSON text, not as the name of a file: pass "
+                "JsonSchema reads a string as JSON text, not as a file name. Pass "
                 f"Path({text!r}).read_text()."
             )
         raise SchemaError(
-            f"JsonSchema was given a string that is not JSON: {error}. {fix}"
+            f"JsonSchema got a string that is not valid JSON: {error}. {fix}"
         ) from error
     if text.count("{") + text.count("[") > _PLAIN_DEPTH and not _is_shallow(value):
         return _copy(value)  # it may be nested too deeply
@@ -263,12 +261,12 @@ def _is_shallow(value: Any) -> bool:
 def _number(text: str) -> float:
     number = float(text)
     if number - number != 0:
-        raise ValueError(f"{text} is more than a float can hold")
+        raise ValueError(f"{text} is too large for a float")
     return number
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a number in JSON")
+    raise ValueError(f"{name} is not a valid JSON number")
 
 
 _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
@@ -277,7 +275,7 @@ _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
 def _instead(value: Any) -> str:
     """Return what to pass instead of what is not a schema, where that is plain."""
     if isinstance(value, os.PathLike):
-        return " For the schema in a file, pass the text: path.read_text()."
+        return " For a schema in a file, pass its text: path.read_text()."
     if isinstance(value, type) or hasattr(value, "__args__"):
         return " To use a Python type, pass the type itself, without JsonSchema."
     return ""
@@ -329,12 +327,13 @@ def _plain(value: Any, depth: int) -> Any:
 def _check_json(value: Any, path: str, parents: tuple[Any, ...]) -> None:
     if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
         raise SchemaError(
-            f"JSON has no number {value!r}, at {path}. Write a finite number, or null.", path=path
+            f"JSON cannot represent the number {value!r}, at {path}. Use a finite number or null.",
+            path=path,
         )
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise SchemaError(
             f"The integer at {path} has more than {_MAX_DIGITS:,} digits, which Python does not "
-            "write as text. Take a smaller one.",
+            "convert to text. Use a smaller one.",
             path=path,
         )
     if value is None or isinstance(value, (str, int, float)):
@@ -343,8 +342,8 @@ def _check_json(value: Any, path: str, parents: tuple[Any, ...]) -> None:
         raise SchemaError(f"The schema contains itself, at {path}. Use $ref.", path=path)
     if len(parents) > _MAX_DEPTH:
         raise SchemaError(
-            f"The schema is nested more than {_MAX_DEPTH} deep, at {path[:60]}…{path[-40:]}. "
-            "Flatten it, or move parts into $defs.",
+            f"The schema is nested more than {_MAX_DEPTH} levels deep, at "
+            f"{path[:60]}…{path[-40:]}. Flatten it, or move parts into $defs.",
             path=path,
         )
     parents = (*parents, value)
@@ -352,17 +351,17 @@ def _check_json(value: Any, path: str, parents: tuple[Any, ...]) -> None:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise SchemaError(
-                    f"Keys in a JSON Schema are strings, got {key!r} at {path}.", path=path
+                    f"Keys in a JSON Schema must be strings, got {key!r} at {path}.", path=path
                 )
             _check_json(item, child_path(path, key), parents)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             _check_json(item, f"{path}[{index}]", parents)
     else:
-        fix = " Write a list." if isinstance(value, (set, frozenset)) else _instead(value)
+        fix = " Use a list." if isinstance(value, (set, frozenset)) else _instead(value)
         raise SchemaError(
-            f"{type(value).__name__} ({shown(value)}) is not JSON, at {path}. "
-            f"A JSON Schema holds dicts, lists, strings, numbers, booleans and None.{fix}",
+            f"{type(value).__name__} ({shown(value)}) is not a JSON value, at {path}. A JSON "
+            f"Schema may contain dicts, lists, strings, numbers, booleans and None.{fix}",
             path=path,
         )
 

@@ -57,8 +57,8 @@ def marked(output_type: Any) -> Any:
     if is_function(output_type):
         if name_of_function(output_type) == "<lambda>":
             raise OutputTypeError(
-                "A lambda is called <lambda>, and a call names its function. Write it "
-                "as a def with a name of its own."
+                "A lambda has no name, but a call needs the name of its function. Use def to give "
+                "it a name."
             )
         return annotated(Any, (_Signature(output_type),))
     if is_record(output_type):
@@ -143,20 +143,22 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Paramete
         hints = typing.get_type_hints(inner, include_extras=True)
     except (ValueError, TypeError) as error:
         raise OutputTypeError(
-            f"{name} has no readable signature: {error}. Wrap it in a function with annotated "
-            "parameters."
+            f"The signature of {name} cannot be read: {error}. Wrap it in a function with "
+            "annotated parameters."
         ) from error
     except NameError as error:
         raise OutputTypeError(
-            f"A parameter of {name} is annotated with a name that is not defined: {error}."
+            f"A parameter annotation of {name} uses a name that is not defined: {error}."
         ) from error
     for parameter in parameters.values():
         if parameter.name not in hints:
-            advice = f"Write its type, such as {parameter.name}: int."
+            advice = f"Add a type, such as {parameter.name}: int."
             if not isinstance(inner, (types.FunctionType, types.MethodType)):
-                advice = "It is built in: wrap it in a function with annotated parameters."
+                advice = (
+                    "It is a built-in function. Wrap it in a function with annotated parameters."
+                )
             elif parameter.name in ("self", "cls") and "." in inner.__qualname__:
-                advice = f"Pass the method of an object: the_object.{inner.__name__}."
+                advice = f"Pass a bound method: the_object.{inner.__name__}."
             raise OutputTypeError(
                 f"Parameter {parameter.name!r} of {name} has no annotation. {advice}"
             )
@@ -212,13 +214,13 @@ def _named(schema: Any) -> CoreSchema:
         name = name_of_function(function)
         if not name.isidentifier():
             raise OutputTypeError(
-                f"One of the functions to choose from is called {name}, and the model chooses by "
-                "name. Write it as a def with a name of its own."
+                f"One of the functions is named {name}, but the model chooses functions by name. "
+                "Use def to give it a name."
             )
         if by_name.setdefault(name, function) != function:
             raise OutputTypeError(
-                f"Two functions to choose from are both called {name!r}, so that their calls could "
-                "not be told apart. Wrap one of them in a function of another name."
+                f"Two functions are both named {name!r}, so their calls cannot be distinguished. "
+                "Wrap one of them in a function with another name."
             )
     return _with_names(schema)
 

@@ -104,8 +104,8 @@ class Combining:
     __slots__ = ()
 
     no_json: ClassVar[str] = (
-        "it is an output type of its own. For a field, write types, with "
-        "Annotated[str, Regex(...)] for strings of a form."
+        "it is a separate output type. For a field, use a Python type, such as Annotated[str, "
+        "Regex(...)] for strings."
     )
 
     def __or__(self, other: Any) -> AnyOf:
@@ -139,7 +139,7 @@ class Combining:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
         # Where the class itself stands for a type, it comes in place of the instance.
         shown = self.__name__ if isinstance(self, type) else repr(self)
-        raise OutputTypeError(f"{shown} cannot be a part of JSON: {self.no_json}")
+        raise OutputTypeError(f"{shown} cannot be part of a JSON value: {self.no_json}")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -203,9 +203,11 @@ def check_counts(least: int, most: int | None) -> None:
     """Refuse what are not counts."""
     for count in (least, most):
         if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-            raise OutputTypeError(f"A count is an int, got {count!r}.")
+            raise OutputTypeError(f"A count must be an int, got {count!r}.")
     if least < 0 or (most is not None and most < least):
-        raise OutputTypeError(f"Counts are 0 or more and in order, got {least} to {most}.")
+        raise OutputTypeError(
+            f"The minimum count must be at least 0 and at most the maximum, got {least} to {most}."
+        )
 
 
 def joined_with(first: Any, second: Any) -> Any:

@@ -87,10 +87,10 @@ def read_tags(
     at = 0
     path = _cut(tags, name, text, flow)
     counted = [(f"{tag.begin!r}", tag.bounds, sum(f.tag is tag for f in path)) for tag in tags]
-    for what, (least, most), count in [*counted, ("tags in all", bounds, len(path))]:
+    for what, (least, most), count in [*counted, ("tags in total", bounds, len(path))]:
         if count < least or (most is not None and count > most):
             raise ParseError(
-                f"The text does not fit {name}: it has {count} {what}. Text: {text!r}", text=text
+                f"The text does not match {name}: it has {count} {what}. Text: {text!r}", text=text
             )
     for found in path:
         if found.start > at and flow.separator is None:
@@ -166,8 +166,8 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut
     opened = begins.search(text)
     where = "" if opened is None else f" {opened[0]!r} at position {opened.start():,}"
     raise ParseError(
-        f"The text does not fit {name}: a tag opens nothing that is whole, such as{where}. "
-        f"Text: {text!r}",
+        f"The text does not match {name}: a tag is incomplete or its content is invalid, such "
+        f"as{where}. Text: {text!r}",
         text=text,
     )
 
@@ -468,7 +468,7 @@ def tagged_type(
     text = TaggedText(value) if isinstance(value, Tagged) else value
     inner = [_inner(tag, lower) for tag in text.tags]
     if text.stop_after_first and max(text.at_least, *(tag.at_least for tag in text.tags)) > 1:
-        raise OutputTypeError(f"{name}: at_least asks for more than the first tag.")
+        raise OutputTypeError(f"{name}: at_least requires more tags than the first one.")
     wholes = [whole_of(output.grammar) for output in inner]
 
     def fitted(tokens: Collection[str]) -> OutputType:
@@ -504,7 +504,7 @@ def _inner(tag: Tagged, lower: Callable[[Any], OutputType]) -> OutputType:
         raise error.inside(f"In {tag!r}") from error
     if ir.has_rules(output.grammar):
         raise OutputTypeError(
-            f"{tag!r}: its type is a grammar itself, which cannot be in a tag. Use any type "
-            "that is not a Cfg and has no tags, or write the whole text as one Cfg."
+            f"{tag!r}: its type is a grammar, which cannot be inside a tag. Use a type that is "
+            "not a Cfg and has no tags, or write the whole text as one Cfg."
         )
     return output

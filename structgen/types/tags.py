@@ -61,8 +61,9 @@ class Tagged(Combining, Typed["list[str | TaggedValue]"]):
             mark = getattr(self, name)
             if not isinstance(mark, (str, SpecialToken)) or mark == "":
                 raise OutputTypeError(
-                    f"Tagged: {name}={mark!r} is neither text nor a SpecialToken. Write what the "
-                    f"model is to write there, such as {'<sum>' if name == 'begin' else '</sum>'}."
+                    f"Tagged: {name}={mark!r} is neither a str nor a SpecialToken. Pass the text "
+                    "that the model writes there, such as "
+                    f"{'<sum>' if name == 'begin' else '</sum>'}."
                 )
         _check_counts("Tagged", self.at_least, self.at_most)
 
@@ -104,8 +105,8 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
         for tag in tags:
             if not isinstance(tag, Tagged):
                 raise OutputTypeError(
-                    f"TaggedText takes Tagged(begin, type, end), got {tag!r}. Several of them are "
-                    "arguments of their own: TaggedText(first, second)."
+                    f"TaggedText takes Tagged(begin, type, end), got {tag!r}. Pass several of "
+                    "them as separate arguments: TaggedText(first, second)."
                 )
         if not tags:
             raise OutputTypeError("TaggedText needs at least one Tagged(begin, type, end).")
@@ -114,19 +115,20 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
         triggers: tuple[Any, ...] = (trigger,) if is_one else tuple(trigger)
         if not all(isinstance(one, str) for one in (*triggers, separator or "")):
             raise OutputTypeError(
-                "TaggedText: trigger= is a text or several, and separator= a text; got "
+                "TaggedText: trigger= must be a str or a list of them, and separator= a str; got "
                 f"trigger={trigger!r}, separator={separator!r}."
             )
         if triggers and separator is not None:
             raise OutputTypeError(
-                "TaggedText: with a separator= there is no text before a trigger=."
+                "TaggedText: with separator=, there is no free text, so trigger= has no effect. "
+                "Remove one of them."
             )
         if not all(triggers) or not all(
             _text(tag.begin).startswith(triggers or "") for tag in tags
         ):
             raise OutputTypeError(
-                f"TaggedText: each begin starts with a trigger, got trigger={trigger!r} and begins "
-                f"{', '.join(repr(tag.begin) for tag in tags)}."
+                f"TaggedText: each begin must start with a trigger, got trigger={trigger!r} and "
+                f"begins {', '.join(repr(tag.begin) for tag in tags)}."
             )
         fields = tags, at_least, at_most, triggers, separator, stop_after_first
         for name, value in zip(self.__slots__, fields, strict=True):
@@ -189,9 +191,9 @@ def text_of(mark: Mark) -> str:
 def _check_counts(name: str, least: Any, most: Any) -> None:
     for value in [least] if most is None else [least, most]:
         if type(value) is not int or value < 0:
-            raise OutputTypeError(f"{name}: a count is a whole number from 0, got {value!r}.")
+            raise OutputTypeError(f"{name}: a count must be an int of at least 0, got {value!r}.")
     if most is not None and most < least:
-        raise OutputTypeError(f"{name}: at_least={least} is more than at_most={most}.")
+        raise OutputTypeError(f"{name}: at_least={least} is greater than at_most={most}.")
 
 
 def _counts(value: Tagged | TaggedText) -> str:
@@ -254,8 +256,8 @@ def tag_grammar(parts: Sequence[TagPart], bounds: Bounds, flow: Flow = FREE) -> 
         first, *rest = part.begin
         if any(isinstance(piece, SpecialToken) for piece in rest):
             raise OutputTypeError(
-                f"{text_of(part.begin)!r} has a special token inside. A tag may begin with one; "
-                "what follows has to be text."
+                f"{text_of(part.begin)!r} has a special token in the middle. A tag may begin with "
+                "a special token, but the rest must be text."
             )
         inside = made.inside(part)
         if isinstance(first, str) and not overlaps:
@@ -350,7 +352,7 @@ class Terminals:
 
     def inside(self, part: TagPart) -> list[int]:
         """Return what comes after the begin."""
-        name = f"what stands after {text_of(part.begin)!r}"
+        name = f"the text after {text_of(part.begin)!r}"
         pattern = regular(part.grammar)
         if pattern is not None and len(part.end) == 1 and isinstance(part.end[0], str):
             whole = ir.Pattern(until(pattern, part.end[0]), source=name)
@@ -404,8 +406,8 @@ def _counted(
                 waiting.append(to)
                 if len(numbers) > _MOST_COUNTS:
                     raise OutputTypeError(
-                        f"The counts of these tags are more than {_MOST_COUNTS:,} cases. Lower "
-                        "at_least and at_most, or give them for all tags together."
+                        f"These tags have more than {_MOST_COUNTS:,} combinations of counts. "
+                        "Lower at_least and at_most, or set them for all tags together."
                     )
             before = between if counts[-1] else ()
             rules += [(here, (*before, *way, ~numbers[to])) for way in ways]
@@ -418,8 +420,8 @@ def _check_begins(begins: Sequence[str]) -> None:
     for begin in begins:
         if begin in known:
             raise OutputTypeError(
-                f"Two tags begin with {begin!r}, so that they could not be told apart. Give them "
-                "a union of their types in one tag."
+                f"Two tags begin with {begin!r}, so they cannot be distinguished. Use one tag "
+                "with a union of their types."
             )
         known.add(begin)
     sizes = sorted({len(begin) for begin in begins})
@@ -430,13 +432,13 @@ def _check_begins(begins: Sequence[str]) -> None:
                     break
                 if begin[at : at + size] in known:
                     raise OutputTypeError(
-                        f"The tag {begin!r} has {begin[at : at + size]!r} inside, which would open "
+                        f"The tag {begin!r} contains {begin[at : at + size]!r}, which would open "
                         "another tag first. Change one of them."
                     )
 
 
 def _spend(steps: int) -> None:
-    reading.spend(steps, "the tags begin with too many long texts; use fewer, or shorter ones")
+    reading.spend(steps, "the tags begin with too many long texts; use fewer or shorter ones")
 
 
 def thought_type(end: str) -> OutputType:

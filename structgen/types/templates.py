@@ -79,7 +79,7 @@ class Template(Combining, Typed[dict[str, Any]]):
 
     def __init__(self, text: str, /, **holes: Any) -> None:
         if not isinstance(text, str):
-            raise OutputTypeError(f"Template takes its text as str, got {type(text).__name__}.")
+            raise OutputTypeError(f"Template takes its text as a str, got {type(text).__name__}.")
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "parts", _parts(text, holes))
         object.__setattr__(self, "holes", MappingProxyType(dict(holes)))
@@ -103,7 +103,7 @@ def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ..
         fields = list(string.Formatter().parse(text))
     except ValueError as error:
         raise OutputTypeError(
-            f"{whole}: {error}. Write {{{{ and }}}} for braces that belong to no hole."
+            f"{whole}: {error}. Write {{{{ and }}}} for literal braces."
         ) from error
     seen: set[str] = set()
     for literal, name, spec, conversion in fields:
@@ -112,19 +112,19 @@ def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ..
             continue
         if spec or conversion:
             raise OutputTypeError(
-                f"{whole}: the hole {name!r} has a format, which says nothing here. The output "
-                "type says what is written."
+                f"{whole}: the hole {name!r} has a format, which is not supported. The output "
+                "type determines how the value is written."
             )
         if name not in holes:
             what = f"the hole {name!r} has no output type" if name else "a hole has no name"
             fix = f"Pass {name}=..." if name.isidentifier() else "Name it: {answer}, answer=..."
             raise OutputTypeError(
-                f"{whole}: {what}. {fix}, or write {{{{ and }}}} for braces that belong to no hole."
+                f"{whole}: {what}. {fix}, or write {{{{ and }}}} for literal braces."
             )
         if name in seen:
             raise OutputTypeError(
-                f"{whole}: the hole {name!r} stands twice, and would have two values. Give one of "
-                "them another name."
+                f"{whole}: the hole {name!r} appears twice and would have two values. Rename one "
+                "of them."
             )
         seen.add(name)
         parts.append((before, name))
@@ -132,6 +132,6 @@ def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ..
     unused = [name for name in holes if name not in seen]
     if unused:
         raise OutputTypeError(
-            f"{whole} has no hole {unused[0]!r}. Write {{{unused[0]}}} where it belongs."
+            f"{whole} has no hole {unused[0]!r}. Write {{{unused[0]}}} where its value belongs."
         )
     return (*parts, (before, None))

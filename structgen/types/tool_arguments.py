@@ -99,9 +99,9 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
     wrong += [one for one in names if how.between[:1] in one or "\n" in one]
     if wrong:
         raise OutputTypeError(
-            f"The tool {tool}: in this model's syntax each argument stands by itself, which leaves "
-            f"no way to write {wrong[0]!r}, at $. Describe every argument in 'properties', by a "
-            "name of letters and digits, and say nothing else of all of them; or pass "
+            f"The tool {tool}: this model's syntax writes each argument separately, so "
+            f"{wrong[0]!r} is not supported, at $. Describe each argument in 'properties', with a "
+            "name of letters and digits, and remove other keywords; or pass "
             "syntax=ToolSyntax.named('hermes')."
         )
     found = []

@@ -129,7 +129,7 @@ class ParameterSyntax:
     def __post_init__(self) -> None:
         if not self.between or not (self.after.strip() or self.values == "python"):
             raise OutputTypeError(
-                f"{self!r}: between= may not be empty, and in XML after= is what closes a value."
+                f"{self!r}: between= must not be empty, and for XML, after= must close the value."
             )
 
     def written(self, name: str, value: Any) -> str:
@@ -174,8 +174,8 @@ class ToolSyntax:
         has_between = self.between or self.parameters
         if not self.before.startswith(self.marker) or not self.before or not has_between:
             raise OutputTypeError(
-                f"ToolSyntax: before={self.before!r} has to begin with marker={self.marker!r}, and "
-                "neither it nor between= may be empty."
+                f"ToolSyntax: before={self.before!r} must begin with marker={self.marker!r}, and "
+                "neither before= nor between= may be empty."
             )
 
     @classmethod
@@ -187,7 +187,7 @@ class ToolSyntax:
         """
         if name not in DIALECTS:
             raise OutputTypeError(
-                f"There is no tool syntax {name!r}.{did_you_mean(name, DIALECTS)} There are: "
+                f"There is no tool syntax {name!r}.{did_you_mean(name, DIALECTS)} Known syntaxes: "
                 f"{', '.join(DIALECTS)}."
             )
         return DIALECTS[name]
@@ -339,11 +339,11 @@ PLAIN = (
 _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("parallel", (bool, type(None)), "neither a bool nor None"),
     ("text", (bool, type(None)), "neither a bool nor None"),
-    ("choice", str, "neither 'auto', 'required', 'none' nor a tool's name"),
-    ("syntax", (ToolSyntax, type(None)), "no ToolSyntax, as ToolSyntax.named(name) is"),
-    ("instructions", (str, type(None)), "no str"),
-    ("plain", bool, "no bool"),
-    ("blank", bool, "no bool"),
+    ("choice", str, "neither 'auto', 'required', 'none' nor the name of a tool"),
+    ("syntax", (ToolSyntax, type(None)), "not a ToolSyntax, such as ToolSyntax.named(name)"),
+    ("instructions", (str, type(None)), "not a str"),
+    ("plain", bool, "not a bool"),
+    ("blank", bool, "not a bool"),
 )
 """What each argument of `ToolCalls` may be, and what one is that is not."""
 
@@ -382,8 +382,8 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
     """
 
     no_json = (
-        "it is an output type of its own. Inside of JSON, a function stands for a call of it: "
-        "list[greet]."
+        "it is a separate output type. Inside JSON, use the function itself as the type of a "
+        "call: list[greet]."
     )
 
     tools: Sequence[Any]
@@ -407,13 +407,13 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
                 raise OutputTypeError(f"ToolCalls: {name}={value!r} is {wanted}.")
         if self.choice in _MAY_BE_NONE and self.text is False:
             raise OutputTypeError(
-                f"ToolCalls: choice={self.choice!r} allows text instead of calls, and text=False "
-                "none. Write choice='required'."
+                f"ToolCalls: choice={self.choice!r} allows text instead of calls, but text=False "
+                "forbids it. Write choice='required'."
             )
         if self.answer is not None and (self.choice not in _MAY_BE_NONE or self.text):
             raise OutputTypeError(
-                "ToolCalls: answer= replaces free text, so it goes with "
-                "choice='auto' or 'none', and without text=True."
+                "ToolCalls: answer= replaces free text, so it requires choice='auto' or 'none' "
+                "and does not support text=True."
             )
 
     @property

@@ -117,8 +117,8 @@ def tool_grammar(
 
     if calls.parallel and syntax.again is None:
         raise OutputTypeError(
-            f"{calls!r}: this model's syntax has one call in an answer. Leave parallel=True out, "
-            "or pass a syntax= that has an again=."
+            f"{calls!r}: this model's syntax allows only one call in an answer. Remove "
+            "parallel=True, or pass a syntax= with again=."
         )
     arguments(syntax.parameters)
     more(_MORE, syntax)
@@ -187,8 +187,8 @@ def _free(
     if not syntax.marker:
         if not calls.may_be_text:
             raise OutputTypeError(
-                f"{calls!r}: in this model's syntax calls have no marker, so there can be no "
-                "text before them. Leave text=True out, or pass a syntax= with a marker."
+                f"{calls!r}: this model's syntax has no marker before calls, so text cannot come "
+                "before them. Remove text=True, or pass a syntax= with a marker."
             )
         text = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), no_calls(syntax, tools)))
         free = made.number(ir.Embedded("text", ir.Pattern(text, source="text")))
@@ -261,7 +261,7 @@ def answer_type(
     """
     output = lower(calls.answer)
     if output.offered is not None:
-        raise OutputTypeError(f"{calls!r}: answer= is a type of values, and no ToolCalls.")
+        raise OutputTypeError(f"{calls!r}: answer= must be the type of a value, not ToolCalls.")
     grammar = output.grammar
     if isinstance(grammar, ir.Pattern) and tools:
         begun = tree.complement(_begun(syntax, tools))
@@ -270,9 +270,9 @@ def answer_type(
     for tool in tools:
         if _may_begin(grammar, syntax.opening(tool.name).partition(INDEX)[0]):
             raise OutputTypeError(
-                f"{calls!r}: an answer may begin as a call of {tool.name} does, so that the two "
-                "could not be told apart. Pass a class, or a schema of an object without other "
-                "properties, as answer=; or a syntax= with a marker."
+                f"{calls!r}: an answer may begin in the same way as a call of {tool.name}, so "
+                "they cannot be distinguished. Pass a class, or a schema of an object without "
+                "other properties, as answer=, or pass a syntax= with a marker."
             )
     return output
 
@@ -378,7 +378,9 @@ def _without_calls(
         begun = text if syntax.marker else text.lstrip(BLANK_CHARACTERS)
         if syntax.marker in begun if syntax.marker else begun.startswith(begins):
             raise ParseError(
-                f"The text does not fit {name}: a call begins in it. Text: {text!r}", text=text
+                f"The text does not match {name}: it contains the beginning of a call. Text: "
+                f"{text!r}",
+                text=text,
             )
         return _text(value, name, text)
 
@@ -407,7 +409,7 @@ def read_calls(
     if not reader.has_begun:
         if not asked.may_be_text:
             raise ParseError(
-                f"The text does not fit {name}: it has no call. Text: {text!r}", text=text
+                f"The text does not match {name}: it has no call. Text: {text!r}", text=text
             )
         return _text(asked, name, text)
     if found and not found[0][0].tool and not asked.has_text:
@@ -426,14 +428,13 @@ def read_calls(
 def _text(asked: ToolCalls, name: str, text: str) -> list[Any]:
     """Return the parts of an answer that is text alone."""
     if not asked.blank and not text.strip(BLANK_CHARACTERS):
-        raise ParseError(
-            f"The text does not fit {name}: it says nothing. Text: {text!r}", text=text
-        )
+        raise ParseError(f"The text does not match {name}: it is empty. Text: {text!r}", text=text)
     return [text] if text else []
 
 
 def _not_whole(name: str, text: str, at: int) -> ParseError:
     return ParseError(
-        f"The text does not fit {name}: no call is whole at position {at:,}. Text: {text!r}",
+        f"The text does not match {name}: there is no complete call at position {at:,}. Text: "
+        f"{text!r}",
         text=text,
     )

@@ -66,13 +66,13 @@ def read_tools(tools: Sequence[Any], lower: Callable[[Any], OutputType]) -> tupl
         tool = _tool(value, lower)
         if not _NAME.fullmatch(tool.name):
             raise OutputTypeError(
-                f"A tool is called {tool.name!r}, and models call tools by name. Use letters, "
-                "digits and any of _ . : / - ; of a function, write it as a def with such a name."
+                f"A tool is named {tool.name!r}, which is not a valid name. Use letters, digits "
+                "and _ . : / - only; for a function, use def to give it such a name."
             )
         if tool.name in found:
             raise OutputTypeError(
-                f"Two tools are both called {tool.name!r}, so that their calls could not be told "
-                "apart. Give one of them another name."
+                f"Two tools are both named {tool.name!r}, so their calls cannot be distinguished. "
+                "Rename one of them."
             )
         found[tool.name] = tool
     return tuple(found.values())
@@ -108,8 +108,9 @@ def _check_keys(function: Mapping[Any, Any]) -> None:
     others = [key for key in function if key not in _FUNCTION_KEYS]
     if "parameters" not in function and others:
         raise OutputTypeError(
-            f"The tool {function['name']!r} has the key {others[0]!r} and no 'parameters'. Put the "
-            "schema of its arguments under 'parameters'; leave the key out if it takes none."
+            f"The tool {function['name']!r} has the key {others[0]!r} but no 'parameters'. Put "
+            f"the schema of its arguments under 'parameters', or remove {others[0]!r} if it takes "
+            "no arguments."
         )
 
 
@@ -122,8 +123,8 @@ def _of_schema(
 ) -> Tool:
     if not isinstance(name, str):
         raise OutputTypeError(
-            f"{schema!r} has no name to call it by. Give it a 'title', or pass "
-            "{'name': ..., 'parameters': {...}}."
+            f"{schema!r} has no name. Add a 'title', or pass {{'name': ..., 'parameters': "
+            "{...}}."
         )
     if description is None and isinstance(schema.shared, Mapping):
         description = schema.shared.get("description")
@@ -142,7 +143,7 @@ def _object(output: OutputType, name: str) -> OutputType:
         if "type" not in schema and {"properties", "$ref"} & schema.keys():  # which allow more
             typed = ir.Json({"type": "object", **schema}, grammar.options)
             return OutputType(typed, output.parse, output.named, output.checked)
-    raise OutputTypeError(f"The tool {name} takes no object of arguments. Write a function.")
+    raise OutputTypeError(f"The arguments of the tool {name} are not an object. Use a function.")
 
 
 def _then(output: OutputType, make: Callable[[Any], Call]) -> OutputType:

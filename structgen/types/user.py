@@ -183,8 +183,8 @@ class Choice(Combining, Typed[T]):
         is_class = handler is None  # where the class itself stands, Pydantic asks that
         written = "..." if is_class else ", ".join(map(repr, self.items))
         raise OutputTypeError(
-            f"{'Choice' if is_class else repr(self)} stands where a type does. Inside of others, "
-            f"write Literal[{written}] or an Enum."
+            f"{'Choice' if is_class else repr(self)} cannot be used inside another type. Write "
+            f"Literal[{written}] or an Enum."
         )
 
 
@@ -215,9 +215,9 @@ class Cfg(Combining, Typed[str]):
     """
 
     no_json = (
-        "a grammar is an output type of its own, or one part of a union that is. Write a string's "
-        "contents as Regex, or the JSON into the grammar: %json {...}, or terminals={'NAME': "
-        "Model}."
+        "a grammar is a separate output type, or one part of a union of output types. Use Regex "
+        "for the contents of a string, or write the JSON in the grammar: %json {...}, or "
+        "terminals={'NAME': Model}."
     )
 
     text: str
@@ -242,19 +242,19 @@ class Cfg(Combining, Typed[str]):
             path = os.fspath(text_or_path)
         elif not isinstance(text_or_path, str):
             raise GrammarError(
-                f"Cfg takes a grammar as str, or a path, got {type(text_or_path).__name__}."
+                f"Cfg takes a grammar as a str or a path, got {type(text_or_path).__name__}."
             )
         elif text_or_path.endswith(_GRAMMAR_FILES) and not set("\n:") & set(text_or_path[3:]):
             path = text_or_path
         text = str(text_or_path) if path is None else ""
         if text and not set("\n:=") & set(text) and text in grammars.names():
             raise GrammarError(
-                f"{text!r} is not a grammar, but the name of one. Write Cfg.named({text!r})."
+                f"{text!r} is the name of a library grammar. Write Cfg.named({text!r})."
             )
         if text and not set("\n:=") & set(text[3:]) and os.path.isfile(text):
             raise GrammarError(
-                f"{text!r} is the name of a file, and is read as a grammar, as it does not end in "
-                f"{', '.join(_GRAMMAR_FILES)}. Write Cfg(Path({text!r}))."
+                f"{text!r} looks like a file name, but Cfg reads a str as a grammar unless it "
+                f"ends in {', '.join(_GRAMMAR_FILES)}. Write Cfg(Path({text!r}))."
             )
         if path is not None:
             try:
@@ -262,7 +262,7 @@ class Cfg(Combining, Typed[str]):
                     text = file.read()
             except (OSError, UnicodeDecodeError) as error:
                 why = failure(error)
-                raise GrammarError(f"The grammar file {path} cannot be read: {why}.") from error
+                raise GrammarError(f"Cannot read the grammar file {path}: {why}.") from error
         if dialect is not None and dialect not in cfg.DIALECTS:
             raise GrammarError(f"There is no grammar dialect {dialect!r}. {cfg.choose_dialect()}")
         object.__setattr__(self, "text", str(text).removeprefix(cfg.BYTE_ORDER_MARK))
@@ -271,7 +271,7 @@ class Cfg(Combining, Typed[str]):
         object.__setattr__(self, "path", path)
         if terminals is not None and not isinstance(terminals, Mapping):
             raise GrammarError(
-                f"terminals= takes a dict of terminals by name, got {type(terminals).__name__}."
+                f"terminals= must be a dict of terminals by name, got {type(terminals).__name__}."
             )
         object.__setattr__(self, "terminals", tuple(sorted((terminals or {}).items())))
 
@@ -308,7 +308,8 @@ class SpecialToken:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text:
             raise OutputTypeError(
-                f"SpecialToken takes the token's name, as in its tokenizer, got {self.text!r}."
+                "SpecialToken takes the name of a token, as written in its tokenizer, got "
+                f"{self.text!r}."
             )
 
 
@@ -324,7 +325,7 @@ def choice_type(items: Sequence[Any], name: str) -> OutputType:
     """
     if not items:
         raise OutputTypeError(
-            f"{name} has no members, so no text can satisfy it. Give at least one."
+            f"{name} has no members, so no text can satisfy it. Add at least one."
         )
     by_text: dict[str, Any] = {}
     for item in items:
@@ -333,8 +334,8 @@ def choice_type(items: Sequence[Any], name: str) -> OutputType:
             by_text[text] = item
         elif type(by_text[text]) is not type(item) or by_text[text] != item:
             raise OutputTypeError(
-                f"{name} has two members that are both written {text!r}: {by_text[text]!r} and "
-                f"{item!r}. Keep one of them, or write them differently."
+                f"{name} has two members that are both written as {text!r}: {by_text[text]!r} and "
+                f"{item!r}. Remove one of them, or write them differently."
             )
 
     def parse(text: str) -> Any:
@@ -362,8 +363,8 @@ def bare_text(item: Any, name: str) -> str:
             text.encode()
         except UnicodeEncodeError:
             raise OutputTypeError(
-                f"The member {item!r} of {name} holds half a surrogate pair, which is not text. "
-                "Remove it."
+                f"The member {item!r} of {name} contains half of a surrogate pair, which is not "
+                "valid text. Remove it."
             ) from None
         return text
     if value is None or isinstance(value, int):
@@ -376,12 +377,12 @@ def bare_text(item: Any, name: str) -> str:
         return value.isoformat()
     if isinstance(value, uuid.UUID):
         return str(value)
-    fix = "Use text, and map it to the object afterwards."
+    fix = "Use strings, and map them to the objects afterwards."
     if isinstance(item, type) or hasattr(item, "__origin__"):
-        fix = "To allow any one of several types, use Union; for a list of values, list[...]."
+        fix = "For any of several types, use Union; for a list of values, use list[...]."
     elif inspect.isroutine(item) or isinstance(item, functools.partial):
-        fix = "For a call of one of several functions, pass a list of nothing but functions."
+        fix = "For a call of one of several functions, pass a list that contains only functions."
     raise OutputTypeError(
-        f"The member {item!r} of {name} has no plain text: members may be strings, numbers, "
-        f"booleans, None, dates, times, UUIDs, decimals and enum members of those. {fix}"
+        f"The member {item!r} of {name} has no plain text form. Members may be strings, numbers, "
+        f"booleans, None, dates, times, UUIDs, decimals and enum members with these values. {fix}"
     )

@@ -58,7 +58,7 @@ def _parse_json(schema: JsonSchema, text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         name = _name(schema)
-        raise ParseError(f"The text is not JSON ({name}): {error}.", text=text) from error
+        raise ParseError(f"The text is not valid JSON ({name}): {error}.", text=text) from error
 
 
 def schema_hint(output_type: Any, lowered: OutputType[Any]) -> str:
@@ -73,8 +73,8 @@ def schema_hint(output_type: Any, lowered: OutputType[Any]) -> str:
     """
     if not isinstance(lowered.grammar, ir.Json):
         raise OptionError(
-            f"with_schema_hint=True tells the model of a JSON Schema, and {lowered.name} is not "
-            "written as JSON. Leave the option out, and say in the prompt what is wanted."
+            f"with_schema_hint=True describes the JSON Schema to the model, but {lowered.name} is "
+            "not written as JSON. Remove the option and describe the wanted output in the prompt."
         )
     return json.dumps(_described(output_type, lowered.grammar), ensure_ascii=False)
 

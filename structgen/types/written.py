@@ -94,21 +94,21 @@ def read(data: bytes) -> Written:
         CompileLimitExceeded: it is more than `MAX_BYTES` or `MAX_VALUES`, or nested too deeply.
     """
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise TypeError(f"a constraint is read from bytes, got {type(data).__name__}.")
-    check_limit(len(data), MAX_BYTES, "the bytes of a constraint are too many")
+        raise TypeError(f"a constraint must be read from bytes, got {type(data).__name__}.")
+    check_limit(len(data), MAX_BYTES, "the constraint has too many bytes")
     data = bytes(data)
-    check_limit(n_values(data), MAX_VALUES, "the values of a constraint are too many")
+    check_limit(n_values(data), MAX_VALUES, "the constraint has too many values")
     version, digest, body = _unframed(data)
     if version != b"%d" % _VERSION:
         shown = version[:20].decode("ascii", "replace")
         raise OutputTypeError(
-            f"the bytes are a constraint of version {shown!r}, and this structgen reads version "
-            f"{_VERSION}. Write them again, with to_bytes() of this version."
+            f"the constraint has the format version {shown!r}, but this structgen reads version "
+            f"{_VERSION}. Write it again with to_bytes() of this structgen version."
         )
     if _digest(body) != digest:
         raise OutputTypeError(
-            "the bytes of the constraint were cut short or changed on their way. Read all that "
-            "to_bytes() gave."
+            "the bytes of the constraint were truncated or changed. Pass everything that "
+            "to_bytes() returned."
         )
     try:
         return _content(json.loads(body))
@@ -123,11 +123,11 @@ def _unframed(data: bytes) -> tuple[bytes, bytes, bytes]:
     digest, newline, body = rest.partition(b"\n")
     if not head.startswith(_MAGIC):
         raise OutputTypeError(
-            "the bytes are not a constraint: they do not begin with "
-            f"{_MAGIC.decode()!r}. Pass what Constraint.to_bytes() gave."
+            f"the bytes are not a constraint: they do not begin with {_MAGIC.decode()!r}. Pass "
+            "the bytes that Constraint.to_bytes() returned."
         )
     if not newline and head[len(_MAGIC) :] in (b"", b"%d" % _VERSION):
-        raise OutputTypeError("the bytes of the constraint were cut short.")
+        raise OutputTypeError("the bytes of the constraint were truncated.")
     return head[len(_MAGIC) :], digest, body
 
 
@@ -138,7 +138,7 @@ def _digest(body: bytes) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is not part of JSON")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _too_deep() -> CompileLimitExceeded:
@@ -413,6 +413,6 @@ def _check(holds: bool, what: str) -> None:
 def _malformed(what: str) -> OutputTypeError:
     """Return what to raise where something else stands than ``what``."""
     return OutputTypeError(
-        f"the bytes of the constraint are malformed: something else stands where {what} was "
-        "expected. They were not written by Constraint.to_bytes()."
+        f"the bytes of the constraint are malformed: expected {what} but found something else. "
+        "Constraint.to_bytes() did not write them."
     )

@@ -92,21 +92,25 @@ def test_no_summary_of_a_command_is_cut(quick, group):
         (["generate", "x", "--grammar", "sql"], 1, "Did you mean sql-select"),
         (["generate", "x", "--type", "shop"], 1, "--type shop: write MODULE:NAME"),
         (["generate", "x", "--type", "no.such:T"], 1, "there is no module no.such"),
-        (["generate", "x", "--type", "no/such.py:T"], 1, "there is no file no/such.py"),
+        (["generate", "x", "--type", "no/such.py:T"], 1, "the file no/such.py does not exist"),
         (["generate", "x", "--type", "decimal:Decimla"], 1, "Did you mean 'Decimal'"),
         (["generate", "x", "--type", "datetime:date", "--choice", "a"], 2, "--grammar and --type"),
         (["generate", "x", "--top-p", "2"], 1, "Error: top_p=2 is out of range"),
         (["generate", "x", "--min-p", "2"], 1, "Error: min_p=2 is out of range"),
         (["generate", "x", "--presence-penalty", "3"], 1, "Error: presence_penalty=3 is out of"),
         (["generate", "x", "--frequency-penalty", "-3"], 1, "Error: frequency_penalty=-3 is out"),
-        (["generate", "x", "--grammar", "none.gbnf"], 1, "--grammar none.gbnf: there is no such"),
+        (
+            ["generate", "x", "--grammar", "none.gbnf"],
+            1,
+            "--grammar none.gbnf: the file does not exist",
+        ),
         (["generate", "x", "--grammar", "json", "--regex", "a"], 2, "--grammar and --type"),
         (["generate", "x", "--regex", "a", "--choice", "b"], 2, "one of --schema, --regex"),
-        (["generate", "x", "--choice", "a", "--whitespace", "spaced"], 2, "about JSON"),
+        (["generate", "x", "--choice", "a", "--whitespace", "spaced"], 2, "requires JSON"),
         (["generate", "x", "--type", "builtins:dict", "--whitespace", "x"], 1, "whitespace='x'"),
-        (["generate", "x", "--raw", "--system", "s"], 2, "--system needs a chat"),
+        (["generate", "x", "--raw", "--system", "s"], 2, "--system requires a chat"),
         (["generate", "x", "--regex", "["], 1, "Error: --regex '[': Python regular"),
-        (["trace", "x", "--choice", "a", "-o", "no/such/folder/t.html"], 1, "there is no folder"),
+        (["trace", "x", "--choice", "a", "-o", "no/such/folder/t.html"], 1, "does not exist"),
         (["trace"], 2, "Missing argument 'PROMPT'"),
         (["generate", "x", "--temperature", "-1"], 1, "Error: temperature=-1 is out of range"),
         (["generate", "x", "--model", "no-such-model"], 1, "no-such-model"),
@@ -151,9 +155,9 @@ def test_a_module_that_fails_is_told_by_its_own_line(tmp_path, monkeypatch, code
     [
         ("--grammar", "broken.lark", 'start: "a" )', "Unexpected ')'"),
         ("--schema", "bad.json", '{"type": "objekt"}', "objekt"),
-        ("--schema", "bad.json", "{", "is not JSON"),
+        ("--schema", "bad.json", "{", "is not valid JSON"),
         ("--schema", "bad.json", '{"type": "string", "type": "null"}', "'type' is twice"),
-        ("--schema", "bad.json", "[" * 100_000, "is not JSON"),
+        ("--schema", "bad.json", "[" * 100_000, "is not valid JSON"),
         ("--regex", None, "(", "--regex '(': "),
     ],
 )
@@ -195,7 +199,7 @@ def test_a_schema_that_is_not_json(quick, tmp_path):
     schema.write_text("{")
     result = quick("generate", "x", "--schema", str(schema))
     assert result.returncode == 1
-    assert "schema.json is not JSON" in result.stderr
+    assert "schema.json is not valid JSON" in result.stderr
 
 
 def test_generate(here, tmp_path):
@@ -247,9 +251,9 @@ def test_what_a_budget_cut_is_told(here):
     letters = ("--regex", "[a-z ]{20,}")
     result = here("generate", "Tell me a story.", *letters, "--max-new-tokens", "24")
     assert result.returncode == 0
-    assert "(Shortened to end within 24 tokens: --max-new-tokens.)" in result.stderr
+    assert "(Shortened to end within 24 tokens. Raise --max-new-tokens.)" in result.stderr
     result = here("generate", "Tell me a long story.", "--max-new-tokens", "3")
-    assert "(Cut off at 3 tokens: --max-new-tokens.)" in result.stderr
+    assert "(Cut off after 3 tokens. Raise --max-new-tokens.)" in result.stderr
 
 
 def test_nobody_asked_for_as_many_tokens_as_are_usual(monkeypatch):

@@ -87,7 +87,7 @@ def test_nothing_to_embed(run, tmp_path):
     (tmp_path / "blank.txt").write_text("  \n\n")
     for name in ("empty.txt", "blank.txt"):
         file = tmp_path / name
-        assert run("search", "a", file) == (0, b"", f"(There is no text in {file}.)\n")
+        assert run("search", "a", file) == (0, b"", f"({file} has no text.)\n")
 
 
 @needs_pyarrow
@@ -95,7 +95,7 @@ def test_a_file_of_no_vectors_can_be_searched(run, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     file = tmp_path / "empty.parquet"
     assert run("embed", tmp_path / "empty.txt", "--to", file)[0] == 0
-    assert run("search", "a", file) == (0, b"", f"(There is no text in {file}.)\n")
+    assert run("search", "a", file) == (0, b"", f"({file} has no text.)\n")
 
 
 def shown(model, query, k=5):
@@ -119,7 +119,7 @@ def test_search_uses_vectors_that_embed_wrote(run, texts, model, tmp_path, kind)
     assert vector_files.texts_in(str(file)).texts == LINES
     code, _, err = run("search", "a b", file, "--dimensions", 3)
     assert code == 1
-    assert "have 8 numbers, that of the query has 3" in err
+    assert "have 8 numbers, but that of the query has 3" in err
     assert run("embed", texts, "--to", file, "--dimensions", 3)[0] == 0
     assert run("search", "a b", file, "--dimensions", 3)[0] == 0
 
@@ -153,9 +153,9 @@ def test_parquet_says_which_model_it_is_from(run, texts, tmp_path):
     assert code == 1
     assert "are from another, not from" in err
     pyarrow.parquet.write_table(table.rename_columns(["texts", "embedding"]), file)
-    assert "has no column text: it has texts, embedding" in run("search", "a", file)[2]
+    assert "has no column text. Its columns: texts, embedding" in run("search", "a", file)[2]
     pyarrow.parquet.write_table(table.set_column(1, "embedding", [["a"] * 4]), file)
-    assert "must be a list of numbers" in run("search", "a", file)[2]
+    assert "must be a list of finite numbers" in run("search", "a", file)[2]
     file.write_text("no parquet")
     assert "is not a Parquet file" in run("search", "a", file)[2]
 
@@ -178,7 +178,7 @@ def test_long_texts_are_told(run, tmp_path):
     code, out, err = run("embed", file)
     assert code == 0
     assert len(out.splitlines()) == 2
-    assert err == "(1 text had more than 12 tokens: 20 tokens were cut off.)\n"
+    assert err == "(1 text had more than 12 tokens; 20 tokens were cut off.)\n"
 
 
 def test_prompts_of_queries_and_documents_are_used(tmp_path, texts, capfdbinary):
@@ -197,18 +197,18 @@ def test_prompts_of_queries_and_documents_are_used(tmp_path, texts, capfdbinary)
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("x.jsonl", '"a"\n{', "line 2, is not JSON"),
-        ("x.jsonl", "[" * 100_000, "line 1, is not JSON"),
-        ("x.jsonl", '{"texts": "a"}', 'the member "text"'),
+        ("x.jsonl", '"a"\n{', "line 2, is not valid JSON"),
+        ("x.jsonl", "[" * 100_000, "line 1, is not valid JSON"),
+        ("x.jsonl", '{"texts": "a"}', 'member "text"'),
         ("x.jsonl", '{"text": "a"}\n{"text": "b", "embedding": [1]}', "1 of 2 lines have"),
-        ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "must be a list of numbers"),
-        ("x.jsonl", '{"text": "a", "embedding": 3}', "must be a list of numbers"),
-        ("x.jsonl", '{"text": "a", "embedding": [NaN]}', "all finite"),
-        ("x.jsonl", '{"text": "a", "embedding": [1e300]}', "all finite"),
-        ("x.jsonl", f'{{"text": "a", "embedding": [1{"0" * 400}]}}', "all finite"),
-        ("x.npy", b"\x93NUMPY", "holds vectors alone"),
-        ("x.txt", b"\xff", "is not UTF-8"),
-        (None, None, "there is no such file"),
+        ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "must be a list of finite numbers"),
+        ("x.jsonl", '{"text": "a", "embedding": 3}', "must be a list of finite numbers"),
+        ("x.jsonl", '{"text": "a", "embedding": [NaN]}', "list of finite numbers"),
+        ("x.jsonl", '{"text": "a", "embedding": [1e300]}', "list of finite numbers"),
+        ("x.jsonl", f'{{"text": "a", "embedding": [1{"0" * 400}]}}', "list of finite numbers"),
+        ("x.npy", b"\x93NUMPY", "has only vectors"),
+        ("x.txt", b"\xff", "is not valid UTF-8"),
+        (None, None, "the file does not exist"),
     ],
 )
 def test_files_that_cannot_be_used_are_told(run, tmp_path, name, content, told):
@@ -224,12 +224,12 @@ def test_files_that_cannot_be_used_are_told(run, tmp_path, name, content, told):
 def test_wrong_options_are_told(run, texts, tmp_path, monkeypatch):
     assert "--top-k 0" in run("search", "a", texts, "-k", "0")[2]
     assert "QUERY is empty" in run("search", "  ", texts)[2]
-    assert "there is no folder" in run("embed", texts, "--to", tmp_path / "no" / "v.npy")[2]
-    assert "embed writes no .xyz files" in run("embed", texts, "--to", tmp_path / "v.xyz")[2]
+    assert "does not exist" in run("embed", texts, "--to", tmp_path / "no" / "v.npy")[2]
+    assert "embed cannot write .xyz files" in run("embed", texts, "--to", tmp_path / "v.xyz")[2]
     assert "dimensions=9 is out of range" in run("embed", texts, "--dimensions", 9)[2]
     assert "not a prompt of" in run("embed", texts, "--prompt-name", "x")[2]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert "nothing to read on a terminal" in run("embed", texts, "--output", "npy")[2]
+    assert "cannot be written to a terminal" in run("embed", texts, "--output", "npy")[2]
 
 
 def test_a_file_is_written_whole_or_stays_as_it_was(run, texts, tmp_path, monkeypatch):

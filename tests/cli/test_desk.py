@@ -43,14 +43,17 @@ def test_what_files_do_is_told_in_a_line(
 ) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for arguments, said in (
-        (["show", "/a/", "-o", str(tmp_path / "loop")], "loop cannot be written: Too many levels"),
+        (
+            ["show", "/a/", "-o", str(tmp_path / "loop")],
+            "loop: cannot write the file: Too many levels",
+        ),
         (["grammars", "check", "x" * 300], f"{'x' * 300}: File name too long."),
     ):
         assert run(*arguments) == 1
         assert said in capsys.readouterr().err
     monkeypatch.setattr(sys, "stdin", None)  # as where it is closed
     assert run("lint", "-") == 1
-    assert "is not JSON" in capsys.readouterr().err
+    assert "is not valid JSON" in capsys.readouterr().err
     sys.stdin.close()
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
@@ -88,7 +91,7 @@ def test_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(re.fullmatch("[ab]{3}", line) for line in capsys.readouterr().out.splitlines())
     assert run("sample", "structgen.types:semver", "-n", "2") == 0
     assert run("sample", str(tmp_path / "none.json")) == 1
-    assert "no such file" in capsys.readouterr().err
+    assert "the file does not exist" in capsys.readouterr().err
 
 
 def test_lint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +99,7 @@ def test_lint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(SCHEMA)
     assert run("lint", str(file)) == 1
     out = capsys.readouterr().out
-    hint = "unknown keyword, has no effect; did you mean minimum?"
+    hint = "unknown keyword without effect; did you mean minimum?"
     assert f"{file}:4: $.properties.size: minimun: {hint}\n" in out
     assert f"{file}:8: $.properties.day: " in out
     assert re.search(r"\d findings\.$", out.strip())
@@ -113,7 +116,9 @@ def test_what_a_type_is(command: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(command, *given) == 1
     assert capsys.readouterr().err.startswith("Error: TYPE [a-z]+: A type is a .json file")
     assert run(command, *("none.py:Order" for _ in given)) == 1
-    assert capsys.readouterr().err == "Error: TYPE none.py:Order: there is no file none.py.\n"
+    assert (
+        capsys.readouterr().err == "Error: TYPE none.py:Order: the file none.py does not exist.\n"
+    )
 
 
 def test_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,8 +144,8 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", "structgen.types:semver", "-o", str(file)) == 0
     ElementTree.parse(file)
     assert run("show", "/a/", "-o", str(tmp_path / "no" / "a.svg")) == 1
-    assert "cannot be written: No such file or directory." in capsys.readouterr().err
+    assert "cannot write the file: No such file or directory." in capsys.readouterr().err
     schema = tmp_path / "s.json"
     schema.write_text(SCHEMA)
     assert run("show", str(schema)) == 1
-    assert "it is not a regular expression" in capsys.readouterr().err
+    assert "Only regular expressions" in capsys.readouterr().err

@@ -234,11 +234,15 @@ def test_errors_are_placed_in_what_was_written(
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(GrammarError, match=r"%json at line 1, column 8 is refused: no JSON value"):
+    with pytest.raises(
+        GrammarError, match=r"%json at line 1, column 8 cannot be used: no JSON value"
+    ):
         structgen.compile(Cfg('start: %json {"type": "string", "enum": [1]}'), TINY)
-    with pytest.raises(GrammarError, match=r"line 2, column 4 is refused: .*\$\.minLength"):
+    with pytest.raises(GrammarError, match=r"line 2, column 4 cannot be used: .*\$\.minLength"):
         structgen.compile(Cfg('start: "a"\n | %json {"minLength": -1}'), TINY)
-    with pytest.raises(UnsupportedFeature, match=r"terminal A demands .* %json at line 1"):
+    with pytest.raises(
+        UnsupportedFeature, match=r"Whether terminal A may end before %json at line 1"
+    ):
         structgen.compile(Cfg("start: A %json true\nA: /a(?!.*b)/"), TINY)
 
 

@@ -288,7 +288,7 @@ def test_the_text_holds_the_names() -> None:
     assert constraint.allows("ab <|call|>{}<|end|>")
     assert not constraint.allows("ab <|call|>{}")
     cursor = structgen.compile(Cfg("start: <|call|>"), VOCABULARY).start()
-    with pytest.raises(TokenNotAllowed, match=r"special token has to follow"):
+    with pytest.raises(TokenNotAllowed, match=r"special token must come next"):
         cursor.accept(VOCABULARY.encode_bytes(b"a")[0])
     with pytest.raises(TokenNotAllowed, match=r"<\|call\|>.*not allowed here"):
         structgen.compile(Cfg('start: "a" <|call|>'), VOCABULARY).start().accept(IDS[CALL])

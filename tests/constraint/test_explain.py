@@ -116,7 +116,7 @@ def test_siblings_of_ref_before_2019() -> None:
         "properties": {"a": {"$ref": "#/definitions/n", "maximum": 3}},
         "definitions": {"n": {"type": "integer"}},
     }
-    note = "draft7 ignores everything beside $ref"
+    note = "draft7 ignores all keywords next to $ref"
     assert how(schema, "maximum", "$.properties.a", dialect="draft7") == (ANNOTATION, note)
     assert how(schema, "maximum", "$.properties.a", dialect="draft2019-09") == (MASKED, "")
     assert how(schema, "type", "$.definitions.n", dialect="draft7")[0] == MASKED
@@ -124,16 +124,19 @@ def test_siblings_of_ref_before_2019() -> None:
 
 def test_why_a_keyword_asserts_nothing() -> None:
     for schema, keyword, note in (
-        ({"type": "string", "minimum": 3}, "minimum", "it speaks of numbers only, which the type"),
-        ({"nullable": True}, "nullable", "to allow null, name it in type"),
-        ({"discriminator": {"propertyName": "a"}}, "discriminator", "of OpenAPI"),
-        ({"id": "x"}, "id", "draft2020-12 has $id"),
-        ({"if": {"type": "null"}}, "if", "there is no then or else beside it"),
+        ({"type": "string", "minimum": 3}, "minimum", "it applies only to numbers, which the type"),
+        ({"nullable": True}, "nullable", "to allow null, add it to type"),
+        ({"discriminator": {"propertyName": "a"}}, "discriminator", "OpenAPI only"),
+        ({"id": "x"}, "id", "in draft2020-12, the keyword is $id"),
+        ({"if": {"type": "null"}}, "if", "there is no then or else next to it"),
     ):
         said = how(schema, keyword)
         assert said[0] == ANNOTATION
         assert note in said[1]
-    assert how({"$id": "x"}, "$id", dialect="draft4") == (ANNOTATION, "draft4 has id")
+    assert how({"$id": "x"}, "$id", dialect="draft4") == (
+        ANNOTATION,
+        "in draft4, the keyword is id",
+    )
 
 
 def test_what_is_said_is_what_is_done() -> None:
@@ -160,13 +163,13 @@ def test_what_is_said_is_what_is_done() -> None:
 
 def test_syntax_of_older_drafts_is_told() -> None:
     for schema, keyword, note in (
-        ({"items": [{}]}, "items", "an array, as drafts up to 2019-09 have it"),
+        ({"items": [{}]}, "items", "an array, as in drafts up to 2019-09"),
         (
             {"minimum": 1, "exclusiveMinimum": True},
             "exclusiveMinimum",
-            "a boolean, as draft 4 has it",
+            "a boolean, as in draft 4",
         ),
-        ({"dependencies": {}}, "dependencies", "of drafts up to 7, kept in later ones"),
+        ({"dependencies": {}}, "dependencies", "from drafts up to 7, also accepted in later ones"),
     ):
         assert how(schema, keyword) == (MASKED, note)
         assert how(schema, keyword, dialect="draft4") == (MASKED, "")
@@ -279,7 +282,11 @@ def test_the_depth_that_is_told_is_the_depth_that_is_kept(max_depth: int | None)
     nested: dict[str, Any] = {"type": "array", "items": {"$ref": "#"}, "maxItems": 1}
     for schema in (nested, {**nested, "uniqueItems": True}):
         constraint = structgen.compile(JsonSchema(schema), BYTES, max_depth=max_depth)
-        told = [limit for limit in constraint.explain().limits if "open inside one" in limit.text]
+        told = [
+            limit
+            for limit in constraint.explain().limits
+            if "nested objects and arrays" in limit.text
+        ]
         depth = int(told[0].text.split()[2]) if told else 201
         for levels in (depth, depth + 1):
             cursor = constraint.start()
@@ -458,10 +465,10 @@ def test_an_unknown_dialect_is_told() -> None:
     old = {"$schema": "http://json-schema.org/draft-03/schema#", "minimum": 3}
     with pytest.raises(structgen.errors.SchemaError, match="names no draft"):
         explained(JsonSchema(old))
-    unknown = (REFERENCE, "names no draft that is known; read as draft4")
+    unknown = (REFERENCE, "an unknown draft; read as draft4")
     assert how(old, "$schema", dialect="draft4") == unknown
     latest = {"$schema": "http://json-schema.org/schema#", "minimum": 3}
-    assert how(latest, "$schema") == (REFERENCE, "names the latest draft; read as draft2020-12")
+    assert how(latest, "$schema") == (REFERENCE, "the latest draft; read as draft2020-12")
     assert how({"$schema": "http://json-schema.org/draft-04/schema"}, "$schema")[1] == (
-        "names the dialect"
+        "sets the dialect"
     )

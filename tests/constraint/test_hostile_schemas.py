@@ -191,7 +191,7 @@ BOUNDED: dict[str, Make] = {
     "oneOf of fifty required pairs": lambda: {
         "oneOf": [{"required": [f"a{i}", f"b{i}"]} for i in range(50)]
     },
-    "thirty-way anyOf beside unevaluatedProperties": lambda: {
+    "thirty-way anyOf with unevaluatedProperties": lambda: {
         "anyOf": [many(1, required=[f"q{i}"]) for i in range(30)],
         "unevaluatedProperties": False,
     },
@@ -395,7 +395,9 @@ def test_objects_of_one_expression_each_are_counted() -> None:
 
 def test_common_multiples_of_many_numbers_are_bounded() -> None:
     steps = [{"type": "number", "multipleOf": (k + 1) * 1e-9} for k in range(3_000)]
-    with pytest.raises(CompileLimitExceeded, match="common multiples are too large"):
+    with pytest.raises(
+        CompileLimitExceeded, match="least common multiple of 'multipleOf' values is too large"
+    ):
         structgen.compile(JsonSchema({"allOf": steps}), VOCABULARY)
 
 

@@ -38,7 +38,7 @@ def test_items_too_many_to_tell_apart_are_told_as_that() -> None:
     outer = {"type": "array", "uniqueItems": True, "minItems": 50, "items": inner}
     with pytest.raises(CompileLimitExceeded) as caught:
         structgen.compile(JsonSchema(outer), BYTES)
-    assert re.match(r"uniqueItems needs an item at \$\.items that differs", str(caught.value))
+    assert re.match(r"uniqueItems requires an item at \$\.items that differs", str(caught.value))
     assert "oneOf" not in str(caught.value)
     for changed in ({"uniqueItems": False}, {"minItems": 2, "maxItems": 2}):
         structgen.compile(JsonSchema({**outer, **changed}), BYTES)
@@ -64,7 +64,7 @@ def schema(value: Any, **options: Any) -> Callable[[], object]:
         (
             lambda: structgen.compile(Annotated[str, Field(min_length=3, max_length=2)], BYTES),
             Unsatisfiable,
-            "minLength 3 is above maxLength 2",
+            "minLength 3 is greater than maxLength 2",
         ),
         (
             lambda: structgen.compile(Regex("a") & Regex("b"), BYTES),
@@ -74,17 +74,17 @@ def schema(value: Any, **options: Any) -> Callable[[], object]:
         (
             lambda: structgen.compile(Quote("\n "), BYTES),
             Unsatisfiable,
-            "the document of a Quote in it is empty, so there is nothing to quote",
+            "the document of its Quote is empty, so there is nothing to quote",
         ),
         (
             lambda: structgen.compile(Quote("a b", min=3), BYTES),
             Unsatisfiable,
-            "the document of a Quote in it has fewer than 3 words",
+            "the document of its Quote has fewer than 3 words",
         ),
         (
             lambda: structgen.compile(create_model("M", a=(Annotated[str, Quote("")], ...)), BYTES),
             Unsatisfiable,
-            "at $.properties.a: the document of a Quote in it is empty",
+            "at $.properties.a: the document of its Quote is empty",
         ),
         (schema({"enum": []}), Unsatisfiable, "enum or const []"),
         (
@@ -121,10 +121,10 @@ def schema(value: Any, **options: Any) -> Callable[[], object]:
         ),
         # things at the wrong place
         (lambda: JsonSchema(Person), SchemaError, "pass the type itself"),  # type: ignore[arg-type]
-        (lambda: JsonSchema("a/b.json"), SchemaError, "The file a/b.json cannot be read"),
-        (lambda: JsonSchema(Path("x")), SchemaError, "The file x cannot be read"),
+        (lambda: JsonSchema("a/b.json"), SchemaError, "Cannot read the file a/b.json"),
+        (lambda: JsonSchema(Path("x")), SchemaError, "Cannot read the file x"),
         (lambda: JsonSchema("{'a': 1}"), SchemaError, "Pass a dict, or the schema as JSON text."),
-        (lambda: JsonSchema({"enum": {"a"}}), SchemaError, "and None. Write a list."),
+        (lambda: JsonSchema({"enum": {"a"}}), SchemaError, "and None. Use a list."),
         (
             lambda: structgen.compile(int, HasVocabulary()),  # type: ignore[arg-type]
             VocabularyError,
@@ -146,7 +146,7 @@ def test_messages(call: Callable[[], object], kind: type[Exception], message: st
 
 def test_only_a_vocabulary_that_lacks_bytes_is_blamed() -> None:
     lacking = Vocabulary.from_tokens([*TOKENS[:0x61], *TOKENS[0x62:], b""], eos_token_ids=[255])
-    with pytest.raises(Unsatisfiable, match="this vocabulary can write"):
+    with pytest.raises(Unsatisfiable, match="this vocabulary cannot write"):
         structgen.compile(Regex("a"), lacking)
     with pytest.raises(Unsatisfiable, match="contradict"):
         structgen.compile(Regex("b") & Regex("c"), lacking)
@@ -158,10 +158,10 @@ def test_tokens_that_are_refused() -> None:
     cursor = structgen.compile(Literal["a"], BYTES).start()
     with pytest.raises(TokenNotAllowed, match="the next byte may be 'a'"):
         cursor.accept(ord("b"))
-    with pytest.raises(TypeError, match="id of a token"):
+    with pytest.raises(TypeError, match="takes a token id"):
         cursor.accept("a")  # type: ignore[arg-type]
     cursor.accept(ord("a"))
-    with pytest.raises(TokenNotAllowed, match="nothing may follow: the text is whole"):
+    with pytest.raises(TokenNotAllowed, match="the text is complete, so nothing may follow"):
         cursor.accept(ord("a"))
 
 
@@ -191,7 +191,7 @@ def test_a_pattern_that_is_too_large_is_named() -> None:
 )
 def test_unknown_keywords_have_a_suggestion(keyword: str, meant: str) -> None:
     (row,) = structgen.compile(JsonSchema({keyword: 1}), BYTES).explain().rows
-    assert row.note == f"unknown keyword, has no effect{meant and f'; did you mean {meant}?'}"
+    assert row.note == f"unknown keyword without effect{meant and f'; did you mean {meant}?'}"
 
 
 @pytest.mark.parametrize(
@@ -200,13 +200,13 @@ def test_unknown_keywords_have_a_suggestion(keyword: str, meant: str) -> None:
 )
 def test_unknown_formats_have_a_suggestion(name: str, meant: str) -> None:
     (row,) = structgen.compile(JsonSchema({"format": name}), BYTES).explain().rows
-    assert row.note.endswith(f"did you mean {meant!r}?" if meant else "has no effect")
+    assert row.note.endswith(f"did you mean {meant!r}?" if meant else "without effect")
 
 
 @pytest.mark.parametrize("rules", ["start: X\nX: /[xyz]+/", 'start: A "x"\nA: /a+/'])
 def test_a_grammar_that_the_vocabulary_cannot_write(rules: str) -> None:
     few = structgen.Vocabulary.from_tokens([b"a", b"b", b""], [2])
-    with pytest.raises(Unsatisfiable, match="no text that this vocabulary can write"):
+    with pytest.raises(Unsatisfiable, match="this vocabulary cannot write any text"):
         structgen.compile(structgen.Cfg(rules), few)
     with pytest.raises(Unsatisfiable, match="no text matches the grammar: rule 'start'"):
         structgen.compile(structgen.Cfg('start: start "a"'), few)

@@ -185,7 +185,7 @@ def test_masks_of_a_real_vocabulary_are_what_is_accepted(text: str, begun: str) 
 def test_an_end_that_does_not_fit_is_refused() -> None:
     for pattern in ('"aaa"', "/(aaa)*/"):
         with pytest.raises(
-            GrammarError, match="max_tokens=2 is too few: the shortest text that is not"
+            GrammarError, match="max_tokens=2 is too small: the shortest nonempty text"
         ):
             compiled(f"start: n\nn[max_tokens=2]: {pattern}")
     with pytest.raises(GrammarError, match="max_tokens= is not supported for %json"):
@@ -226,9 +226,9 @@ def test_limits_survive_bytes() -> None:
 
 def test_other_engines_refuse_temperatures() -> None:
     constraint = compiled('start: n\nn[temperature=0.5]: "a"')
-    with pytest.raises(UnsupportedFeature, match="where another engine samples"):
+    with pytest.raises(UnsupportedFeature, match="when another engine samples"):
         processors.Sequences(constraint, None)
-    with pytest.raises(UnsupportedFeature, match="where another engine samples"):
+    with pytest.raises(UnsupportedFeature, match="when another engine samples"):
         vllm.arguments(constraint)
 
 

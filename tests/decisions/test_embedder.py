@@ -312,11 +312,11 @@ def test_the_command_line_takes_saved_deciders(embedder, folder, tmp_path):
     asked.write_text(json.dumps({"cat": other}), encoding="utf-8")
     made = CliRunner().invoke(cli, command)
     assert (
-        "Nothing that was learned is used: it is about 'Does it rain?', 'Is there an animal?'."
+        "The decider's training does not apply: it is about 'Does it rain?', 'Is there an animal?'."
         in made.stderr
     )
     made = CliRunner().invoke(cli, [*command, "--debias", "none"])
-    assert "--decider says all of it" in f"{made.output}{made.exception}"
+    assert "--decider includes these settings" in f"{made.output}{made.exception}"
     check = ["serve", "--check", "--embedder", f"cats={embedder.name}", "--decider"]
     assert CliRunner().invoke(cli, [*check, f"cats={folder}"]).exit_code == 0
     made = CliRunner().invoke(cli, [*check, f"dogs={folder}"])

@@ -166,8 +166,8 @@ def test_the_command(run, tmp_path):
     assert json.loads(out)["q"]["probability"] > 0.5
 
     for arguments, message in (
-        (("--state", state, "--questions", state), "is not JSON"),
-        (("--state", tmp_path / "no", "--questions", questions), "there is no such file"),
+        (("--state", state, "--questions", state), "is not valid JSON"),
+        (("--state", tmp_path / "no", "--questions", questions), "the file does not exist"),
         (
             ("--state", state, "--questions", questions, "--calibration", tmp_path / "no"),
             "No such file",

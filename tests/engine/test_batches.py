@@ -111,11 +111,11 @@ def test_cursors_of_others_are_told() -> None:
     one, two = (structgen.compile(Choice(words), TINY) for words in (["a", "b"], ["c", "d"]))
     narrow = Vocabulary.from_tokens([b"a", b"b", b""], [2])
     out = np.zeros((2, WORDS), np.int32)
-    with pytest.raises(ValueError, match=r"row 1 is of another constraint than .*fill_masks"):
+    with pytest.raises(ValueError, match=r"row 1 belongs to another constraint than .*fill_masks"):
         one.fill_masks([one.start(), two.start()], out)
     structgen.fill_masks([one.start(), two.start()], out)
     other = structgen.compile(Choice(["a", "b"]), narrow).start()
-    with pytest.raises(VocabularyError, match=r"row 0 is of .*row 1 of"):
+    with pytest.raises(VocabularyError, match=r"row 0 has .*row 1 has"):
         structgen.fill_masks([one.start(), other], out)
     with pytest.raises(TypeError, match="got Constraint for row 1"):
         structgen.fill_masks([one.start(), one], out)  # type: ignore[list-item]
@@ -144,7 +144,9 @@ def test_a_row_over_its_limits_leaves_the_others_whole() -> None:
     cursors[1] = Refusing.__new__(Refusing)
     for name in Cursor.__slots__:
         setattr(cursors[1], name, getattr(cursor, name))
-    with pytest.raises(BatchError, match="1 of 3 masks could not be made; row 1: too much") as told:
+    with pytest.raises(
+        BatchError, match="1 of 3 masks could not be computed; row 1: too much"
+    ) as told:
         structgen.fill_masks(cursors, out)
     assert told.value.errors == {1: refusal}
     assert not out[1].any()
@@ -245,8 +247,8 @@ def test_wrong_drafts_are_told_and_move_nothing() -> None:
     before, out = snapshot(cursor), np.zeros((3, WORDS), np.int32)
     a = TINY.tokens.index(b"a")
     for tokens, parents, message in [
-        ([a, a], [-1, 1], r"parents\[1\] is 1: .*from 0 to 0, or -1"),
-        ([a, a], [0, 0], r"parents\[0\] is 0: .* this is -1 for a token"),
+        ([a, a], [-1, 1], r"parents\[1\] is 1\. .*from 0 to 0, or -1"),
+        ([a, a], [0, 0], r"parents\[0\] is 0\. .* must be -1"),
         ([a, a], [-2, 0], r"parents\[0\] is -2"),
         ([a, a], [-1], "one index for each of the 2 tokens, got 1"),
         ([a], None, r"int32 or uint32 \[2, "),
@@ -254,7 +256,7 @@ def test_wrong_drafts_are_told_and_move_nothing() -> None:
         with pytest.raises(ValueError, match=message):
             cursor.fill_masks_for_draft(tokens, out, parents)
     for wrong in (["a", "b"], [True, a], [1.0, a]):
-        with pytest.raises(TypeError, match="whole numbers, the ids of tokens; got"):
+        with pytest.raises(TypeError, match="integer token ids; got"):
             cursor.fill_masks_for_draft(wrong, out)  # type: ignore[arg-type]
     assert snapshot(cursor) == before
 

@@ -487,7 +487,7 @@ def test_too_long_whitespace_names_the_option() -> None:
 
 @pytest.mark.parametrize("max_tokens", [float("nan"), 3.5, 7.0, True, "3", [3], np.float64(3)])
 def test_a_budget_is_a_whole_number(max_tokens: Any) -> None:
-    with pytest.raises(OptionError, match="max_tokens must be a whole number"):
+    with pytest.raises(OptionError, match="max_tokens must be an integer"):
         compile_schema({"const": 1}).start(max_tokens=max_tokens)
 
 
@@ -635,13 +635,13 @@ def test_a_warning_does_not_cover_what_is_wrong() -> None:
                 "a": {"type": "array", "minItems": 1, "items": {
                     "type": "integer", "minimum": 5, "maximum": 4}}}},
             "$.properties.a.items",
-            "no value meets all of type integer, minimum 5, maximum 4",
+            "no value satisfies type integer, minimum 5, maximum 4",
         ),
         (
             {"$ref": "#/$defs/n", "$defs": {
                 "n": {"type": "string", "minLength": 3, "maxLength": 2}}},
             "$.$defs.n",
-            "no value meets all of type string, minLength 3, maxLength 2",
+            "no value satisfies type string, minLength 3, maxLength 2",
         ),
         (
             {"type": "object", "required": ["a"], "additionalProperties": False},
@@ -683,7 +683,7 @@ def test_a_contradiction_is_found_where_it_is(schema: Any, path: str, reason: st
 
 @pytest.mark.parametrize(("kind", "name"), [(int, "integer"), (float, "number")])
 def test_a_contradiction_in_a_class_names_its_type(kind: type, name: str) -> None:
-    with pytest.raises(Unsatisfiable, match=rf"meets all of type {name}, m"):
+    with pytest.raises(Unsatisfiable, match=rf"satisfies type {name}, m"):
         structgen.compile(Annotated[kind, Interval(ge=5, le=3)], TINY)
 
 
@@ -725,6 +725,6 @@ def test_unique_arrays_of_what_repeats_are_refused_at_compile(bounds: dict[str, 
     # Only once two items have been written does the third owe too much at once.
     repeats = {"type": "array", "not": {"uniqueItems": True}, **bounds}
     for items in (repeats, {"type": "object", "properties": {"a": repeats}, "required": ["a"]}):
-        with pytest.raises(UnsupportedFeature, match="must not hold, beside 'contains'"):
+        with pytest.raises(UnsupportedFeature, match="'not' with 'uniqueItems', 'contains'"):
             compile_schema({"type": "array", "uniqueItems": True, "items": items})
     assert compile_schema({"type": "array", "items": repeats})

@@ -88,12 +88,12 @@ def test_lenient_leaves_out_what_cannot_be_kept() -> None:
 @pytest.mark.parametrize(
     ("said", "kind", "message"),
     [
-        ({"item_separator": r"\s,"}, UnsupportedFeature, r"\$\.x-guidance\.|'item_separator' of"),
-        ({"key_separator": ": "}, UnsupportedFeature, "'key_separator' of .* whitespace="),
+        ({"item_separator": r"\s,"}, UnsupportedFeature, r"\$\.x-guidance\.|'item_separator' in"),
+        ({"key_separator": ": "}, UnsupportedFeature, "'key_separator' in .* whitespace="),
         ({"json_allowed_escapes": 'n"'}, UnsupportedFeature, "'json_allowed_escapes'.* a pattern"),
         ({"white_space": 1}, SchemaError, "has no 'white_space'.* Did you mean 'whitespace"),
         ({"lenient": 1}, SchemaError, "'lenient' of 'x-guidance' must be a boolean; got 1"),
-        ({"whitespace_pattern": 1}, SchemaError, "must be a text; got 1"),
+        ({"whitespace_pattern": 1}, SchemaError, "must be a string; got 1"),
         ([], SchemaError, "'x-guidance' must be an object"),
     ],
 )

@@ -194,7 +194,9 @@ def test_what_is_barred_one_by_one_is_refused_at_once() -> None:
     barred = {"type": "object", "not": {"enum": [{"a": i, "b": [i, str(i)]} for i in range(2500)]}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Work, "leave", note)
-        with pytest.raises(structgen.errors.CompileLimitExceeded, match="barred or joined at once"):
+        with pytest.raises(
+            structgen.errors.CompileLimitExceeded, match="excluded or combined at once"
+        ):
             structgen.compile(JsonSchema(barred), VOCABULARY)
     assert spent < 300_000  # of 2,000,000 before it was told
 

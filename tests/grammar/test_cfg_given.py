@@ -116,15 +116,19 @@ def test_values() -> None:
     ("grammar", "terminals", "says"),
     [
         ("start: A\n%declare A", {}, r"A is declared .* never defined.*terminals=\{'A'"),
-        ("start: A", {"A": Cfg(PARENS)}, "is a grammar itself"),
-        ("start: A", {"A": Cfg(PARENS) | int}, "is a grammar itself"),
+        ("start: A", {"A": Cfg(PARENS)}, "is a grammar, which"),
+        ("start: A", {"A": Cfg(PARENS) | int}, "is a grammar, which"),
         ("start: Aa", {"AB": "a"}, "'AB', which the grammar does not use"),
         ("start: a", {"a": "b"}, "IN_CAPITALS"),
         ("start: A", {"A": "a*"}, "can match the empty text"),
         ("start: A", {"A": "(a"}, "unterminated"),
-        ("start: A", {"A": Regex("a*")}, "terminal A can be the empty text"),
-        ("start: A", {"A": Regex("a(?!a)") & Regex("b")}, "terminal A is refused: no text matches"),
-        ("start: A", {"A": object()}, "Terminal A is refused"),
+        ("start: A", {"A": Regex("a*")}, "terminal A matches the empty text"),
+        (
+            "start: A",
+            {"A": Regex("a(?!a)") & Regex("b")},
+            "terminal A cannot be used: no text matches",
+        ),
+        ("start: A", {"A": object()}, "Terminal A cannot be used"),
         ('start: A\nA: "b"', {"A": "a"}, "given by terminals= and defined here"),
         ('root ::= a\na ::= b\nb ::= "x"', {"a": "a"}, "given by terminals= and defined"),
         ('start: A "b"\n%ignore A', {"A": int}, "Only patterns can be ignored"),
@@ -139,22 +143,22 @@ def test_errors(grammar: str, terminals: dict[str, Any], says: str) -> None:
 
 def test_grammars_are_no_part_of_json() -> None:
     for output_type in (list[Cfg(PARENS)], dict[str, Annotated[str, Cfg(PARENS)]]):  # type: ignore[misc]
-        with pytest.raises(OutputTypeError, match="cannot be a part of JSON"):
+        with pytest.raises(OutputTypeError, match="cannot be part of a JSON value"):
             structgen.compile(output_type, TINY)
-    with pytest.raises(OutputTypeError, match="cannot be a part of JSON"):
+    with pytest.raises(OutputTypeError, match="cannot be part of a JSON value"):
 
         class _Model(BaseModel):
             text: Annotated[str, Cfg(PARENS)]
 
-    with pytest.raises(OutputTypeError, match="not an output type by itself"):
+    with pytest.raises(OutputTypeError, match="not an output type on its own"):
         structgen.compile(SpecialToken("<x>"), TINY)
-    with pytest.raises(OutputTypeError, match="token's name"):
+    with pytest.raises(OutputTypeError, match="name of a token"):
         SpecialToken("")
-    with pytest.raises(GrammarError, match="takes a dict"):
+    with pytest.raises(GrammarError, match="must be a dict"):
         Cfg("start: A", terminals=["A"])  # type: ignore[arg-type]
     (problem,) = problems("start: A\n  %declare A")
     assert (problem.line, problem.is_error) == (2, False)
-    assert "has to be given" in problem.message
+    assert "Define it, or pass it" in problem.message
 
 
 def test_what_is_given_is_shown() -> None:

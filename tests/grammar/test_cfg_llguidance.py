@@ -117,7 +117,7 @@ def test_it_is_told_by_its_command() -> None:
 def test_what_options_and_ignored_text_name_is_used() -> None:
     text = 'start: y "a"\ny[suffix=B]: /a*/\nB: "b"\nWS: " "\n%ignore WS\nZ: "z"'
     (problem,) = problems(text, dialect="llguidance")
-    assert "'Z' is defined and never used" in str(problem)
+    assert "'Z' is defined but never used" in str(problem)
 
 
 @pytest.mark.parametrize(

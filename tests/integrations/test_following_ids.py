@@ -135,14 +135,14 @@ def test_beams_are_refused_by_name():
     processor.masks(prompt, WIDTH)
     one = and_then(prompt, A, token(b"ab"))
     processor.masks(one, WIDTH)
-    with pytest.raises(OptionError, match=r"beams are not supported.*num_beams=1"):
+    with pytest.raises(OptionError, match=r"beam search, which is not supported.*num_beams=1"):
         processor.masks(and_then(one[::-1], C, B), WIDTH)
 
 
 def test_tokens_against_the_mask_are_told():
     processor, prompt = Sequences([CHOICE, LETTERS], None), rows([X], [X])
     processor.masks(prompt, WIDTH)
-    with pytest.raises(TokenNotAllowed, match=r"sequence 1: .*against the mask.*the last") as told:
+    with pytest.raises(TokenNotAllowed, match=r"sequence 1: .*without the mask.*the last") as told:
         processor.masks(and_then(prompt, A, X), WIDTH)
     assert told.value.token_id == X
 

@@ -45,7 +45,7 @@ def test_what_goes_wrong_is_raised_by_the_criterion():
     a = TINY.tokens.index(b"x")
     found = processor(np.array([8, a], np.intc), wide)
     assert set(np.flatnonzero(found > -np.inf)) == set(TINY.eos_token_ids)
-    with pytest.raises(structgen.errors.TokenNotAllowed, match="against the mask"):
+    with pytest.raises(structgen.errors.TokenNotAllowed, match="without the mask"):
         processor.stop(ids, scores)
     processor(ids, wide)  # another call
     assert not processor.stop(ids, wide)

@@ -155,8 +155,8 @@ def test_a_message_of_far_too_many_values_is_not_looked_at() -> None:
     assert (taken[0]["body"], taken[0]["more_body"]) == (many, False)
     for body, said in (
         (call % (b"arguments", b"1," * 110_000), "more than 110,000 values"),
-        (call % (b"inputResponses", b"1," * 10_000), "10,000 values beside the arguments"),
-        (b'{"icons":[%b1]}' % (b"1," * 10_000), "10,000 values beside the arguments"),
+        (call % (b"inputResponses", b"1," * 10_000), "10,000 values in addition to the arguments"),
+        (b'{"icons":[%b1]}' % (b"1," * 10_000), "10,000 values in addition to the arguments"),
         ('["\u0122", 1]'.encode("utf-16-le"), "UTF-8"),  # in which its second quote is none
     ):
         refused = asyncio.run(posted(body))
@@ -198,7 +198,7 @@ def test_bodies_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             )  # and what does not arrive has none
             assert (await held).status_code == 429
             status, said = await posted(b" " * 110_000)
-            assert (status, "100,000 bytes of messages are under way" in said) == (429, True)
+            assert (status, "100,000 bytes of messages are in progress" in said) == (429, True)
             assert bounded._held == 0
             ended.set()
             assert (await client.post("/mcp", content=slow())).text == "90002"
@@ -384,8 +384,7 @@ def test_text_of_every_form(server: Server[Any]) -> None:
         said = value(server, "generate", prompt="Count.", json_schema=schema, max_tokens=20)
         assert said["value"] == json.loads(said["text"])
     assert (
-        "value is allowed"
-        in call(server, "generate", prompt="a", json_schema=False).content[0].text
+        "allows no value" in call(server, "generate", prompt="a", json_schema=False).content[0].text
     )
     assert (said["model"], said["finish_reason"]) == ("small", "stop")
 
@@ -465,7 +464,7 @@ def test_vectors(server: Server[Any], runner: Runner) -> None:
         (
             "generate",
             {"prompt": "x", "regex": "a", "choices": ["b"]},
-            "regex and choices both say what form the answer has. Pass one.",
+            "regex and choices both set the form of the answer. Pass only one.",
         ),
         (
             "generate",
@@ -478,13 +477,13 @@ def test_vectors(server: Server[Any], runner: Runner) -> None:
         (
             "decide",
             {"text": "x", "questions": {"q": {"type": "wat"}}},
-            "questions.q: 'type' is 'wat', and none of 'predicate', ",
+            "questions.q: 'type' is 'wat', which is not one of 'predicate', ",
         ),
         # Up to the first few that are wrong, however many there are.
         ("classify", {"text": "x", "labels": [0] * 99_000}, "labels[0]: "),
         ("classify", {"text": "x", "labels": dict.fromkeys(map(str, range(9999)), 0)}, "labels: "),
         ("decide", {"text": "x", "questions": dict.fromkeys(map(str, range(9999)))}, "questions: "),
-        ("generate", dict.fromkeys(map(str, range(9999))), "There are 9,999 fields"),
+        ("generate", dict.fromkeys(map(str, range(9999))), "The request has 9,999 fields"),
         ("embed", {"texts": []}, "texts: "),
         ("embed", {"texts": ["cat " * 300]}, "Text 0 has 302 tokens"),
         ("embed", {"texts": ["cat"], "dimensions": 999}, "dimensions=999 is out of range"),
@@ -509,7 +508,7 @@ def test_a_text_that_is_too_long_may_be_cut(server: Server[Any]) -> None:
 
 def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(server: Server[Any]) -> None:
     async def work(client: mcp.Client) -> None:
-        with pytest.raises(MCPError, match=r"There is no tool 'wat'\. There are: generate"):
+        with pytest.raises(MCPError, match=r"There is no tool 'wat'\. Known tools: generate"):
             await client.call_tool("wat", {})
 
     asked(server, work)
@@ -527,7 +526,7 @@ def test_what_goes_wrong_here_is_logged_and_not_told(
     monkeypatch.setattr(Runner, "aembed", broken)
     result = call(server, "embed", texts=["a"])
     assert result.is_error
-    assert result.content[0].text == "embed failed; the server's log says why."
+    assert result.content[0].text == "embed failed; see the server's log for the reason."
     assert "a secret" in caplog.text
 
 
@@ -645,8 +644,8 @@ def test_a_message_that_cannot_be_read_is_answered() -> None:
     assert ids == [None, None, 7, "b", None, None, 8, 9, None]
     said = [answer["error"]["message"] for answer in answers]
     assert said[0].endswith("Input should be an object.")
-    assert all(one.startswith("A message cannot be read: ") for one in said)
-    assert said[6] == "A message cannot be read: JSONRPCRequest.jsonrpc: Field required."
+    assert all(one.startswith("Cannot parse a message: ") for one in said)
+    assert said[6] == "Cannot parse a message: JSONRPCRequest.jsonrpc: Field required."
 
 
 def test_connections_that_send_nothing_do_not_shut_out_others() -> None:
@@ -704,16 +703,16 @@ def test_the_command_over_http() -> None:
 def test_a_port_that_is_taken_is_told(runner: Runner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OptionError, match=f"The port {port} cannot be listened on"):
+        with pytest.raises(OptionError, match=f"Cannot listen on port {port}"):
             serve_http(runner, Models(("small",)), port=port)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a=x", "a=y"], "Two models are called a"),
+        (["a=x", "a=y"], "Two models have the id a"),
         (["a="], "'a=' is neither a model nor ID=MODEL"),
-        (["a=x", "--embedder", "a=y"], "Two models are called a"),
+        (["a=x", "--embedder", "a=y"], "Two models have the id a"),
         (["--embedder", "a", "--no-embedder"], "Pass --embedder or --no-embedder, not both"),
     ],
 )

@@ -43,13 +43,13 @@ def test_rows_of_a_batch_are_masked_in_place(cursor, dtype):
 
 def test_what_does_not_go_together_is_told(cursor):
     mask = np.zeros((TINY.size + 31) // 32, np.int32)
-    with pytest.raises(ValueError, match="do not go together"):
+    with pytest.raises(ValueError, match="do not match"):
         apply_mask(np.zeros(TINY.size - 64, np.float32), mask)
-    with pytest.raises(ValueError, match="do not go together"):
+    with pytest.raises(ValueError, match="do not match"):
         apply_mask(np.zeros((2, TINY.size), np.float32), mask)
-    with pytest.raises(ValueError, match="a mask is int32 or uint32, got float64"):
+    with pytest.raises(ValueError, match="a mask must be int32 or uint32, got float64"):
         apply_mask(np.zeros(TINY.size, np.float32), mask.astype(np.float64))
-    with pytest.raises(ValueError, match="floating numbers, got int64"):
+    with pytest.raises(ValueError, match="floating-point numbers, got int64"):
         apply_mask(np.zeros(TINY.size, np.int64), mask)
     with pytest.raises(ValueError, match="fewer than the vocabulary's"):
         masked(np.zeros(TINY.size - 1, np.float32), cursor)

@@ -225,7 +225,7 @@ def test_a_request_that_goes_wrong_ends_alone_and_is_told(caplog):
     added = [(0, params(good), None, outputs[0]), (1, params(bad), None, outputs[1])]
     with caplog.at_level(logging.ERROR, "structgen"):
         processor.update_state(SimpleNamespace(removed=[], added=added, moved=[]))
-    assert "the request in slot 1 ends, cut: A budget of 1 token is too small" in caplog.text
+    assert "the request in slot 1 is cut off: A budget of 1 token is too small" in caplog.text
     first, second = processor.apply([None, None])
     assert second == set(TINY.eos_token_ids)
     assert first != second
@@ -275,16 +275,16 @@ def test_arguments_are_checked_when_a_request_arrives():
         *(("bad_words", ["tea"]), ("thinking_token_budget", 0)),
     ]:
         check(SimpleNamespace(extra_args=None, **{name: value}))
-        with pytest.raises(ValueError, match=f"^{name} does not go with the output type"):
+        with pytest.raises(ValueError, match=f"^{name} cannot be combined with the output type"):
             check(SimpleNamespace(extra_args=tea, **{name: value}))
     with pytest.raises(ValueError, match=r"at most the request's own max_tokens, 8, .* got 9"):
         check(SimpleNamespace(extra_args=tea, max_tokens=8))
     for extra, message in [
-        ({"structgen": "€"}, "is the text that structgen.integrations.vllm.arguments gives"),
-        ({"structgen": 3}, "is the text that"),
+        ({"structgen": "€"}, "must be the text that structgen.integrations.vllm.arguments returns"),
+        ({"structgen": 3}, "must be the text that"),
         ({"structgen": "AAAA"}, "are not a constraint"),
-        ({"structgen_max_tokens": 3}, "no use without structgen"),
-        ({**vllm.arguments(["a"]), "structgen_max_tokens": "3"}, "a whole number, got '3'"),
+        ({"structgen_max_tokens": 3}, "structgen_max_tokens requires structgen"),
+        ({**vllm.arguments(["a"]), "structgen_max_tokens": "3"}, "an integer, got '3'"),
     ]:
         with pytest.raises(ValueError, match=message):
             check(params(extra))
@@ -299,7 +299,7 @@ def test_arguments_are_checked_when_a_request_arrives():
 
 def test_without_vllm_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", None)
-    with pytest.raises(ModelError, match=r"needs a vLLM that has .*Install vllm"):
+    with pytest.raises(ModelError, match=r"needs a vLLM version with .*Install vllm"):
         vllm.LegacyLogitsProcessor  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'Other'"):
         vllm.Other  # noqa: B018

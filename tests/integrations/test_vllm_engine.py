@@ -78,10 +78,10 @@ def test_a_request_that_goes_wrong_ends_alone(found: dict[str, Any]) -> None:
 
 def test_what_cannot_be_answered_is_refused_when_it_arrives(found: dict[str, Any]) -> None:
     words, budget, least, ids, form = found["refused"]
-    assert "is the text that structgen.integrations.vllm.arguments gives" in words
+    assert "must be the text that structgen.integrations.vllm.arguments returns" in words
     assert "at most the request's own max_tokens, 16" in budget
     for name, text in (("min_tokens", least), ("allowed_token_ids", ids)):
-        assert f"{name} does not go with the output type" in text
+        assert f"{name} cannot be combined with the output type" in text
     assert "structured_outputs does not go with" in form
 
 

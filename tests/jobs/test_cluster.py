@@ -75,8 +75,8 @@ def test_what_does_not_go_together_is_told(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("x\n")
     command = ["batch", str(tmp_path / "in.txt"), "-o", str(tmp_path / "out")]
     for flags, said in (
-        (["--actors", "2"], "go with --ray"),
-        (["--ray", "local", "--actors", "some"], "--actors is a number"),
+        (["--actors", "2"], "require --ray"),
+        (["--ray", "local", "--actors", "some"], "--actors must be a number"),
     ):
         assert said in CliRunner().invoke(cli, [*command, *flags]).output
     if importlib.util.find_spec("ray") is None:

@@ -80,7 +80,7 @@ def test_the_value_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert value.captures == {"word": "c"}
     again = pickle.loads(pickle.dumps(value))
     assert (again, again.all_captures) == (value, value.all_captures)
-    with pytest.raises(ParseError, match=r"The text does not fit Cfg\("):
+    with pytest.raises(ParseError, match=r"The text does not match Cfg\("):
         lower(cfg).parse("ab c")
     held = lower(Template("<{x}>", x=cfg)).parse("<ab c >")["x"]
     assert held.all_captures == value.all_captures

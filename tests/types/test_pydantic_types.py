@@ -162,7 +162,7 @@ def test_what_is_refused_says_where_and_what_instead(name: str) -> None:
 def test_constraints_and_types_that_are_not_masked_are_refused(output_type: Any) -> None:
     with pytest.raises(OutputTypeError) as caught:
         lower(list[output_type])
-    assert "masked" in str(caught.value) or "depends" in str(caught.value)
+    assert any(word in str(caught.value) for word in ("supported", "depend", "import"))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

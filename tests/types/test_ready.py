@@ -101,7 +101,7 @@ def test_texts_bare_and_in_json(name: str) -> None:
         if is_good:
             assert one(text) == lower(one).parse(text) == text
         else:
-            with pytest.raises(ParseError, match=rf"does not fit structgen\.types\.{name}"):
+            with pytest.raises(ParseError, match=rf"does not match structgen\.types\.{name}"):
                 one(text)
 
 
@@ -242,7 +242,7 @@ def test_postal_codes(region: str, good: str, bad: str) -> None:
 
 def test_places_that_are_none() -> None:
     for region in ("XX", "us", ""):
-        with pytest.raises(OptionError, match=f"no telephone numbers of {region!r}"):
+        with pytest.raises(OptionError, match=f"no telephone numbers for {region!r}"):
             types.phone_number(region)
     with pytest.raises(OptionError, match="'e164', 'national' or 'international'"):
         types.phone_number("US", "E164")  # type: ignore[arg-type]

@@ -238,7 +238,7 @@ def test_a_trigger_commits() -> None:
     ):
         with pytest.raises(OutputTypeError, match=r"trigger="):
             TaggedText(ONE, TWO, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(OutputTypeError, match="at_least asks for more"):
+    with pytest.raises(OutputTypeError, match="at_least requires more"):
         lower(TaggedText(ONE, at_least=2, stop_after_first=True))
 
 
@@ -350,11 +350,13 @@ def test_values_come_back() -> None:
     notes = Tagged("<j>", dict[str, str], "</j>")
     assert lower(notes).parse('<j>{"a": "</j>"}</j>') == [TaggedValue(notes, {"a": "</j>"})]
     few = TaggedText(Tagged("<n>", int, "</n>", at_most=1), points, at_least=1)
-    with pytest.raises(ParseError, match=r"it has 0 tags in all"):
+    with pytest.raises(ParseError, match=r"it has 0 tags in total"):
         lower(few).parse("None")
     with pytest.raises(ParseError, match=r"it has 2 '<n>'"):
         lower(few).parse("<n>1</n><n>2</n>")
-    with pytest.raises(ParseError, match=r"tag opens nothing that is whole, such as '<n>' at"):
+    with pytest.raises(
+        ParseError, match=r"tag is incomplete or its content is invalid, such as '<n>' at"
+    ):
         lower(numbers).parse("One <n>two</n>")
 
 
@@ -400,30 +402,30 @@ def test_validators_of_the_type_inside_are_told() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Tagged("", int, ">"), "begin='' is neither text"),
-        (lambda: Tagged("<", int, ""), "end='' is neither text"),
-        (lambda: Tagged("<", int, ">", at_least=2, at_most=1), "at_least=2 is more than"),
-        (lambda: Tagged("<", int, ">", at_least=True), "a count is a whole number"),
+        (lambda: Tagged("", int, ">"), "begin='' is neither a str"),
+        (lambda: Tagged("<", int, ""), "end='' is neither a str"),
+        (lambda: Tagged("<", int, ">", at_least=2, at_most=1), "at_least=2 is greater than"),
+        (lambda: Tagged("<", int, ">", at_least=True), "a count must be an int"),
         (lambda: TaggedText(), "at least one"),
-        (lambda: TaggedText([Tagged("<", int, ">")]), "arguments of their own"),  # type: ignore
+        (lambda: TaggedText([Tagged("<", int, ">")]), "separate arguments"),  # type: ignore
         (
             lambda: lower(TaggedText(Tagged("<", int, ">"), Tagged("<", bool, ">"))),
             "Two tags begin with '<'",
         ),
         (
             lambda: lower(TaggedText(Tagged("a<b", int, ">"), Tagged("<", int, ">"))),
-            "has '<' inside",
+            "contains '<'",
         ),
         (
             lambda: lower(TaggedText(Tagged("ab", int, ">"), Tagged("b", int, ">"))),
-            "has 'b' inside",
+            "contains 'b'",
         ),
-        (lambda: lower(Tagged("<", structgen.Cfg('start: "a"'), ">")), "is a grammar itself"),
-        (lambda: lower(Tagged("<", Tagged("[", int, "]"), ">")), "is a grammar itself"),
+        (lambda: lower(Tagged("<", structgen.Cfg('start: "a"'), ">")), "is a grammar, which"),
+        (lambda: lower(Tagged("<", Tagged("[", int, "]"), ">")), "is a grammar, which"),
         (lambda: lower(Tagged("<", object(), ">")), "In Tagged"),
         (
             lambda: structgen.compile(Tagged("a<|call|>", int, ">"), tagged_tokens()),
-            "has a special token inside",
+            "has a special token in the middle",
         ),
         (
             lambda: lower(
@@ -431,7 +433,7 @@ def test_validators_of_the_type_inside_are_told() -> None:
                     *(Tagged(f"<{i}>", int, ">", at_most=10) for i in range(4)),
                 )
             ),
-            "more than 1,000 cases",
+            "more than 1,000 combinations",
         ),
     ],
 )
@@ -471,7 +473,7 @@ def test_a_text_is_read_in_few_looks_at_what_is_inside(inside: Any) -> None:
     text = "<a>1</a>" * 400
     assert read_tags([tag], (0, None), "text", text) == ["1"] * 400
     assert len(looks) == 400
-    with pytest.raises(ParseError, match="opens nothing that is whole"):
+    with pytest.raises(ParseError, match="is incomplete or its content is invalid"):
         read_tags([tag], (0, None), "text", text + "<a>")
     assert len(looks) == 800
 
@@ -538,5 +540,5 @@ def test_a_count_is_a_number(wrong: Any) -> None:
         functools.partial(Tagged, "<a>", int, "</a>"),
         functools.partial(TaggedText, Tagged("<a>", int, "</a>")),
     ):
-        with pytest.raises(OutputTypeError, match="a count is a whole number from 0"):
+        with pytest.raises(OutputTypeError, match="a count must be an int of at least 0"):
             make(at_least=wrong)

@@ -271,7 +271,7 @@ def test_values_are_no_parts(value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "holes", "message"),
     [
-        ("{a} {a}", {"a": int}, "'a' stands twice"),
+        ("{a} {a}", {"a": int}, "'a' appears twice"),
         ("{a}", {}, "hole 'a' has no output type. Pass a=..."),
         ("a", {"b": int}, "has no hole 'b'. Write {b}"),
         ("{}", {}, "a hole has no name. Name it: {answer}"),
@@ -279,9 +279,9 @@ def test_values_are_no_parts(value: Any) -> None:
         ("{a.b}", {"a": int}, "'a.b' has no output type"),
         ("{a:>3}", {"a": int}, "'a' has a format"),
         ("{a!r}", {"a": int}, "'a' has a format"),
-        ("{a", {"a": int}, "Write {{ and }} for braces"),
-        ("a}", {}, "Write {{ and }} for braces"),
-        (5, {}, "takes its text as str"),
+        ("{a", {"a": int}, "Write {{ and }} for literal braces"),
+        ("a}", {}, "Write {{ and }} for literal braces"),
+        (5, {}, "takes its text as a str"),
     ],
 )
 def test_wrong_holes(text: Any, holes: dict[str, Any], message: str) -> None:
@@ -291,9 +291,13 @@ def test_wrong_holes(text: Any, holes: dict[str, Any], message: str) -> None:
 
 
 def test_holes_that_cannot_be() -> None:
-    with pytest.raises(OutputTypeError, match=r"In hole 'g' of Template.*names the special token"):
+    with pytest.raises(
+        OutputTypeError, match=r"In hole 'g' of Template.*contains the special token"
+    ):
         lower(Template("{g}", g=Cfg("start: <|x|>")))
-    with pytest.raises(OutputTypeError, match=r"In hole 'g' of Template.*tool calls are a whole"):
+    with pytest.raises(
+        OutputTypeError, match=r"In hole 'g' of Template.*ToolCalls describes a complete"
+    ):
         lower(Template("{g}", g=structgen.ToolCalls([test_values])))
     with pytest.raises(OutputTypeError, match=r"In hole 'g' of Template.*is a value, not a type"):
         lower(Template("{g}", g=5))
@@ -304,7 +308,7 @@ def test_holes_that_cannot_be() -> None:
         part: str = ""
 
     for one in (Template("{a}", a=int), Text("a") + int):
-        with pytest.raises(OutputTypeError, match="cannot be a part of JSON"):
+        with pytest.raises(OutputTypeError, match="cannot be part of a JSON value"):
             lower(list[one])  # type: ignore[valid-type]
 
 
@@ -317,7 +321,7 @@ def test_code_in_a_hole_is_told_and_named() -> None:
     template = Template("n={n}", n=Annotated[int, AfterValidator(even)])
     constraint = structgen.compile(template, BYTES)
     assert ("$.n", "even") in [(row.path, row.note) for row in constraint.explain().rows]
-    with pytest.raises(ParseError, match=r"In the hole 'n'.*odd"):
+    with pytest.raises(ParseError, match=r"In hole 'n'.*odd"):
         lower(template).parse("n=3")
 
 

@@ -318,7 +318,7 @@ def test_an_answer_may_have_to_say_something(
         if is_something:
             assert constraint.output.parse(text) == [text]
         if text.isspace() and not blank:
-            with pytest.raises(ParseError, match="says nothing"):
+            with pytest.raises(ParseError, match="it is empty"):
                 constraint.output.parse(text)
     assert repr(asked).endswith("blank=False)")
 
@@ -380,7 +380,7 @@ def test_none_may_be_called_and_the_prompt_tells_of_all() -> None:
     called = [(constraint, text) for text in (ADD, "<tool_call>", "So: <tool_call>")]
     for one, text in (*called, (bare, ' {"name": "add", "parameters": {}}')):
         assert not one.allows(text), text
-        with pytest.raises(ParseError, match="a call begins in it"):
+        with pytest.raises(ParseError, match="it contains the beginning of a call"):
             one.output.parse(text)
     typed = structgen.compile(CASES["answer and none"], LETTERS)
     assert typed.output.parse('{"to":"me"}') == [Payment(to="me")]
@@ -398,7 +398,7 @@ def test_an_answer_that_might_be_a_call_is_refused_or_left_out() -> None:
         JsonSchema({"type": "object"}),
         ["yes", '{"name": "add", "parameters": x'],
     ):
-        with pytest.raises(OutputTypeError, match="may begin as a call of add does"):
+        with pytest.raises(OutputTypeError, match="may begin in the same way as a call of add"):
             lower(ToolCalls([add], answer=answer, syntax=BARE))
         lower(ToolCalls([add], answer=answer))
     constraint = structgen.compile(ToolCalls([add], answer=Regex("(?s).*")), LETTERS)
@@ -435,7 +435,7 @@ def test_calls_come_back_with_checked_arguments() -> None:
     assert again() == Payment(to="me")
     with pytest.raises(ParseError, match=r"In a call of Payment: "):
         lower(ToolCalls(TOOLS)).parse(hermes(("Payment", '{"to": "me", "cents": 0}')))
-    with pytest.raises(ParseError, match=r"no call is whole at position 0"):
+    with pytest.raises(ParseError, match=r"there is no complete call at position 0"):
         lower(ToolCalls(TOOLS)).parse(hermes(("sub", "{}")))
 
 
@@ -535,29 +535,35 @@ def test_a_marker_that_is_a_control_token_is_that_token() -> None:
         (lambda: ToolCalls([add], text=False), "choice='required'"),
         (lambda: ToolCalls([add], choice="none", text=False), "choice='none' allows text"),
         (lambda: ToolCalls([add], choice="required", answer=int), "choice='auto'"),
-        (lambda: ToolCalls([add], text=True, answer=int), "without text=True"),
-        (lambda: lower(ToolCalls([add], answer=ToolCalls([add]))), "a type of values"),
+        (lambda: ToolCalls([add], text=True, answer=int), "does not support text=True"),
+        (lambda: lower(ToolCalls([add], answer=ToolCalls([add]))), "the type of a value"),
         (lambda: lower(ToolCalls([add], choice="sub")), "nor one of the tools: add"),
-        (lambda: lower(ToolCalls([add, add])), "both called 'add'"),
-        (lambda: lower(ToolCalls([lambda: None])), "called <lambda>"),
+        (lambda: lower(ToolCalls([add, add])), "both named 'add'"),
+        (lambda: lower(ToolCalls([lambda: None])), "lambda has no name"),
         (
             lambda: lower(ToolCalls([{"name": "a b", "parameters": {"type": "object"}}])),
-            "called 'a b'",
+            "named 'a b'",
         ),
-        (lambda: lower(ToolCalls([JsonSchema({"type": "object"})])), "has no name to call it by"),
+        (lambda: lower(ToolCalls([JsonSchema({"type": "object"})])), "has no name. Add a 'title'"),
         (
             lambda: lower(ToolCalls([{"name": "add", "input_schema": {"type": "object"}}])),
-            "'add' has the key 'input_schema' and no 'parameters'",
+            "'add' has the key 'input_schema' but no 'parameters'",
         ),
-        (lambda: lower(ToolCalls([int])), "takes no object of arguments"),
+        (lambda: lower(ToolCalls([int])), "are not an object"),
         (lambda: lower(ToolCalls([3])), "3 is not a tool"),
-        (lambda: lower(ToolCalls([add], parallel=True, syntax=BARE)), "has one call in an answer"),
+        (
+            lambda: lower(ToolCalls([add], parallel=True, syntax=BARE)),
+            "allows only one call in an answer",
+        ),
         (
             lambda: lower(ToolCalls([add], choice="add", text=True, syntax=BARE)),
-            "calls have no marker",
+            "has no marker before calls",
         ),
-        (lambda: lower(structgen.Cfg('start: "a"') | ToolCalls([add])), "no part of a union"),
-        (lambda: ToolSyntax("<a", "<b", "x", None, ""), "has to begin with marker="),
+        (
+            lambda: lower(structgen.Cfg('start: "a"') | ToolCalls([add])),
+            "cannot be part of a union",
+        ),
+        (lambda: ToolSyntax("<a", "<b", "x", None, ""), "must begin with marker="),
     ],
 )
 def test_what_cannot_be_is_refused(make: Callable[[], Any], message: str) -> None:

@@ -389,7 +389,9 @@ def test_values_are_literals_of_python() -> None:
         assert constraint.allows(text), text
     pair = '[{"b": "\\ud83d\\ude00"}]'
     assert structgen.compile(LITERALS, LETTERS).allows(pair)
-    with pytest.raises(OptionError, match="ensure_ascii=True cannot be had"):
+    with pytest.raises(
+        OptionError, match="ensure_ascii=True and spelling='python' cannot be combined"
+    ):
         structgen.compile(LITERALS, LETTERS, spelling="python", ensure_ascii=True)
     for text in (pair, "[true]", "[[False]]", '["b"]', '[{"b": "\\/"}]', "[null]", "['a']"):
         assert not constraint.allows(text), text
@@ -773,7 +775,9 @@ def test_earlier_calls_are_written_though_they_are_no_objects() -> None:
 
 def test_what_closes_a_value_has_to_be_there() -> None:
     for texts in (("<a>", "", "</a>"), ("<a>", "=", "\n")):
-        with pytest.raises(OutputTypeError, match="between= may not be empty, and in XML after="):
+        with pytest.raises(
+            OutputTypeError, match="between= must not be empty, and for XML, after="
+        ):
             ParameterSyntax(*texts)
 
 

@@ -153,8 +153,8 @@ def within_limits(ways: tuple[Alternative, ...], given: ir.Embedded) -> tuple[Al
         size = 0 if shortest is None else len(shortest[0])
         if size > given.max_tokens:
             raise GrammarError(
-                f"max_tokens={given.max_tokens} is too few: the shortest text that is not empty "
-                f"has {size} bytes, and a token may be one byte. Write at least max_tokens={size}."
+                f"max_tokens={given.max_tokens} is too small: the shortest nonempty text has "
+                f"{size} bytes, and a token may be one byte. Write at least max_tokens={size}."
             )
         leaf = LimitedLeaf(way.leaf, way.q, given.max_tokens)
         ways = (Alternative(leaf, leaf.start, way.frames),)

@@ -603,8 +603,8 @@ class CfgFrame(Frame):
                 pass
             else:
                 return Unsatisfiable(
-                    "no text that this vocabulary can write matches the grammar: it has no token "
-                    "for single characters that all texts need."
+                    "this vocabulary cannot write any text that matches the grammar: it lacks "
+                    "tokens for single characters that every text needs."
                 )
         return Unsatisfiable(f"no text matches the grammar: {why}")
 
@@ -620,7 +620,7 @@ class CfgFrame(Frame):
         goals = NonterminalAutomata(grammar, dead)
         if goals.origin < 0:
             rule = grammar.nonterminals[grammar.start]
-            raise self._unsatisfiable(f"rule {rule!r} can never be finished.")
+            raise self._unsatisfiable(f"rule {rule!r} can never be completed.")
         self.lexer = lexer or self._own_lexer(terminals)
         self.graph = PlaceGraph(goals)
         self._lookahead = terminals.lookahead
@@ -629,9 +629,11 @@ class CfgFrame(Frame):
         if reason is not None:
             before, terminal = (grammar.terminals[t].name for t in reason)
             raise UnsupportedFeature(
-                f"What terminal {before} demands of the text after it is not settled by the first "
-                f"character of {terminal}.",
-                fix="Put a literal between the two, or let the terminal look less far ahead.",
+                f"Whether terminal {before} may end before {terminal} depends on more than the "
+                f"first character of {terminal}.",
+                fix=(
+                    "Put a literal between the two, or shorten the lookahead of the first terminal."
+                ),
             )
         if is_free is None:
             is_free = self._neighbours.is_free() or self._neighbours.is_safe()
@@ -654,9 +656,9 @@ class CfgFrame(Frame):
         self._guards: dict[tuple[int, int], tuple[Alternative, ...]] = {}
         if not self.open():
             raise self._unsatisfiable(
-                "its terminals take more than the rules leave for what must follow them. A "
-                "terminal takes the longest text it can (or the shortest, with a lazy "
-                "quantifier); put something between them that they cannot contain."
+                "its terminals always consume what must come after them. A terminal takes the "
+                "longest text it can (or the shortest, with a lazy quantifier). Put something "
+                "between them that they cannot contain."
             )
 
     def _own_lexer(self, terminals: Terminals) -> Lexer:
@@ -681,8 +683,8 @@ class CfgFrame(Frame):
         inner = EmbeddedTerminal(name, ways, terminals.alphabet)
         if inner.can_be_empty:
             raise GrammarError(
-                f"{name} can be the empty text, which a terminal must not. Make it at least one "
-                "character long, and optional in the rules."
+                f"{name} matches the empty text, which is not supported for a terminal. Make it "
+                "at least one character long, and optional in the rules."
             )
         return inner
 
@@ -743,7 +745,7 @@ class CfgFrame(Frame):
                 if isinstance(way.leaf, LimitedLeaf):
                     raise UnsupportedFeature(
                         f"max_tokens of {self.grammar.terminals[terminal].name} is not supported "
-                        "behind a terminal that looks ahead.",
+                        "after a terminal with a lookahead.",
                         fix="Put a literal between the two.",
                     )
                 leaf = GuardedLeaf(way.leaf, way.q, settling, self.lexer.encoding)

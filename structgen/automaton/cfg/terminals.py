@@ -318,9 +318,9 @@ class Threads:
 
     def _entangled(self, name: str) -> UnsupportedFeature:
         return UnsupportedFeature(
-            f"Terminal {name} has a lookaround on which it depends how far the "
-            "terminal reaches, in a way that cannot be enforced exactly.",
-            fix="Move lookahead to the end of the terminal, or write the pattern without it.",
+            f"Terminal {name} has a lookahead or lookbehind that changes where the terminal ends, "
+            "which cannot be enforced exactly.",
+            fix="Move the lookahead to the end of the terminal, or write the pattern without it.",
         )
 
     def text(self, minterms: Sequence[int]) -> int:
@@ -438,8 +438,8 @@ class Assertions:
                 sets.add(node.ranges)
             elif isinstance(node, ir.StartAnchor):
                 raise PatternError(
-                    f"Terminal {terminal.name} has a ^ or \\A, which would tie it to the start of "
-                    "the text. Remove it: a terminal stands where the rules put it.",
+                    f"Terminal {terminal.name} has ^ or \\A, which would match only at the start "
+                    "of the text. Remove it; the rules determine where a terminal occurs.",
                     pattern=str(terminal.pattern),
                 )
             elif isinstance(node, ir.EndAnchor):
@@ -447,8 +447,8 @@ class Assertions:
             elif isinstance(node, ir.Lookbehind):
                 if tree.has_look(node.body) or tree.has_anchor(node.body):
                     raise UnsupportedFeature(
-                        f"A lookbehind or a multi-line ^ in terminal {terminal.name} looks for the "
-                        "start of the text, or has another assertion inside.",
+                        f"A lookbehind or a multi-line ^ in terminal {terminal.name} matches the "
+                        "start of the text or contains another assertion, which is not supported.",
                         fix="Write the terminal without it.",
                     )
                 regex = tree.simplified(node.body)
@@ -475,8 +475,9 @@ def _ahead(look: ir.Lookahead, terminal: ir.Terminal) -> ir.Regex:
     """Return the texts that may follow where ``look`` is."""
     if any(isinstance(node, (ir.Lookbehind, ir.StartAnchor)) for node in ir.nodes(look.body)):
         raise UnsupportedFeature(
-            f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",
-            fix="Write the lookahead with a class of characters.",
+            f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead, which is not "
+            "supported.",
+            fix="Write the lookahead with a character class.",
         )
     regex = tree.simplified(ir.Concat((look.body, ir.ANY_TEXT)))
     return tree.complement(regex) if look.negate else regex
@@ -970,9 +971,9 @@ class Terminals:
             return True
         if depth < self._behind_widths[index]:
             error = UnsupportedFeature(
-                f"A lookbehind, a ^ or a \\b in terminal {self._names[terminal]} may look at text "
-                "before the terminal itself.",
-                fix="Remove it, or say it in the rules: which symbols may come before.",
+                f"A lookbehind, ^ or \\b in terminal {self._names[terminal]} may depend on text "
+                "before the terminal, which is not supported.",
+                fix="Remove it, or express in the rules which symbols may come before.",
             )
             error.terminal = self._names[terminal]
             raise error

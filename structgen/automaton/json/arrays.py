@@ -202,8 +202,9 @@ class ArrayClosing(ArraySpec):
             WORK.hold(200)
             if len(done) > limit:
                 raise CompileLimitExceeded(
-                    f"too many ways to satisfy 'contains', at {self.path}; ask for fewer items of "
-                    "each kind, or leave out what says how many (minContains, uniqueItems)",
+                    f"there are too many ways to satisfy 'contains', at {self.path}; require "
+                    "fewer items of each kind, or remove the keywords that count them "
+                    "(minContains, uniqueItems)",
                     limit=limit,
                     actual=len(done),
                 )
@@ -268,8 +269,8 @@ class ArrayClosing(ArraySpec):
             for number, _ in enumerate(self.ways((index, zeros, ()))):
                 if number >= most:
                     raise CompileLimitExceeded(
-                        f"one item can meet too many of the 'contains' together, at {self.path}; "
-                        "leave some out, or make them exclude each other (a const each)",
+                        f"one item can match too many 'contains' at once, at {self.path}; remove "
+                        "some, or make them mutually exclusive (for example, with const)",
                         limit=most,
                         actual=number + 1,
                     )

@@ -173,7 +173,7 @@ def _spare_keys(table: MemberTable, most: int) -> Iterator[tuple[str, int]]:
                 queue += [(to, text + character) for character in characters]
         if len(seen) > MAX_KEY_STATES:
             raise CompileLimitExceeded(
-                f"too many patterns tell the keys apart of the object at {table.path}",
+                f"too many patterns distinguish the keys of the object at {table.path}",
                 limit=MAX_KEY_STATES,
                 actual=len(seen),
             )
@@ -206,7 +206,7 @@ def check_owed(number: int, path: str) -> None:
     if number > most:
         more = "" if most == MAX_MEMBERS_OWED else " for max_work"
         raise CompileLimitExceeded(
-            f"'minProperties' asks for too many members{more} of the object at {path}",
+            f"'minProperties' requires too many members{more} of the object at {path}",
             limit=most,
             actual=number,
         )
@@ -434,7 +434,8 @@ class Closing:
         WORK.spend(5)
         if self._steps > MAX_SEARCH:
             raise CompileLimitExceeded(
-                f"too many ways to choose the members of the object at {self._table.path}",
+                "there are too many ways to choose the members of the object at "
+                f"{self._table.path}",
                 limit=MAX_SEARCH,
                 actual=self._steps,
             )

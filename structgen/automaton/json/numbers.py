@@ -342,14 +342,14 @@ class NumberLeaf(Leaf):
                 check_limit(
                     common.bit_length(),
                     MAX_MULTIPLE_BITS,
-                    "a number must be a multiple of numbers whose common multiples are too large",
+                    "the least common multiple of 'multipleOf' values is too large",
                 )
             must = Step.reduced(common, places)
         barred = {Step.of(m) for m in spec.non_multiples}
         WORK.spend(len(barred) ** 2 >> 2)  # each is compared with each
         avoid = [s for s in sorted(barred) if not any(o != s and o.divides(s) for o in barred)]
         check_limit(
-            len(avoid), MAX_NON_MULTIPLES, "a number must not be a multiple of too many numbers"
+            len(avoid), MAX_NON_MULTIPLES, "'not' excludes the multiples of too many numbers"
         )
         self.must = must
         self.steps = ([must] if must else []) + avoid

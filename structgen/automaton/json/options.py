@@ -91,19 +91,19 @@ class JsonOptions:
             if value is None and name == "max_mask_work":
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
+                raise OptionError(f"{name} must be an integer of at least 1; got {value!r}.")
         if self.max_digits > MAX_DIGITS:
             raise OptionError(
-                f"max_digits must be at most {MAX_DIGITS:,}, as Python reads no whole number of "
-                f"many more; got {self.max_digits:,}."
+                f"max_digits must be at most {MAX_DIGITS:,} (Python's limit for reading "
+                f"integers); got {self.max_digits:,}."
             )
         for name in ("ensure_ascii", "format_assertion", "closed"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
         if self.ensure_ascii and self.spelling == "python":
             raise OptionError(
-                "ensure_ascii=True cannot be had with spelling='python', whose \\uXXXX spell one "
-                "character each. Leave one of them out."
+                "ensure_ascii=True and spelling='python' cannot be combined: spelling='python' "
+                "writes each character in one way. Remove one of them."
             )
         if not isinstance(self.whitespace, str):
             raise OptionError(
@@ -114,13 +114,13 @@ class JsonOptions:
         if indent is not None:
             if isinstance(indent, bool) or not isinstance(indent, int) or not 0 <= indent <= 16:
                 raise OptionError(
-                    "indent must be a whole number of spaces from 0 to 16, or None for JSON "
-                    f"without lines; got {indent!r}."
+                    "indent must be an integer from 0 to 16, or None for JSON on one line; got "
+                    f"{indent!r}."
                 )
             if self.whitespace != "natural":
                 raise OptionError(
-                    f"indent={indent} says where whitespace is, and so does "
-                    f"whitespace={self.whitespace!r}. Leave one of them out."
+                    f"indent={indent} and whitespace={self.whitespace!r} cannot be combined: both "
+                    "set the whitespace. Remove one of them."
                 )
         if self.dialect is not None:
             by_name(self.dialect)
@@ -130,8 +130,8 @@ class JsonOptions:
             isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= 1000
         ):
             raise OptionError(
-                "max_depth must be a whole number from 1 to 1,000, or None for no bound; "
-                f"got {depth!r}."
+                "max_depth must be an integer from 1 to 1,000, or None for no limit; got "
+                f"{depth!r}."
             )
 
     def _check_documents(self) -> None:
@@ -286,8 +286,8 @@ def guidance(schema: Any) -> dict[str, Any]:
     for name, value in said.items():
         if name not in _GUIDANCE:
             raise SchemaError(
-                f"{GUIDANCE!r} has no {name!r}.{did_you_mean(name, _GUIDANCE)} "
-                f"There are: {', '.join(_GUIDANCE)}.",
+                f"{GUIDANCE!r} has no {name!r}.{did_you_mean(name, _GUIDANCE)} Known keys: "
+                f"{', '.join(_GUIDANCE)}.",
                 path=child_path("$", GUIDANCE, name),
                 keyword=GUIDANCE,
             )
@@ -295,7 +295,7 @@ def guidance(schema: Any) -> dict[str, Any]:
         kind = bool if isinstance(default, bool) else str
         if not isinstance(value, kind) and (value is not None or default is not None):
             raise SchemaError(
-                f"{name!r} of {GUIDANCE!r} must be a {'boolean' if kind is bool else 'text'}; "
+                f"{name!r} of {GUIDANCE!r} must be a {'boolean' if kind is bool else 'string'}; "
                 f"got {value!r}.",
                 path=child_path("$", GUIDANCE, name),
                 keyword=GUIDANCE,
@@ -308,7 +308,8 @@ def guidance(schema: Any) -> dict[str, Any]:
     if escapes is not None and set(escapes) != set('nrbtf\\"u'):
         raise _refused(
             "json_allowed_escapes",
-            "Leave it out, and give strings a pattern: those have only the escapes that they need.",
+            "Remove it, and use a pattern for strings. With a pattern, structgen writes only the "
+            "necessary escapes.",
         )
     if pattern is not None and is_usual:
         options["whitespace"] = f"(?:{pattern})?"
@@ -317,7 +318,7 @@ def guidance(schema: Any) -> dict[str, Any]:
     elif not is_usual:
         name = "item_separator" if between[0] != "," else "key_separator"
         raise _refused(
-            name, "Leave it out, and compile with whitespace=, which may be a regular expression."
+            name, "Remove it, and compile with whitespace=, which may be a regular expression."
         )
     elif "whitespace_flexible" in said:
         options["whitespace"] = "flexible"
@@ -326,7 +327,7 @@ def guidance(schema: Any) -> dict[str, Any]:
 
 def _refused(name: str, fix: str) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"{name!r} of {GUIDANCE!r} is not supported as it is there.",
+        f"This value of {name!r} in {GUIDANCE!r} is not supported.",
         path=child_path("$", GUIDANCE, name),
         keyword=GUIDANCE,
         fix=fix,

@@ -456,8 +456,8 @@ class JsonLanguage(Language):
         self.said = graph.said
         if options.spelling == "python" and ("unique" in self.said or graph.lists_containers):
             raise UnsupportedFeature(  # such values are read again while they are written
-                "uniqueItems, and enum of arrays and objects, in Python's literals",
-                fix="Use spelling='canonical'; or another syntax= of ToolCalls.",
+                "uniqueItems, and enum of arrays and objects, in Python literals",
+                fix="Use spelling='canonical', or another syntax= of ToolCalls.",
             )
         if "unique" in self.said:
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
@@ -702,8 +702,8 @@ class JsonLanguage(Language):
         check_limit(
             containers,
             MAX_CONTAINERS,
-            f"the enum at {nodes[0].path} lists too many objects and arrays; list fewer, or "
-            "describe them with properties and items",
+            f"the enum at {nodes[0].path} has too many objects and arrays; use fewer, or describe "
+            "them with properties and items",
         )
         count = sum(key[0] == "number" for key in values if isinstance(key, tuple))
         few_numbers = not self.options.canonical and count <= MAX_SPELT_NUMBERS
@@ -855,7 +855,7 @@ def _check_patterns(language: JsonLanguage) -> None:
                 most = FORMATS[name].most_least
                 if most is not None and node.min_length > most:
                     raise CompileLimitExceeded(
-                        f"minLength beside the format {name} needs too many automaton states",
+                        f"minLength with the format {name} needs too many automaton states",
                         limit=most,
                         actual=node.min_length,
                     )
@@ -893,8 +893,8 @@ def contradiction(language: JsonLanguage) -> Unsatisfiable:
         language.unbounded_root
     ):
         return Unsatisfiable(
-            f"every value of the schema nests deeper than max_depth={most} objects and arrays, "
-            "at $. Pass a larger max_depth, or None for no bound."
+            f"all values of the schema have more than max_depth={most} nested objects and arrays, "
+            "at $. Pass a larger max_depth, or None for no limit."
         )
     path, reason = _why(language)
     return Unsatisfiable(
@@ -908,7 +908,7 @@ def _why(language: JsonLanguage) -> tuple[str, str]:
     Of several alternatives the first is followed.
     """
     conjunction, path = language.unbounded_root, "$"
-    asked = "the schema there is false, so that no value is allowed"
+    asked = "the schema there is false, which allows no value"
     seen: set[int] = set()
     while True:
         requirements = language.conjunctions.requirements(conjunction)
@@ -917,12 +917,15 @@ def _why(language: JsonLanguage) -> tuple[str, str]:
         places = [language.nodes[ob >> 1].path for ob in requirements if not ob & 1]
         path = next((p for p in places if p != "$"), path)
         if conjunction in seen:
-            return path, "each value would have to hold another of its kind, without end"
+            return (
+                path,
+                "each value would have to contain another value of the same schema, without end",
+            )
         branches = language.branches(conjunction)
         if not branches or len(seen) > _MOST_LEVELS:
             return (
                 path,
-                "its types, or the alternatives of anyOf, oneOf and not, exclude each other",
+                ("its types, or the alternatives of anyOf, oneOf and not, are mutually exclusive"),
             )
         seen.add(conjunction)
         branch = branches[0]
@@ -930,8 +933,8 @@ def _why(language: JsonLanguage) -> tuple[str, str]:
         path = next((n.path for n in reversed(nodes) if n.path != "$"), path)
         within = next(_impossible_within(language, branch, nodes), None)
         if within is None:
-            others = "" if len(branches) == 1 else ", nor does one meet any other alternative"
-            nothing = f"no value meets all of {_asserted(branch.types, nodes)}{others}"
+            others = "" if len(branches) == 1 else ", and no other alternative is possible"
+            nothing = f"no value satisfies {_asserted(branch.types, nodes)}{others}"
             empty = (unquotable(pattern) for node in nodes for pattern in node.patterns)
             return path, next(filter(None, empty), nothing)
         step, asked, conjunction = within

@@ -58,7 +58,7 @@ class Whitespace:
             self._explore(_automaton(style, max_run))
         except CompileLimitExceeded as error:
             option = f"max_whitespace={max_run}" if style == "flexible" else f"whitespace={style!r}"
-            raise OptionError(f"{option} counts too far: {error}.") from error
+            raise OptionError(f"{option} repeats too often: {error}.") from error
         self.after_mark = 0
         if style in ("natural", "spaced"):
             self.after_mark = len(self.edges)
@@ -124,15 +124,15 @@ def _automaton(style: str, max_run: int) -> RegexAutomaton:
         raise
     except OutputTypeError as error:
         raise OptionError(
-            f"whitespace={style!r} is neither 'natural', 'compact', 'spaced' nor 'flexible', "
-            f"nor a regular expression that can be used: {error}{_near(style)}"
+            f"whitespace={style!r} is not 'natural', 'compact', 'spaced' or 'flexible', and not a "
+            f"valid regular expression: {error}{_near(style)}"
         ) from error
     outside = ir.Intersect((regex, ir.Complement(ir.Repeat(JSON_WHITESPACE, 0, None))))
     if not RegexAutomaton(outside).is_empty():
         raise OptionError(
-            f"whitespace={style!r} can match text that is not JSON whitespace.{_near(style)} "
-            "Use 'natural', 'compact', 'spaced', 'flexible', or a regular expression for space, "
-            r"tab, line feed and carriage return: [ \t\n\r], as \s matches others too."
+            f"whitespace={style!r} matches text that is not JSON whitespace.{_near(style)} Use "
+            "'natural', 'compact', 'spaced', 'flexible', or a regular expression for space, tab, "
+            "line feed and carriage return: [ \\t\\n\\r], because \\s matches more characters."
         )
     automaton = RegexAutomaton(regex)
     if automaton.is_empty():

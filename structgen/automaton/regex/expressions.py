@@ -99,7 +99,7 @@ class Expressions:
             found = len(self.nodes)
             if found > MAX_NODES * self.room:
                 raise CompileLimitExceeded(
-                    "a pattern needs too many automaton states; simplify its counted repeats",
+                    "a pattern needs too many automaton states; simplify its counted repetitions",
                     limit=MAX_NODES * self.room,
                     actual=found,
                 )
@@ -109,7 +109,7 @@ class Expressions:
             self.size += len(key)
             if self.size > MAX_SIZE * self.room:
                 raise CompileLimitExceeded(
-                    "a pattern needs too many alternatives at once; simplify its counted repeats",
+                    "a pattern has too many alternatives at once; simplify its counted repetitions",
                     limit=MAX_SIZE * self.room,
                     actual=self.size,
                 )

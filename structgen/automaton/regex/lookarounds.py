@@ -212,7 +212,7 @@ class Lookarounds:
         check_limit(
             self._work,
             MAX_WORK,
-            "a pattern with lookarounds takes too much work; simplify it, or make it shorter",
+            "a pattern with lookarounds needs too much work; simplify or shorten it",
         )
 
     def _ways(self, node: int, then: int, behind: bool) -> list[Moves]:
@@ -293,7 +293,7 @@ class Lookarounds:
             found = _ALWAYS if args[1] == 0 else self._empty(args[0])
         if frozenset() in found:
             found = _ALWAYS
-        check_limit(len(found), MAX_CONDITIONS, "a pattern has too many lookarounds at one place")
+        check_limit(len(found), MAX_CONDITIONS, "a pattern has too many lookarounds in one place")
         self._emptied[node] = found
         return found
 

@@ -65,7 +65,7 @@ class Passages:
         check_limit(
             len(text),
             MAX_CHARACTERS,
-            "the document of a quote is too long; divide it, and quote from the part that matters",
+            "the document of a quote is too long; split it, and quote from the relevant part",
         )
         WORK.spend(len(text) >> 8)
         WORK.hold(25 * len(text))
@@ -238,5 +238,5 @@ def unquotable(regex: ir.Regex) -> str:
         if isinstance(node, ir.Quote) and not len(passages_of(node).starts):
             least = counted(node.least, node.unit)
             lacks = f"has fewer than {least}" if node.document.strip() else "is empty"
-            return f"the document of a Quote in it {lacks}, so there is nothing to quote"
+            return f"the document of its Quote {lacks}, so there is nothing to quote"
     return ""

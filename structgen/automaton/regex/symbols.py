@@ -174,8 +174,8 @@ def spell_edge(
 
 
 MANY_BEGINNINGS = (
-    "of a counted repeat that may begin anywhere, as in .*a.{20}, each set of beginnings is "
-    "another. Lower its count, or say what stands before it"
+    "a counted repetition that may begin anywhere, as in .*a.{20}, needs a set of states for each "
+    "combination of beginnings. Lower its count, or specify what comes before it"
 )
 """What to do about too many states."""
 

@@ -122,7 +122,7 @@ class ArraySpec:
         if self.min > MAX_ITEMS_OWED:
             path = next(n.path for n in self._nodes if n.min_items == self.min)
             raise CompileLimitExceeded(
-                f"'minItems' at {path} asks for too many items",
+                f"'minItems' at {path} requires too many items",
                 limit=MAX_ITEMS_OWED,
                 actual=self.min,
             )
@@ -174,11 +174,11 @@ class ArraySpec:
         ):
             path = next(n.path for n in self._nodes if n.repeats)
             raise UnsupportedFeature(
-                "'uniqueItems' that must not hold, beside 'contains' and a bound on the items, is "
-                f"not supported, at {path}.",
+                "'not' with 'uniqueItems', 'contains' and a bound on the number of items is not "
+                f"supported, at {path}.",
                 path=path,
                 keyword="uniqueItems",
-                fix="Move it out of the negated part, or use anyOf.",
+                fix="Move 'uniqueItems' out of the 'not', or use anyOf.",
             )
         # After that: such a plan may be impossible here and refused once more is owed.
         if any(self._cannot_meet(some) for some in contains):

@@ -88,9 +88,9 @@ def subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
     check_limit(
         len(ways),
         MAX_SUBSETS,
-        "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches; use "
-        "oneOf if only one of them can hold, or write additionalProperties: false "
-        "(items: false) into each instead",
+        "an anyOf with unevaluatedProperties or unevaluatedItems has too many branches; use oneOf "
+        "if only one of them can hold, or write additionalProperties: false (items: false) in "
+        "each branch instead",
     )
     return [
         tuple(way for i, way in enumerate(ways) if bits >> i & 1)
@@ -629,8 +629,8 @@ class Brancher:
         steps = n_choices * n_ways // 2
         if steps > WORK.left:
             raise CompileLimitExceeded(
-                f"{n_choices:,} lists, objects or alternatives are barred or joined at once; make "
-                "them fewer, or raise max_work",
+                f"{n_choices:,} lists, objects or alternatives are excluded or combined at once; "
+                "use fewer, or raise max_work",
                 limit=WORK.limits.work,
                 actual=WORK.limits.work - WORK.left + steps,
                 path=self._nodes[requirements[0] >> 1].path,
@@ -696,11 +696,12 @@ class Brancher:
         where = next((path for path in paths if path != "$"), "$")
         if others > 1:
             return (
-                f"uniqueItems needs an item at {where} that differs from {others} other arrays or "
-                "objects, and the ways to differ multiply out to too many branches; leave "
-                "uniqueItems out of that array, or give it fewer items (minItems, maxItems)"
+                f"uniqueItems requires an item at {where} that differs from {others} other arrays "
+                "or objects, which gives too many branches; remove uniqueItems from that array, "
+                "or allow fewer items (minItems, maxItems)"
             )
         return (
-            f"the alternatives at {where} multiply out to too many branches; make them easier to "
-            "tell apart (a const in a shared required property), or use anyOf instead of oneOf"
+            f"the combinations of the alternatives at {where} give too many branches; make them "
+            "easier to distinguish (for example, with a const in a shared required property), or "
+            "use anyOf instead of oneOf"
         )

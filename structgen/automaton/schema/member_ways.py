@@ -504,9 +504,9 @@ class MemberWays:
         found = self._cases(rule, label, owed, MAX_TOLD_APART)
         if found is None:
             raise CompileLimitExceeded(
-                f"too many alternatives overlap in one member of the object at {self._table.path}; "
-                "make them easier to tell apart (a const in a shared required property), or use "
-                "anyOf instead of oneOf",
+                "too many alternatives overlap in one member of the object at "
+                f"{self._table.path}; make them easier to distinguish (for example, with a const "
+                "in a shared required property), or use anyOf instead of oneOf",
                 limit=MAX_TOLD_APART,
                 actual=MAX_TOLD_APART + 1,
             )

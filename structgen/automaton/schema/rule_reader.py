@@ -246,7 +246,7 @@ class RuleReader:
         check_limit(
             len(conditional),
             MAX_CONDITIONAL_PATTERNS,
-            f"too many patterns beside 'unevaluatedProperties', at {owner.path}",
+            f"too many patterns with 'unevaluatedProperties', at {owner.path}",
         )
         barred = [p for p in patterns if p not in conditional]
         barred += [ir.literal(name) for name in names]

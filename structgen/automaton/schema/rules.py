@@ -435,7 +435,7 @@ class RuleBook:
         self._serial += 2
         if serial > 2 * MAX_RULES:
             raise CompileLimitExceeded(
-                "the rules on which members go together are too intertwined",
+                "the rules for combining members are too complex",
                 limit=MAX_RULES,
                 actual=serial // 2,
             )
