@@ -384,7 +384,7 @@ class OptionError(StructgenError):
         self.option = option
         self.value = value
 
-    def said_of(self, name: str) -> str:
+    def naming(self, name: str) -> str:
         """Return the message in the words of who calls the option ``name``."""
         text = str(self)
         return text if self.option is None else text.replace(f"{self.option}=", f"{name}=")

@@ -73,10 +73,10 @@ def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     Raises:
         OptionError: a message has content that a text model cannot read.
     """
-    return frameworks.joined(told for message in messages for told in _told(message))
+    return frameworks.joined(one for message in messages for one in _messages_of(message))
 
 
-def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
+def _messages_of(message: ChatMessage) -> Iterator[dict[str, Any]]:
     if message.images or message.files:
         raise frameworks.no_text("An image or a file")
     if message.tool_call_results:
@@ -90,9 +90,9 @@ def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
         return
     calls = [frameworks.call_of(one.id, one.tool_name, one.arguments) for one in message.tool_calls]
     thought = message.reasoning.reasoning_text if message.reasoning else None
-    told = frameworks.answer("\n\n".join(message.texts), thought, calls)
+    answer = frameworks.answer("\n\n".join(message.texts), thought, calls)
     name = {} if message.name is None else {"name": message.name}
-    yield {**told, "role": message.role.value, **name}
+    yield {**answer, "role": message.role.value, **name}
 
 
 # -- answers -----------------------------------------------------------------------------------
@@ -137,13 +137,13 @@ class Pieces:
             if delta.content:
                 yield self._piece("text", content=delta.content)
             for call in delta.tool_calls or ():
-                told = ToolCallDelta(
+                piece = ToolCallDelta(
                     index=call.index,
                     tool_name=call.function.name,
                     arguments=call.function.arguments or None,
                     id=call.id,
                 )
-                yield self._piece(call.index, tool_calls=[told])
+                yield self._piece(call.index, tool_calls=[piece])
             if choice.finish_reason is not None:
                 yield self._piece(self._block, finish_reason=choice.finish_reason)
 
@@ -329,9 +329,9 @@ class StructgenChatGenerator(Loading):
         async with runner.astream_chat(fields) as chunks:
             async for chunk in chunks:
                 for piece in pieces.of(chunk):
-                    told = chosen(piece)
-                    if inspect.isawaitable(told):
-                        await told
+                    waiting = chosen(piece)
+                    if inspect.isawaitable(waiting):
+                        await waiting
         return {"replies": [pieces.reply]}
 
     def _asked(
@@ -422,8 +422,8 @@ class StructgenGenerator(Loading):
         )
 
     def _chat(self, prompt: str, system: str | None) -> list[ChatMessage]:
-        told = self.system_prompt if system is None else system
-        first = [] if told is None else [ChatMessage.from_system(told)]
+        instructions = self.system_prompt if system is None else system
+        first = [] if instructions is None else [ChatMessage.from_system(instructions)]
         return [*first, ChatMessage.from_user(prompt)]
 
 
@@ -446,14 +446,14 @@ def _written(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(data: dict[str, Any]) -> dict[str, Any]:
     """Return the same, read again, with the callback that is named."""
-    told = dict(data["init_parameters"])
-    if told.get("streaming_callback") is not None:
-        told["streaming_callback"] = deserialize_callable(told["streaming_callback"])
-    fields = told.get("generation_kwargs") or {}
+    parameters = dict(data["init_parameters"])
+    if parameters.get("streaming_callback") is not None:
+        parameters["streaming_callback"] = deserialize_callable(parameters["streaming_callback"])
+    fields = parameters.get("generation_kwargs") or {}
     if isinstance(fields.get("response_format"), str):
         form = json.loads(fields["response_format"])
-        told["generation_kwargs"] = {**fields, "response_format": form}
-    return {**data, "init_parameters": told}
+        parameters["generation_kwargs"] = {**fields, "response_format": form}
+    return {**data, "init_parameters": parameters}
 
 
 # -- embedders ---------------------------------------------------------------------------------

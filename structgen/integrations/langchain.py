@@ -82,12 +82,12 @@ def chat_of(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
     Raises:
         OptionError: a message has content that a text model cannot read.
     """
-    return frameworks.joined(_told(message) for message in messages)
+    return frameworks.joined(_message_of(message) for message in messages)
 
 
-def _told(message: BaseMessage) -> dict[str, Any]:
+def _message_of(message: BaseMessage) -> dict[str, Any]:
     text, thoughts = _texts(message)
-    told: dict[str, Any] = {"role": _role(message), "content": text}
+    entry: dict[str, Any] = {"role": _role(message), "content": text}
     if isinstance(message, AIMessage):
         thoughts = message.additional_kwargs.get("reasoning_content") or thoughts
         calls = [
@@ -98,10 +98,10 @@ def _told(message: BaseMessage) -> dict[str, Any]:
             raise ours.OptionError("function_call is not supported. Pass tool_calls.")
         return frameworks.answer(text, thoughts, calls)
     if isinstance(message, ToolMessage):
-        told["tool_call_id"] = message.tool_call_id
+        entry["tool_call_id"] = message.tool_call_id
     elif message.name is not None:
-        told["name"] = message.name
-    return told
+        entry["name"] = message.name
+    return entry
 
 
 def _role(message: BaseMessage) -> str:
@@ -227,7 +227,7 @@ def errors() -> Iterator[None]:
     try:
         yield
     except ours.StructgenError as error:
-        kind = next((told for known, told in _ERRORS if isinstance(error, known)), None)
+        kind = next((message for known, message in _ERRORS if isinstance(error, known)), None)
         if isinstance(error, ours.PromptError) and error.is_too_long:
             kind = exceptions.ContextOverflowError
         raise (kind or exceptions.ModelError)(str(error)) from error
@@ -261,13 +261,13 @@ def structured(
     Raises:
         OptionError: the method is unknown, or LangChain can read no JSON Schema from the type.
     """
-    told = {"ls_structured_output_format": {"kwargs": {"method": method}, "schema": schema}}
+    described = {"ls_structured_output_format": {"kwargs": {"method": method}, "schema": schema}}
     is_class = isinstance(schema, type) and is_basemodel_subclass(schema)
     parser: Runnable[Any, Any]
     if method == "function_calling":
         name = _json_schema(schema)["title"]
         one = {"tool_choice": name, "parallel_tool_calls": False}
-        bound = model.bind_tools([tool_of(schema)], **{**one, **fields, **told})
+        bound = model.bind_tools([tool_of(schema)], **{**one, **fields, **described})
         if is_class:
             parser = PydanticToolsParser(tools=[schema], first_tool_only=True)
         else:
@@ -281,7 +281,7 @@ def structured(
             form = {"response_format": frameworks.schema_format(json_schema["title"], json_schema)}
             reader: BaseOutputParser[Any] = JsonOutputParser()
             parser = PydanticOutputParser(pydantic_object=schema) if is_class else reader
-        bound = model.bind(**{**form, **fields, **told})
+        bound = model.bind(**{**form, **fields, **described})
     else:
         raise ours.OptionError(
             f"method={method!r} must be json_schema, function_calling or json_mode."

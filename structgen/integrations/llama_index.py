@@ -71,10 +71,10 @@ def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     Raises:
         OptionError: a message has content that a text model cannot read.
     """
-    return frameworks.joined(_told(message) for message in messages)
+    return frameworks.joined(_message_of(message) for message in messages)
 
 
-def _told(message: ChatMessage) -> dict[str, Any]:
+def _message_of(message: ChatMessage) -> dict[str, Any]:
     role = _ROLES.get(message.role.value, message.role.value)
     texts: list[str] = []
     thoughts: list[str] = []

@@ -379,7 +379,7 @@ class Embedded(Result):
 
 # -- a call as a request of the Runner's -----------------------------------------------------------
 
-Told: TypeAlias = "Callable[[float, str], Awaitable[None]]"
+OnProgress: TypeAlias = "Callable[[float, str], Awaitable[None]]"
 """Is awaited with how far a call has come, which always grows, and what that means."""
 
 _EACH = 16  # pieces of text, one or more tokens, between two words of progress
@@ -415,11 +415,13 @@ class Tool:
     title: str
     takes: type[Arguments]
     returns: type[BaseModel]
-    call: Callable[[Runner, str, Any, Told], Awaitable[BaseModel]]
+    call: Callable[[Runner, str, Any, OnProgress], Awaitable[BaseModel]]
     names: Mapping[str, tuple[str, ...]]
 
 
-async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> Generated:
+async def generate(
+    runner: Runner, model: str, asked: Generate, on_progress: OnProgress
+) -> Generated:
     """Write an answer."""
     messages = [{"role": "user", "content": asked.prompt}]
     if asked.system is not None:
@@ -435,7 +437,9 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
         if isinstance(form, dict):
             form = closed(form)
         fields = {"grammar": form, "grammar_type": _KINDS.get(name) or grammar_type_of(form)}
-    choice, said = await _written(runner, model, asked, {"messages": messages, **fields}, told)
+    choice, said = await _written(
+        runner, model, asked, {"messages": messages, **fields}, on_progress
+    )
     text, reason = choice.message.content or "", choice.finish_reason
     assert reason != "tool_calls"
     value = None if asked.json_schema is None else _value(text)
@@ -445,7 +449,7 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
 _KINDS = {"json_schema": "json_schema", "regex": "regex", "choices": "choice"}
 
 
-async def extract(runner: Runner, model: str, asked: Extract, told: Told) -> Extracted:
+async def extract(runner: Runner, model: str, asked: Extract, on_progress: OnProgress) -> Extracted:
     """Read facts out of a text."""
     schema = json.dumps(asked.json_schema, ensure_ascii=False)
     system = (
@@ -462,7 +466,7 @@ async def extract(runner: Runner, model: str, asked: Extract, told: Told) -> Ext
         "grammar": closed(asked.json_schema),
         "grammar_type": "json_schema",
     }
-    choice, said = await _written(runner, model, asked, fields, told)
+    choice, said = await _written(runner, model, asked, fields, on_progress)
     return Extracted(value=_value(choice.message.content or ""), **said)
 
 
@@ -479,7 +483,7 @@ def _value(text: str) -> Any:
 
 
 async def _written(
-    runner: Runner, model: str, asked: Writing, fields: dict[str, Any], told: Told
+    runner: Runner, model: str, asked: Writing, fields: dict[str, Any], on_progress: OnProgress
 ) -> tuple[Choice, dict[str, Any]]:
     """Return the answer to a chat, and what the results of all tools say of it; with words of
     progress while it grows."""
@@ -493,7 +497,7 @@ async def _written(
             number += 1
             if number % _EACH == 0:
                 written = made.choice.message.content or ""
-                await told(number, f"{len(written):,} characters written")
+                await on_progress(number, f"{len(written):,} characters written")
     assert made.usage is not None
     return made.choice, {
         "model": model,
@@ -503,7 +507,9 @@ async def _written(
     }
 
 
-async def classify(runner: Runner, model: str, asked: Classify, told: Told) -> Classified:
+async def classify(
+    runner: Runner, model: str, asked: Classify, on_progress: OnProgress
+) -> Classified:
     """Put a text into a class."""
     question = {"type": "choice", "instructions": asked.instructions, "options": asked.labels}
     made = await runner.adecide(
@@ -524,7 +530,7 @@ async def classify(runner: Runner, model: str, asked: Classify, told: Told) -> C
     )
 
 
-async def decide(runner: Runner, model: str, asked: Decide, told: Told) -> Decided:
+async def decide(runner: Runner, model: str, asked: Decide, on_progress: OnProgress) -> Decided:
     """Answer questions about a text."""
     made = await runner.adecide(
         state=asked.text,
@@ -535,7 +541,7 @@ async def decide(runner: Runner, model: str, asked: Decide, told: Told) -> Decid
     return Decided(model=model, prompt_tokens=made.usage.prompt_tokens, answers=made.answers)
 
 
-async def embed(runner: Runner, model: str, asked: Embed, told: Told) -> Embedded:
+async def embed(runner: Runner, model: str, asked: Embed, on_progress: OnProgress) -> Embedded:
     """Make vectors."""
     made = await runner.aembed(
         input=asked.texts,
@@ -568,7 +574,7 @@ _EMBED = Tool("embed", "Embed", Embed, Embedded, embed, _TEXTS)
 
 
 async def called(
-    runner: Runner, tool: Tool, known: Sequence[str], given: dict[str, Any], told: Told
+    runner: Runner, tool: Tool, known: Sequence[str], given: dict[str, Any], on_progress: OnProgress
 ) -> BaseModel:
     """Return the result of a tool.
 
@@ -577,7 +583,7 @@ async def called(
         tool: the tool.
         known: the models that it may ask.
         given: the arguments.
-        told: see `Told`.
+        on_progress: see `OnProgress`.
 
     Raises:
         ModelNotFound: the arguments name a model that the tool has not.
@@ -593,9 +599,9 @@ async def called(
     if model not in known:
         raise ModelNotFound(f"There is no model {model!r} here. Known models: {', '.join(known)}.")
     if not runner.is_model_loaded(model):
-        await told(0, f"loading {model}")
+        await on_progress(0, f"loading {model}")
     try:
-        return await tool.call(runner, model, asked, told)
+        return await tool.call(runner, model, asked, on_progress)
     except RequestError as error:
         param = error.param
         said = str(error).replace("truncate_sequence=True", "truncate=true")
@@ -655,7 +661,7 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
                 f"There is no tool {params.name!r}. Known tools: {', '.join(tools)}.",
             )
 
-        async def told(progress: float, message: str) -> None:
+        async def on_progress(progress: float, message: str) -> None:
             await context.session.report_progress(progress, None, message)
 
         STRANGER.set(Stranger(_owner(context.request)))
@@ -663,7 +669,9 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
             if context.request is not None and _OVER in context.request.scope:
                 context.request.scope[_OVER].add_done_callback(lambda _: wanted.cancel())
             try:
-                result = await called(runner, tool, known[tool], params.arguments or {}, told)
+                result = await called(
+                    runner, tool, known[tool], params.arguments or {}, on_progress
+                )
             except StructgenError as error:
                 let_go(error)
                 return _text(str(error), is_error=True)

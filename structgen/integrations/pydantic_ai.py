@@ -219,17 +219,17 @@ def chat_of(
     Raises:
         UserError: a part is none that a model which reads texts can be shown.
     """
-    told: Chat = []
+    chat: Chat = []
     for message in messages:
         if isinstance(message, ModelResponse):
-            told.append(_answer(message))
+            chat.append(_answer(message))
         else:
-            told += _request(message)
+            chat += _request(message)
     leading = 0
-    while leading < len(told) and told[leading]["role"] == "system":
+    while leading < len(chat) and chat[leading]["role"] == "system":
         leading += 1
     more = [{"role": "system", "content": part.content} for part in instructions or ()]
-    return frameworks.joined([*told[:leading], *more, *told[leading:]])
+    return frameworks.joined([*chat[:leading], *more, *chat[leading:]])
 
 
 def _request(message: ModelRequest) -> Iterator[dict[str, Any]]:

@@ -148,7 +148,7 @@ class Requests:
             data, budget = found
             cursor = self._constraint(data).start(budget)
         except StructgenError as error:
-            self._told(slot, error)
+            self._log_end(slot, error)
         self._requests[slot] = _Request(cursor, output)
         return True
 
@@ -202,7 +202,7 @@ class Requests:
                             out[at] = self._end
                     return
             except (StructgenError, TypeError) as error:
-                self._told(slot, error)
+                self._log_end(slot, error)
                 request.cursor = None
         out[:] = self._end
 
@@ -215,7 +215,7 @@ class Requests:
         self._constraints.add(data, (found, len(data)))
         return found
 
-    def _told(self, slot: int, error: Exception) -> None:
+    def _log_end(self, slot: int, error: Exception) -> None:
         _log.error("structgen: the output of the request in slot %d is cut off: %s", slot, error)
 
 

@@ -240,7 +240,7 @@ def _in_range(value: Any, rule: str) -> bool:
     least, dots, most = rule.partition("..")
     most, star, many = most.partition("*")
     numbers = value if star and isinstance(value, list) else [value]
-    if not dots or not all(isinstance(one, int | float) for one in numbers):
+    if not dots or not all(type(one) in (int, float) for one in numbers):
         return False
     fit = all(float(least) <= one <= float(most) for one in numbers)
     return fit and many in ("", str(len(numbers)))

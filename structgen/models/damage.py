@@ -340,12 +340,12 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
 
 def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> Iterator[Lack]:
     """Yield the inputs of Whisper's decoder that nothing fills, though attention reads them."""
-    told = {at[2:]: value for at, value in settings if at[:2] == _DECODER}
-    n_layers = told.get(("num_hidden_layers",))
+    known = {at[2:]: value for at, value in settings if at[:2] == _DECODER}
+    n_layers = known.get(("num_hidden_layers",))
     if not isinstance(n_layers, (int, float)) or not 0 < n_layers <= _MOST_LAYERS:
         n_layers = 0
     layers = range(int(n_layers))
-    names = {str(told.get(("inputs", name), usual)) for name, usual in _OF_WHISPER.items()}
+    names = {str(known.get(("inputs", name), usual)) for name, usual in _OF_WHISPER.items()}
     filled = names | {name.replace("%d", str(layer)) for name in names for layer in layers}
     with graph.open("rb") as file, _mapped(file) as data:
         for start, end in _inside(data, (0, len(data)), (*_PORTS[0], *_NAME)):

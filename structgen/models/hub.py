@@ -160,7 +160,7 @@ def download(
                 expected_size=file.size,
                 displayed_filename=file.path,
             )
-            _heard(fetch, _SILENT_SECONDS, f"sent more of {file.path}", sink.tell, report)
+            _answered(fetch, _SILENT_SECONDS, f"sent more of {file.path}", sink.tell, report)
     except _TooMuch:
         part.unlink()
         says = f"more than {most:,} bytes"
@@ -226,7 +226,7 @@ def token_from(source: str | None) -> Iterator[None]:
     if kind == "none":
         token = False
     elif kind != "cache":
-        token = _said(kind, value)
+        token = _token_of(kind, value)
     given = _TOKEN.set(token)
     try:
         yield
@@ -234,7 +234,7 @@ def token_from(source: str | None) -> Iterator[None]:
         _TOKEN.reset(given)
 
 
-def _said(kind: str, value: str) -> str:
+def _token_of(kind: str, value: str) -> str:
     """Return the token of a source, of which messages show no more than the kind."""
     found: str | None = value
     if kind == "env":
@@ -325,7 +325,7 @@ def fetch_files(
     listing = _Listing(commit, {file.path: file for file in files})
     url = _url(repo_id, files[0].path, commit)
     with _explained(repo_id):
-        _heard(lambda: _ask_first_byte(url), _ANSWER_SECONDS, f"answered for {repo_id}")
+        _answered(lambda: _ask_first_byte(url), _ANSWER_SECONDS, f"answered for {repo_id}")
     targets = {file.path: _inside(folder, file.path, repo_id) for file in files}
     _fetch_files(repo_id, listing, targets, folder, name, progress)
 
@@ -453,9 +453,9 @@ class _Listing:
 
 def _listing(repo_id: str) -> _Listing:
     """Return what the hub has of a repository."""
-    heard = _heard(lambda: _listed(repo_id), _LISTING_SECONDS, f"listed {repo_id}")
+    listing = _answered(lambda: _listed(repo_id), _LISTING_SECONDS, f"listed {repo_id}")
     try:
-        info = json.loads(heard)
+        info = json.loads(listing)
         commit, files = info["sha"], info["siblings"]
         if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
             raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
@@ -471,7 +471,7 @@ def _listing(repo_id: str) -> _Listing:
         ) from None
 
 
-def _heard(
+def _answered(
     ask: Callable[[], _T],
     seconds: float,
     done: str,
@@ -479,15 +479,15 @@ def _heard(
     report: Callable[[], object] = lambda: None,
 ) -> _T:
     """Wait for more of the hub's answer, with a limit that its own client lacks."""
-    heard: Future[_T] = Future()
+    answer: Future[_T] = Future()
     before, last = arrived(), time.monotonic()
 
     def work() -> None:
         _IS_OURS.set(True)
         try:
-            heard.set_result(ask())
+            answer.set_result(ask())
         except BaseException as error:
-            heard.set_exception(error)
+            answer.set_exception(error)
 
     importlib.import_module("huggingface_hub.file_download")  # That is not the hub's time.
     log = logging.getLogger("huggingface_hub.file_download")
@@ -498,9 +498,9 @@ def _heard(
     try:
         with _quiet():
             while True:
-                wait([heard], _POLL_SECONDS)
-                if heard.done():
-                    return heard.result()
+                wait([answer], _POLL_SECONDS)
+                if answer.done():
+                    return answer.result()
                 report()
                 if (now := arrived()) != before:
                     before, last = now, time.monotonic()

@@ -1,7 +1,7 @@
 """Transcripts of sounds: their segments, and the windows of a long sound one after another.
 
 Knows no model: the caller passes in what is said in a window. So a caller whose model is in another
-process can walk the windows there, and show each one's segments before the next is heard.
+process can walk the windows there, and show each one's segments before the next is found.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Transcript:
         return "WEBVTT\n\n" + "".join(cues)
 
 
-class Heard(NamedTuple):
+class WindowTranscript(NamedTuple):
     """The transcript of a window.
 
     Attributes:
@@ -135,15 +135,15 @@ class Listening:
             return None
         return self._window._replace(samples=rest / np.float32(_LOUDEST))
 
-    def add(self, heard: Heard) -> Sequence[Segment]:
+    def add(self, window: WindowTranscript) -> Sequence[Segment]:
         """Add the transcript of the window; return its segments with their times in the sound."""
         start = self._at / RATE
         found = [
-            replace(one, start=start + one.start, end=start + one.end) for one in heard.segments
+            replace(one, start=start + one.start, end=start + one.end) for one in window.segments
         ]
         self._segments += found
-        self._window = self._window._replace(language=heard.language)
-        self._at += max(round(heard.seconds * RATE), RATE)
+        self._window = self._window._replace(language=window.language)
+        self._at += max(round(window.seconds * RATE), RATE)
         return found
 
     @property

@@ -44,7 +44,7 @@ def in_short(error: Exception) -> str:
 
 
 @contextmanager
-def panics_told(file: Path, kind: type[ModelError] = ModelError) -> Iterator[None]:
+def explaining_panics(file: Path, kind: type[ModelError] = ModelError) -> Iterator[None]:
     """Explain a panic or an error of ``tokenizers`` on a file with false contents.
 
     A panic is not an `Exception`, and would end more than the call.

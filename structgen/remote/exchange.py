@@ -74,7 +74,7 @@ class CallPart(NamedTuple):
     arguments: str
 
 
-class Said(NamedTuple):
+class Piece(NamedTuple):
     """A message, or a piece of one."""
 
     content: str = ""
@@ -96,7 +96,7 @@ class Counts(NamedTuple):
 
 def read(
     reply: Any, part: Literal["message", "delta"], *, logprobs: bool
-) -> tuple[Said | None, Counts]:
+) -> tuple[Piece | None, Counts]:
     """Read a reply, or a piece of one.
 
     Args:
@@ -122,7 +122,7 @@ def read(
         _not_understood(choice)
     finish_reason = _get(choice, "finish_reason")
     content, reasoning = _content(_get(said, "content"))
-    found = Said(
+    found = Piece(
         content,
         # Not in OpenAI's API: vLLM, SGLang, llama.cpp and others call it either.
         reasoning or _text(_get(said, "reasoning_content")) or _text(_get(said, "reasoning")),
@@ -286,7 +286,7 @@ class Replies:
         self._most = _MOST_CHARACTERS + (n_outputs - 1) * _MORE_EACH
         self._n_characters = 0
 
-    def add(self, said: Said) -> None:
+    def add(self, said: Piece) -> None:
         """Take a message, or a piece of one. Raise RemoteError if it is too much."""
         size = _LEAST * (1 + len(said.calls))
         size += len(said.content) + len(said.reasoning) + len(said.refusal)
@@ -531,7 +531,7 @@ class Exchange:
             for name, arguments in calls
         )
 
-    def _put(self, said: Said) -> tuple[str, str]:
+    def _put(self, said: Piece) -> tuple[str, str]:
         """Note what a message, or a piece of one, says; returns its reasoning and its content."""
         self._replies.add(said)
         reply = self._reply

@@ -129,7 +129,7 @@ def beside(response: ChatResponse, **fields: Any) -> ChatChunk:
 async def until(
     work: asyncio.Future[Any], events: asyncio.Queue[AgenticToolCall]
 ) -> AsyncGenerator[AgenticToolCall, None]:
-    """Yield the events until some work is done, and those that it has told by then."""
+    """Yield the events until some work is done, and those that it has sent by then."""
     while not work.done():
         get = asyncio.ensure_future(events.get())
         try:
@@ -254,7 +254,7 @@ class Agent:
         choice = self._request.tool_choice
         seen: Counter[Hashable] = Counter()
         end: AgenticEnd = "answer"
-        told: list[Message] = []
+        replies: list[Message] = []
         for number in range(1, self._rounds + 2):
             if number > self._rounds:
                 end = "rounds"
@@ -275,7 +275,7 @@ class Agent:
             held: list[ChatChunk] = []
             explained = contextlib.nullcontext() if search is None else search.explained()
             with explained:
-                async with aclosing(self._fitting(ask, asked, told)) as pieces:
+                async with aclosing(self._fitting(ask, asked, replies)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, ChatResponse):
                             response = piece
@@ -303,21 +303,21 @@ class Agent:
             try:
                 async for event in until(results, events):
                     yield beside(response, agentic_tool_call=event)
-                told = await results
+                replies = await results
             finally:
                 results.cancel()
-            self._added += told
+            self._added += replies
             done = tuple(
-                sorted((_key(call), one.text) for call, one in zip(calls, told, strict=True))
+                sorted((_key(call), one.text) for call, one in zip(calls, replies, strict=True))
             )
             seen[done] += 1
             if seen[done] == _MOST_REPEATS:
                 end = "repeats"
-            messages = [*messages, said, *told]
+            messages = [*messages, said, *replies]
             choice = further(choice)
 
     async def _fitting(
-        self, ask: Callable[[ChatRequest], Asked], asked: ChatRequest, told: Sequence[Message]
+        self, ask: Callable[[ChatRequest], Asked], asked: ChatRequest, replies: Sequence[Message]
     ) -> Asked:
         """Ask. While there is no room for the prompt and what follows, the longest of the last
         round's results is halved."""
@@ -328,7 +328,7 @@ class Agent:
                         yield piece
                 return
             except (PromptError, RequestError, BudgetTooSmall) as error:
-                longest = max(told, key=lambda one: len(one.text), default=None)
+                longest = max(replies, key=lambda one: len(one.text), default=None)
                 option = getattr(error.__cause__, "option", None)
                 lacks_room = option in ("max_new_tokens", "max_length")
                 if isinstance(error, PromptError):
@@ -461,8 +461,8 @@ class Agent:
         record.seconds = round(outcome.seconds, 6)
         record.cut = True if outcome.cut else None
         record._value = outcome.result
-        told = "ok" if outcome.error is None else "error"
-        self._metrics.tool(record.name, told, outcome.seconds)
+        status = "ok" if outcome.error is None else "error"
+        self._metrics.tool(record.name, status, outcome.seconds)
         tell(record.model_copy())
 
     async def _ran(self, tool: Tool, call: Call, record: AgenticToolCall) -> ToolOutcome:

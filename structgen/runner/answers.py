@@ -200,8 +200,8 @@ class CompletionScores:
 
 
 @final
-class Untold:
-    """Scores of one output that no piece of its answer has told yet."""
+class UnsentScores:
+    """Scores of one output that no piece of its answer has had yet."""
 
     def __init__(self) -> None:
         self._n_added = 0
@@ -214,7 +214,7 @@ class Untold:
         self._scores += scores
 
     def take(self) -> list[Scored]:
-        """Return what is to be told now."""
+        """Return what is to be sent now."""
         scores, self._scores = self._scores, []
         return scores
 
@@ -364,8 +364,8 @@ async def chat(
         async for made, piece in pieces:
             if isinstance(piece, GenerationResult):
                 results[made] = piece
-            told = partial(outputs[made].told, piece)
-            for one in await host.aside(told) if takes_long else told():
+            read = partial(outputs[made].choices, piece)
+            for one in await host.aside(read) if takes_long else read():
                 for index in heads:
                     first = Delta(role="assistant", content="")
                     yield chunk(choices=[ChunkChoice(index=index, delta=first)])
@@ -391,9 +391,9 @@ class _Output:
         constraint = work.generator.constraint
         self._reader = _Reader(None if constraint is None else constraint.output)
         self._steps = _Steps()
-        self._scores = Untold()
+        self._scores = UnsentScores()
 
-    def told(self, piece: Chunk | GenerationResult[Any]) -> list[ChunkChoice]:
+    def choices(self, piece: Chunk | GenerationResult[Any]) -> list[ChunkChoice]:
         """Return what a piece adds, or at last the result, which has all that no piece had."""
         reader, request = self._reader, self._request
         deltas: list[Delta] = []
@@ -435,7 +435,7 @@ class _Output:
 
 
 class _Steps:
-    """Steps of an output that are told with its chunks, each as soon as there is one."""
+    """Steps of an output that are sent with its chunks, each as soon as there is one."""
 
     def __init__(self) -> None:
         self._known: dict[int, TraceStep] = {}
@@ -448,10 +448,10 @@ class _Steps:
                 self._known[step.index] = self._news[step.index] = step
 
     def take(self) -> list[TokenStep] | None:
-        """Return what is to be told now."""
-        told = [_step(step) for step in self._news.values()] or None
+        """Return what is to be sent now."""
+        steps = [_step(step) for step in self._news.values()] or None
         self._news.clear()
-        return told
+        return steps
 
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -540,11 +540,11 @@ async def complete(
         ]
     heads = [text for text in before for _ in range(work.n if request.echo else 0)]
     results: list[list[GenerationResult[Any]]] = [[] for _ in work.prompts]
-    scores = [Untold() for _ in range(work.made * len(work.prompts))]
+    scores = [UnsentScores() for _ in range(work.made * len(work.prompts))]
     written = [CompletionScores(len(text)) for text in before for _ in range(work.made)]
     has_scores = request.logprobs is not None
 
-    def told(number: int, piece: Chunk | GenerationResult[Any]) -> CompletionChoice:
+    def choice_of(number: int, piece: Chunk | GenerationResult[Any]) -> CompletionChoice:
         if isinstance(piece, GenerationResult):
             if has_scores:
                 scores[number].add(piece)
@@ -569,9 +569,9 @@ async def complete(
             elif piece.section != "answer":
                 continue
             if has_scores and not streams:  # as of chats
-                one = await host.aside(partial(told, number, piece))
+                one = await host.aside(partial(choice_of, number, piece))
             else:
-                one = told(number, piece)
+                one = choice_of(number, piece)
             for place, text in enumerate(heads):
                 yield chunk(choices=[CompletionChoice(index=place, text=text)])
             heads = []

@@ -264,21 +264,21 @@ class CodeSession:
         run = _Run(self)
         self._going.add(run)
         try:
-            told, has = await in_thread(lambda: self._ran(run, code), NAME)
+            text, has = await in_thread(lambda: self._ran(run, code), NAME)
         except BaseException:
             run.is_unwanted = True  # the thread kills it
             raise
         if has is not None:
             self._owner.warn(has)
-        return told
+        return text
 
     def _ran(self, run: _Run, code: str) -> tuple[str, dict[str, bool] | None]:
         try:
             with self._lock, self._owner._looks:
                 before = {name: seen for name, seen, _ in _plain_files(self._folder)}
-            told, has = run.result(code)
+            text, has = run.result(code)
             with self._lock, self._owner._looks:
-                return told + self._made(before), has
+                return text + self._made(before), has
         finally:
             self._going.discard(run)
 
@@ -415,11 +415,11 @@ class _Run:
     def result(self, code: str) -> tuple[str, dict[str, bool] | None]:
         """Return what it writes, and how it ended; and what it was confined of."""
         policy = self._config.sandbox_policy
-        reads, told = os.pipe()
+        reads, report = os.pipe()
         with (
             tempfile.TemporaryFile() as source,
             open(reads, "rb") as pipe,
-            open(told, "wb") as tells,
+            open(report, "wb") as tells,
         ):
             # With its mark, so that a comment cannot choose an encoding in which comments are code.
             source.write(code.encode("utf-8-sig", errors="replace"))
@@ -432,14 +432,14 @@ class _Run:
                         self._config.interpreter,
                         *("-I", "-S"),  # no sitecustomize.py, which a folder on its path may have
                         str(_CONFINED),
-                        json.dumps(self._arguments(policy, told)),
+                        json.dumps(self._arguments(policy, report)),
                     ],
                     stdin=source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     cwd=self._folder,
                     env=_environment(policy, self._folder),
-                    pass_fds=(told,),
+                    pass_fds=(report,),
                     start_new_session=True,
                 )
             tells.close()
@@ -458,7 +458,7 @@ class _Run:
             why = f"It exited with code {process.returncode}."
         return "\n".join(filter(None, [text.rstrip("\n"), why])), json.loads(has or b"null")
 
-    def _arguments(self, policy: SandboxPolicy, told: int) -> dict[str, Any]:
+    def _arguments(self, policy: SandboxPolicy, report: int) -> dict[str, Any]:
         limits = {
             "RLIMIT_AS": policy.max_memory_mb * _MB,
             "RLIMIT_CPU": policy.max_cpu_secs,
@@ -476,7 +476,7 @@ class _Run:
             "readable": list(policy.extra_fs_read),
             "writable": list(policy.extra_fs_write),
             "strict": policy.strict,
-            "told": told,
+            "report": report,
         }
 
     def _read(self, process: subprocess.Popen[bytes]) -> tuple[bytes, str | None]:

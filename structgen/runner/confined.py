@@ -5,7 +5,7 @@
 It sets up what the operating system enforces: namespaces without a network, other processes and
 other files; Landlock, where there is one; which system calls there are; limits on time, memory,
 processes and files.
-It writes what is in force to the file descriptor ``told`` as JSON. It imports only the standard
+It writes what is in force to the file descriptor ``report`` as JSON. It imports only the standard
 library, and never runs inside the program's own process.
 
     structgen ─▶ this process ─▶ the namespace's first process ─▶ the code, in a session of its own
@@ -96,9 +96,9 @@ def main() -> None:
                 ):
                     with open(f"/proc/self/{name}", "w") as file:
                         file.write(text)
-            _go_on_in_a_child(libc, given["told"])
+            _go_on_in_a_child(libc, given["report"])
             _bound_processes()
-        _go_on_in_a_child(libc, given["told"])
+        _go_on_in_a_child(libc, given["report"])
         os.setsid()  # signals to its group reach no process above it
     for name, most in given["limits"].items():
         kind = getattr(resource, name, None)
@@ -134,8 +134,8 @@ def main() -> None:
         _bound_files(libc, readable, writable, has_network=given["network"])
         has["system calls"] = _bound_calls(libc, has_network=given["network"])
         has["network"] |= has["system calls"]  # by its sockets
-    with os.fdopen(given["told"], "w") as told:
-        json.dump(has, told)
+    with os.fdopen(given["report"], "w") as report:
+        json.dump(has, report)
     asked = has.keys() - ({"network"} if given["network"] else set())
     lacking = sorted(name for name in asked if not has[name])
     if given["strict"] and lacking:
@@ -148,7 +148,7 @@ def main() -> None:
     os.execv(sys.executable, [sys.executable, "-I", "-u", script])
 
 
-def _go_on_in_a_child(libc: Any, told: int) -> None:
+def _go_on_in_a_child(libc: Any, report: int) -> None:
     """Return in a child, which ends with this process; this one ends as the child does, and what
     the child has left running, which is this process's by then, is killed. So it is where the
     parent ends before."""
@@ -161,7 +161,7 @@ def _go_on_in_a_child(libc: Any, told: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         return
-    os.close(told)
+    os.close(report)
     pid = 0
     while pid != child:
         pid, status = os.waitpid(-1, 0)

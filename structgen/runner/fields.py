@@ -32,7 +32,7 @@ MAX_DEPTH = 200
 """Deepest nesting of JSON that strangers send."""
 
 MAX_VALUES = 100_000
-"""Most values of JSON that strangers send, unless told otherwise."""
+"""Most values of JSON that strangers send, by default."""
 
 _LONGEST_NAME = 100
 _MAX_ERRORS = 100
@@ -276,11 +276,13 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
             param=param or None,
             kind="invalid" if cause.is_supported else "unsupported",
         )
-    told = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "union_tag_invalid":
-        told = "{discriminator} is {tag!r}, which is not one of {expected_tags}".format(**context)
+        message = "{discriminator} is {tag!r}, which is not one of {expected_tags}".format(
+            **context
+        )
     if not steps:
-        return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)
+        return RequestError(f"{message[:1].upper()}{message[1:]}.", param=None)
     if first["type"] == "missing":
         instead = next(
             (
@@ -291,7 +293,7 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
             "",
         )
         return RequestError(f"{param} is missing.{instead}", param=param, kind="missing")
-    return RequestError(f"{param}: {told} (got {shown(first['input'])})", param=param)
+    return RequestError(f"{param}: {message} (got {shown(first['input'])})", param=param)
 
 
 _UNKNOWN = ("extra_forbidden", "none_required")

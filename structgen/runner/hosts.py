@@ -383,8 +383,8 @@ class TextHost:
         folder = self.models[0].folder
         files = sorted((one.name, one.stat().st_size) for one in folder.iterdir() if one.is_file())
         versions = [installed("structgen"), installed("onnxruntime-genai")]
-        told = repr((folder.name, files, versions, platform.machine()))
-        return f"fp_{hashlib.sha256(told.encode()).hexdigest()[:10]}"
+        parts = repr((folder.name, files, versions, platform.machine()))
+        return f"fp_{hashlib.sha256(parts.encode()).hexdigest()[:10]}"
 
     @property
     def search_defaults(self) -> Mapping[str, Any]:
@@ -648,9 +648,9 @@ def kind_of(config: ModelConfig) -> Kind:
     Raises:
         StructgenError: it is not there, or cannot be fetched.
     """
-    told = told_kind(config)
-    if told is not None:
-        return told
+    kind = known_kind(config)
+    if kind is not None:
+        return kind
     folder = _path(config, config.source)
     return "text" if models.is_language_model(folder) else "embedding"
 
@@ -680,8 +680,8 @@ def by_id(given: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def told_kind(config: ModelConfig) -> Kind | None:
-    """Return what a model does, as far as that is told without looking into its folder."""
+def known_kind(config: ModelConfig) -> Kind | None:
+    """Return what a model does, as far as that is known without looking into its folder."""
     source = config.source
     if config.kind is not None or isinstance(source, Embedder):
         return config.kind or "embedding"

@@ -297,13 +297,13 @@ class Connection:
             ToolFailure: it failed, or the server did.
         """
         if self._ended is not None:
-            raise self._told("has disconnected", self._ended)
+            raise self._tool_failure("has disconnected", self._ended)
         called = self._call(name, arguments)
         try:
             future = asyncio.run_coroutine_threadsafe(called, self._loop)
         except RuntimeError as error:  # the loop is closed
             called.close()
-            raise self._told("is closed", error) from error
+            raise self._tool_failure("is closed", error) from error
         answer = asyncio.wrap_future(future)
         try:
             await asyncio.wait([answer])
@@ -314,7 +314,7 @@ class Connection:
             return answer.result()
         # The connection has ended, and what was under way with it. The caller is not cancelled.
         if self._ended is not None:
-            raise self._told(f"disconnected during a call of {name}", self._ended)
+            raise self._tool_failure(f"disconnected during a call of {name}", self._ended)
         raise ToolFailure(f"The MCP server {self._server.name} was closed during a call of {name}.")
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -334,7 +334,7 @@ class Connection:
                 raise self._unreadable
             result = call.result()
         except Exception as error:
-            raise self._told(f"failed during a call of {name}", error) from error
+            raise self._tool_failure(f"failed during a call of {name}", error) from error
         finally:
             call.cancel()
             exchange.end()
@@ -381,8 +381,8 @@ class Connection:
         session.adopt(begun)
         await session.send_notification(types.InitializedNotification())
 
-    def _told(self, what: str, error: BaseException) -> ToolFailure:
-        """Return what the model is told, and, with the server's last words, the caller."""
+    def _tool_failure(self, what: str, error: BaseException) -> ToolFailure:
+        """Return what the model reads, and, with the server's last words, the caller."""
         failure = self._failure(what, error)
         return ToolFailure(str(failure).partition("\n")[0], detail=str(failure))
 
@@ -523,8 +523,8 @@ class _Lines(codecs.IncrementalDecoder):
             for line in lines
             if line.lstrip().startswith("{") and ('"jsonrpc"' in line or len(line) > _LONGEST_LOG)
         ]
-        told = [f"{{{_TOO_MANY}" if _has_many(one) else one for one in messages]
-        return "\n".join([*told, rest])
+        kept = [f"{{{_TOO_MANY}" if _has_many(one) else one for one in messages]
+        return "\n".join([*kept, rest])
 
 
 def _lines_codec(name: str) -> codecs.CodecInfo | None:
@@ -538,7 +538,7 @@ def _lines_codec(name: str) -> codecs.CodecInfo | None:
 codecs.register(_lines_codec)
 
 
-class _Heard:
+class _Received:
     """What a server sends, as ``mcp`` gets it: answers, and that something was asked.
 
     Nothing here waits for a notification, and ``mcp`` has a task for each, and a page of its log
@@ -549,13 +549,13 @@ class _Heard:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    async def __aenter__(self) -> _Heard:
+    async def __aenter__(self) -> _Received:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self._stream.aclose()
 
-    def __aiter__(self) -> _Heard:
+    def __aiter__(self) -> _Received:
         return self
 
     async def __anext__(self) -> Any:
@@ -588,10 +588,10 @@ def _wrong_with(result: Mapping[str, Any]) -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def _heard(transport: Any) -> AsyncIterator[tuple[Any, Any]]:
-    """A transport of which only `_Heard` is read."""
+async def _received(transport: Any) -> AsyncIterator[tuple[Any, Any]]:
+    """A transport of which only `_Received` is read."""
     async with transport as (read, write):
-        yield _Heard(read), write
+        yield _Received(read), write
 
 
 class _Exchange:
@@ -863,7 +863,7 @@ class McpServer:
         )
 
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:
-            return _heard(mcp.stdio_client(parameters, errlog=errors))
+            return _received(mcp.stdio_client(parameters, errlog=errors))
 
         return cls(name or command, opened, prefix, only, timeout, connect_timeout)
 
@@ -907,7 +907,7 @@ class McpServer:
             client = transport.create_mcp_http_client(headers=headers_, timeout=seconds)
             _Bounded(client, web, connect_timeout)
             await stack.enter_async_context(client)
-            return _heard(transport.streamable_http_client(url, http_client=client))
+            return _received(transport.streamable_http_client(url, http_client=client))
 
         scheme, _, rest = url.partition("://")
         place = rest.partition("/")[0].rpartition("@")[2]

@@ -24,7 +24,7 @@ from typing import Any, Literal, final
 from structgen.errors import ModelError, ModelNotFound, OptionError, Overloaded
 from structgen.workers import owner
 
-from .hosts import Host, ModelConfig, opened, size_of, told_kind
+from .hosts import Host, ModelConfig, known_kind, opened, size_of
 from .loops import Places
 
 _RANKS = "all-minilm-l6-v2"
@@ -179,7 +179,7 @@ class Registry:
         return error
 
     def ranking(self, given: str | None) -> str:
-        """Id of the model that ranks passages: this one, or the first that is told to be an
+        """Id of the model that ranks passages: this one, or the first that is known to be an
         embedder, or the usual one. It is added if need be.
 
         Raises:
@@ -195,7 +195,7 @@ class Registry:
 
     def _is_embedder(self, id_: str) -> bool:
         entry = self.entries[id_]
-        kind = told_kind(entry.config) if entry.host is None else entry.host.kind
+        kind = known_kind(entry.config) if entry.host is None else entry.host.kind
         return kind == "embedding"
 
     def embedders(self) -> str:
@@ -493,7 +493,7 @@ class Registry:
             if timer is not None:
                 timer.cancel()
 
-    def told(self, entry: Entry) -> dict[str, Any]:
+    def info(self, entry: Entry) -> dict[str, Any]:
         """Return what is known of a model, with the sampling defaults of a text model."""
         defaults = getattr(entry.host, "search_defaults", None)
         known = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")

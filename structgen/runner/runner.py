@@ -152,10 +152,10 @@ def _both(begin: Work[P, T]) -> tuple[Callable[Concatenate[Runner, P], T], Work[
 
 
 MAX_CONCURRENCY = 64
-"""Most requests that run on a model at once, unless told otherwise."""
+"""Most requests that run on a model at once, by default."""
 
 MAX_QUEUE = 256
-"""Most requests that wait for a model, unless told otherwise."""
+"""Most requests that wait for a model, by default."""
 
 
 @final
@@ -304,7 +304,7 @@ class Runner(
         Raises:
             ModelNotFound: there is no such model.
         """
-        return self._registry.told(self._registry.entry(model))
+        return self._registry.info(self._registry.entry(model))
 
     def is_model_loaded(self, model: str | None = None) -> bool:
         """Return whether a model is loaded.

@@ -28,7 +28,7 @@ ROUNDS = 4
 """How often may be searched where the request does not say."""
 
 _PASSAGES: Mapping[str, int] = {"low": 3, "medium": 6, "high": 12}
-"""How many passages the model is told of for one query, by ``search_context_size``."""
+"""How many passages the model gets for one query, by ``search_context_size``."""
 
 _MOST_RESULTS = 10
 _LONGEST_CONTENT = 100_000  # characters of a result that are looked at
@@ -102,7 +102,7 @@ class Search:
     """What one request has found so far.
 
     Attributes:
-        found: the passages that the model was told of, without those that it knew.
+        found: the passages that the model got, without those that it knew.
         tool: what the model calls.
     """
 
@@ -127,7 +127,7 @@ class Search:
         passages = await self._search.passages(query, self._most)
         # Now, since another search of the same round may have ended meanwhile.
         known = {(one.url, one.text): number for number, one in enumerate(self.found, 1)}
-        told = []
+        texts = []
         for one in passages:
             number = known.get((one.url, one.text))
             if number is None and len(self.found) < _MOST_KEPT:
@@ -137,8 +137,8 @@ class Search:
                 )
                 number = len(self.found)
             if number is not None:
-                told.append(f"[{number}] {one.title} ({one.url})\n{one.text}")
-        return _BETWEEN.join(told) or "Nothing was found."
+                texts.append(f"[{number}] {one.title} ({one.url})\n{one.text}")
+        return _BETWEEN.join(texts) or "Nothing was found."
 
     def form(self, request: ChatRequest, *, is_last: bool) -> dict[str, Any]:
         """Return a round's form besides its tools: quotes come from what was found.

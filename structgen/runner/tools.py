@@ -53,8 +53,8 @@ class ToolFailure(Exception):
         detail: a longer message for the caller, if there is one.
     """
 
-    def __init__(self, told: str = "", *, detail: str | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, message: str = "", *, detail: str | None = None) -> None:
+        super().__init__(message)
         self.detail = None if detail is None else str(detail)
 
 
@@ -223,11 +223,11 @@ class Tool:
             wrong = await self.problem(error, limit, is_check=checked is None)
             detail = error.detail if isinstance(error, ToolFailure) else None
         else:
-            told, cut = shown(text, longest)
-            return ToolOutcome(told, result, None, time.perf_counter() - started, checked, cut)
-        told, cut = shown(f"Error: {wrong}", longest)
-        error_told, _ = shown(detail or wrong, _LONGEST_ERROR)
-        return ToolOutcome(told, None, error_told, time.perf_counter() - started, checked, cut)
+            reply, cut = shown(text, longest)
+            return ToolOutcome(reply, result, None, time.perf_counter() - started, checked, cut)
+        reply, cut = shown(f"Error: {wrong}", longest)
+        why, _ = shown(detail or wrong, _LONGEST_ERROR)
+        return ToolOutcome(reply, None, why, time.perf_counter() - started, checked, cut)
 
     async def _result(self, call: Call, limit: float | None) -> tuple[Any, str]:
         """Return what the call gives, and the text of it."""
@@ -317,7 +317,7 @@ class Tool:
 
 
 def as_text(value: Any) -> str:
-    """Return what a model is told of a value: a str as it is, anything else as JSON.
+    """Return a value as a model reads it: a str as it is, anything else as JSON.
 
     Raises:
         ToolFailure: it is not JSON.
@@ -350,7 +350,7 @@ def _kind(value: object) -> str:
 
 
 def shown(text: str, longest: int) -> tuple[str, bool]:
-    """Return a text as a model is told it, and whether it was cut. What no prompt can hold (NUL,
+    """Return a text as a model reads it, and whether it was cut. What no prompt can hold (NUL,
     halves of surrogate pairs) becomes ``\ufffd``."""
     if len(text) <= longest:
         return NOT_TEXT.sub("\ufffd", text), False

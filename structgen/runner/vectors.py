@@ -74,8 +74,8 @@ async def _embedded(
     embedder, cuts = host.embedder, request.truncate_sequence
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} is a reranker and cannot make embeddings.", param="model")
-    told = "ignore" if cuts else "error"
-    options: dict[str, Any] = {"on_truncation": told, "batch_tokens": _TURN_TOKENS}
+    on_truncation = "ignore" if cuts else "error"
+    options: dict[str, Any] = {"on_truncation": on_truncation, "batch_tokens": _TURN_TOKENS}
     for name in ("dimensions", "prompt_name"):
         if getattr(request, name) is not None:
             options[name] = getattr(request, name)
@@ -85,7 +85,7 @@ async def _embedded(
         result = await host.turn(lambda pause: embedder.aresult(texts, pause=pause, **options))
     except (OptionError, PromptError) as error:
         named = error.option if isinstance(error, OptionError) else None
-        raise RequestError(_told(error), param=named or "input") from error
+        raise RequestError(_in_words(error), param=named or "input") from error
     return result.vectors, 0 if result.n_tokens is None else int(result.n_tokens.sum())
 
 
@@ -110,7 +110,7 @@ def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool | None) -
     )
 
 
-def _told(error: OptionError | PromptError) -> str:
+def _in_words(error: OptionError | PromptError) -> str:
     """Return an embedder's error in the words of a request."""
     return str(error).replace("on_truncation='warn'", "truncate_sequence=True")
 
@@ -161,14 +161,14 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
     if not documents:
         raise RequestError("documents: the list is empty.", param="documents")
     query = in_bounds(embedder, request.query, "query", cuts=cuts)
-    told = "ignore" if cuts else "error"
-    options: dict[str, Any] = {"on_truncation": told, "batch_tokens": _TURN_TOKENS}
+    on_truncation = "ignore" if cuts else "error"
+    options: dict[str, Any] = {"on_truncation": on_truncation, "batch_tokens": _TURN_TOKENS}
     try:
         ranked = await host.turn(
             lambda pause: embedder.arerank(query, documents, pause=pause, **options)
         )
     except (OptionError, PromptError) as error:
-        raise RequestError(_told(error), param="documents") from error
+        raise RequestError(_in_words(error), param="documents") from error
     tokens = await host.aside(partial(embedder.tokenize, [query, *documents]))
     n_tokens = sum(map(len, tokens))
     return RerankResponse(

@@ -308,10 +308,10 @@ async def prompt_length(host: TextHost, request: ChatRequest) -> int:
     try:
         return len(await prompt_tokens(work.generator, work.prompts[0], **work.options))
     except OptionError as error:
-        raise told(error, work) from error
+        raise with_field(error, work) from error
 
 
-def told(error: Exception, work: Work) -> Exception:
+def with_field(error: Exception, work: Work) -> Exception:
     """Return an error of a call, with the field that it is about, where there is one."""
     if isinstance(error, CompileLimitExceeded) and work.asked.param != "output_type":
         return placed(error, work.asked.param)  # by a mask
@@ -326,7 +326,7 @@ def _in_words(error: OptionError, thinking: str | None, param: str | None) -> Re
     """Return an error that names fields: ``thinking`` for thoughts, otherwise ``param``."""
     if error.option in _SECTIONS:
         param = thinking
-    return RequestError(error.said_of(param) if param else str(error), param=param)
+    return RequestError(error.naming(param) if param else str(error), param=param)
 
 
 async def pieces_of(
@@ -371,7 +371,7 @@ async def pieces_of(
         for prompt in work.prompts if streams else ():
             going += work.generator.streams(prompt, work.made, **work.options)
     except OptionError as error:
-        raise told(error, work) from error
+        raise with_field(error, work) from error
     jobs = [read(number, stream) for number, stream in enumerate(going)]
     if not streams:
         jobs = [wait(at * work.made, prompt) for at, prompt in enumerate(work.prompts)]
@@ -384,7 +384,7 @@ async def pieces_of(
             while left:
                 number, piece = await arrived.get()
                 if isinstance(piece, Exception):
-                    raised = told(piece, work)
+                    raised = with_field(piece, work)
                     raise raised from (piece.__cause__ if raised is piece else piece)
                 left -= isinstance(piece, GenerationResult)
                 yield number, piece

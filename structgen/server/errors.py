@@ -89,7 +89,7 @@ def public(message: str) -> str:
     return _FOLDERS.sub("", message.partition("\n")[0][: 2 * _LONGEST])
 
 
-def told(error: BaseException) -> ApiError:
+def api_error(error: BaseException) -> ApiError:
     """Return the answer to a request that failed with an error."""
     if isinstance(error, ApiError):
         return error

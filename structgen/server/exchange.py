@@ -22,7 +22,7 @@ from structgen.asgi import left
 from structgen.errors import let_go
 from structgen.runner import AsyncChunkStream
 
-from .errors import ApiError, told
+from .errors import ApiError, api_error
 from .gateway import LOG, OWNER, ClientGone
 from .settings import Settings
 from .wire import aside
@@ -36,22 +36,22 @@ def settings_of(request: Request) -> Settings:
     return settings
 
 
-Told: TypeAlias = Callable[[BaseException], ApiError]
+ToError: TypeAlias = Callable[[BaseException], ApiError]
 """Says what the answer to an error is."""
 
 
-async def answered(request: Request, work: Awaitable[T], told: Told = told) -> T:
+async def answered(request: Request, work: Awaitable[T], to_error: ToError = api_error) -> T:
     """Wait for work.
 
     Raises:
-        ApiError: it took too long, or failed, and ``told`` says how.
+        ApiError: it took too long, or failed, and ``to_error`` says how.
         ClientGone: nobody waits for it any more.
         Exception: what is nobody's fault here: it continues as it is, to the log.
     """
     try:
         return await within(request.receive, work, settings_of(request).request_seconds)
     except Exception as error:
-        said = told(error)
+        said = to_error(error)
         if said.status == 500:
             raise
         raise said from error
@@ -114,20 +114,20 @@ def event(data: str, name: str | None = None) -> bytes:
 
 
 async def begun(
-    request: Request, pieces: AsyncChunkStream[T], told: Told
+    request: Request, pieces: AsyncChunkStream[T], to_error: ToError
 ) -> AsyncGenerator[T, None]:
     """Return a stream that has begun: its first piece is there.
 
     Args:
         request: whose client may go away.
         pieces: the stream.
-        told: as for `answered`, of what the stream raises until then.
+        to_error: as for `answered`, of what the stream raises until then.
 
     Raises:
         As `answered`.
     """
     try:
-        first = await answered(request, anext(pieces), told)
+        first = await answered(request, anext(pieces), to_error)
     except BaseException:
         await pieces.aclose()
         raise
@@ -152,7 +152,7 @@ class EventStream(Response):
         events: AsyncGenerator[bytes, None],
         *,
         most: float,
-        told: Told,
+        to_error: ToError,
         failed: Callable[[ApiError], bytes] | None = None,
     ) -> None:
         """Make it.
@@ -160,7 +160,7 @@ class EventStream(Response):
         Args:
             events: its events.
             most: seconds that it may take.
-            told: what is said of an error.
+            to_error: what is said of an error.
             failed: the last event of a stream that goes wrong; None: as OpenAI's clients read it.
         """
         super().__init__(
@@ -169,7 +169,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._events = events
         self._most = most
-        self._told = told
+        self._to_error = to_error
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -193,7 +193,7 @@ class EventStream(Response):
         except ClientGone:
             raise
         except Exception as error:
-            said = self._told(error)
+            said = self._to_error(error)
             if said.status == 500:
                 LOG.error("a stream failed: %s", scope["state"]["id"], exc_info=error)
             let_go(error)

@@ -32,7 +32,7 @@ from structgen.integrations.connections import in_parts, replayed
 from structgen.runner import Metrics, Traces
 from structgen.workers import STRANGER, Stranger, give_back
 
-from .errors import ApiError, seconds, told
+from .errors import ApiError, api_error, seconds
 from .settings import LOOPBACK, Settings
 from .wire import check_type
 
@@ -349,7 +349,7 @@ class Gateway:
                         await ended.response(scope, receive, sending)
                 raise
             except Exception as raised:
-                error, api = raised, told(raised)
+                error, api = raised, api_error(raised)
                 log = scope["state"]["log"]
                 log["error"] = api.code or api.status
                 if api.code == "model_unavailable":  # clients are not told of the server's folders
@@ -451,7 +451,7 @@ class Gateway:
     async def _body(
         self, receive: Receive, headers: Headers, taken: Callable[[int], int], most: int
     ) -> bytes:
-        """Return the whole body; ``taken`` is told how many bytes of it are held.
+        """Return the whole body; ``taken`` is called with how many bytes of it are held.
 
         Raises:
             ApiError: it is too large, or too slow, or too many are held.

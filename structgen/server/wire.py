@@ -33,7 +33,7 @@ from structgen.runner import (
 )
 from structgen.storage.user_folder import n_values, unique
 
-from .errors import ApiError, told
+from .errors import ApiError, api_error
 from .settings import Settings
 from .shapes import TEXT_FIELDS, VLLM
 
@@ -72,14 +72,14 @@ class Asked(Generic[RequestT]):
     streams: bool
     rename: Callable[[str], str]
 
-    def told(self, error: BaseException) -> ApiError:
+    def to_error(self, error: BaseException) -> ApiError:
         """Return the answer to an error, in the client's words."""
         return renamed(error, self.rename)
 
 
 def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
     """Return the answer to an error; fields are called by other names."""
-    said = told(error)
+    said = api_error(error)
     if said.param is not None:
         theirs = rename(said.param)
         said.message = said.message.replace(said.param, theirs)
@@ -161,7 +161,7 @@ def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:
     try:
         return kind.model_validate(dict(body))
     except ValidationError as error:
-        raise told(request_error(kind, error)) from None
+        raise api_error(request_error(kind, error)) from None
 
 
 def refused(message: str, param: str, code: str = "unsupported_field") -> ApiError:

@@ -170,13 +170,13 @@ def test_a_hub_that_has_us_wait_for_a_day_is_not_waited_for(tmp_path, monkeypatc
         with pytest.raises(DownloadError, match=r"not sent more of model.onnx within 0.02 s"):
             hub_module.download(file, "http://localhost", target, {}, report)
         with pytest.raises(DownloadError, match="not come"):
-            hub_module._heard(lambda: over.wait(60), 0.02, "come", lambda: arrived.pop(0))
+            hub_module._answered(lambda: over.wait(60), 0.02, "come", lambda: arrived.pop(0))
 
         def fails():
             raise TimeoutError("the disk")
 
         with pytest.raises(TimeoutError, match="the disk"):
-            hub_module._heard(fails, 60, "come")
+            hub_module._answered(fails, 60, "come")
     finally:
         over.set()
     assert not arrived

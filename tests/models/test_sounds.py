@@ -27,7 +27,7 @@ from structgen.models.base import LoadOptions, run_passes
 from structgen.models.genai import sound
 from structgen.models.genai import whisper as genai_whisper
 from structgen.models.genai.whisper import _Written
-from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
+from structgen.models.listening import Listening, Segment, Transcript, Window, WindowTranscript
 
 pytestmark = inside.needs_newer_runtime
 
@@ -503,14 +503,14 @@ def test_windows_go_on_where_a_sentence_ended():
 
     assert len(listening.window.samples) == 30 * 16_000
     assert np.abs(listening.window.samples - samples[: 30 * 16_000]).max() < 1e-4
-    listening.add(Heard("de", [segment(0.0, 4.0), segment(4.0, 27.5)], 27.5))
+    listening.add(WindowTranscript("de", [segment(0.0, 4.0), segment(4.0, 27.5)], 27.5))
     window = listening.window
     assert window.language == "de"
     assert len(window.samples) == round(22.5 * 16_000)
-    (found,) = listening.add(Heard("de", [segment(1.0, 2.0)], 0.0))
+    (found,) = listening.add(WindowTranscript("de", [segment(1.0, 2.0)], 0.0))
     assert (found.start, found.end) == (28.5, 29.5)
     assert len(listening.window.samples) == round(21.5 * 16_000)  # a second, so that it ends
-    listening.add(Heard("de", [], 21.5))
+    listening.add(WindowTranscript("de", [], 21.5))
     assert listening.window is None
     assert listening.transcript.text == "0.0 4.0 1.0"
     assert [one.end for one in listening.transcript.segments] == [4.0, 27.5, 29.5]

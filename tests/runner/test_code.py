@@ -953,7 +953,7 @@ def confined(
     reads, told = os.pipe()
     given = {
         **{"folder": str(folder), "limits": {}, "network": False, "readable": [], "writable": []},
-        **{"strict": False, "told": told, **given},
+        **{"strict": False, "report": told, **given},
     }
     command = [*before, sys.executable, "-I", "-S", str(code_module._CONFINED), json.dumps(given)]
     done = subprocess.run(

@@ -219,10 +219,10 @@ def test_what_failed_is_told_and_tried_again(shelf: Shelf) -> None:
             with pytest.raises(ModelError, match="broken"):
                 await used(models, "a")
         assert models.entry("a").status == "failed"
-        assert "broken" in models.told(models.entry("a"))["error"]
+        assert "broken" in models.info(models.entry("a"))["error"]
         shelf.failing.clear()
         assert await used(models, "a") == "a"
-        assert models.told(models.entry("a"))["error"] is None
+        assert models.info(models.entry("a"))["error"] is None
 
     run(work)
 
@@ -638,7 +638,7 @@ def test_what_failed_and_is_unloaded_has_no_error(shelf: Shelf) -> None:
         with pytest.raises(ModelError, match="broken"):
             await used(models, "a")
         await models.unload(models.entry("a"))
-        told = models.told(models.entry("a"))
+        told = models.info(models.entry("a"))
         assert (told["status"], told["error"]) == ("unloaded", None)
 
     run(work)

@@ -42,7 +42,7 @@ from structgen.runner.loops import AsyncChunkStream, LoopThread
 from structgen.runner.work import _scores, pieces_of
 from structgen.server import Settings, pictures, wire
 from structgen.server import gateway as gateway_module
-from structgen.server.errors import ApiError, told
+from structgen.server.errors import ApiError, api_error
 from structgen.server.exchange import EventStream, answered, begun
 from structgen.server.gateway import Gateway, Keys
 from structgen.server.routes import responses
@@ -536,7 +536,11 @@ def test_what_has_failed_keeps_nothing_of_what_was_asked(streams: bool) -> None:
             app=SimpleNamespace(state=state), receive=asyncio.Event().wait
         )
         stream = AsyncChunkStream(thread, partial(pieces, sound))
-        asked = begun(request, stream, told) if streams else answered(request, anext(pieces(sound)))
+        asked = (
+            begun(request, stream, api_error)
+            if streams
+            else answered(request, anext(pieces(sound)))
+        )
         del stream
         assert await refusal(asked) == "no"
 
@@ -616,7 +620,7 @@ def test_a_stream_that_takes_too_long_keeps_nothing_of_what_was_asked() -> None:
         pass
 
     async def main(large: list[Any]) -> None:
-        stream = EventStream(events(large.pop()), most=0.01, told=told)
+        stream = EventStream(events(large.pop()), most=0.01, to_error=api_error)
         await stream({"state": {"id": "", "log": {}}}, asyncio.Event().wait, send)
 
     with nothing_is_kept() as large:

@@ -11,7 +11,7 @@ import pytest
 from one_server import KEY, Served
 
 from structgen.errors import ModelError, WorkerDied
-from structgen.server.errors import public, told
+from structgen.server.errors import api_error, public
 
 ASK: Any = [{"role": "user", "content": "Hi."}]
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -243,7 +243,7 @@ def test_paths_and_methods(served: Served) -> None:
 @pytest.mark.parametrize("kind", [ModelError, WorkerDied])
 def test_what_a_process_wrote_is_told_to_nobody(kind: Any) -> None:
     """A traceback, say, or what it was asked for others."""
-    api = told(kind("It ended.\nIt wrote last:\nTraceback ..."))
+    api = api_error(kind("It ended.\nIt wrote last:\nTraceback ..."))
     assert (api.status, api.message) == (503, "It ended.")
 
 

@@ -390,7 +390,7 @@ def test_a_folder_that_others_can_write_is_not_used(folder: Path) -> None:
         mode = path.stat().st_mode
         path.chmod(0o777)
         folder.parent.chmod(0o777 if path == folder.parent else 0o755)  # others get in
-        array_cache._told.clear()
+        array_cache._logged.clear()
         with pytest.warns(UserWarning, match=r"not used: .* can be written by others .*chmod go-w"):
             assert load("a", "b", "key") is None
         assert load("a", "b", "key") is None  # told once
@@ -424,7 +424,7 @@ def test_a_folder_of_another_user_is_not_used(
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     if mine:
-        array_cache._told.clear()
+        array_cache._logged.clear()
         with pytest.warns(UserWarning, match="belongs to another user"):
             assert load("a", "b", "key") is None
     else:  # what is root's is trusted

@@ -35,7 +35,7 @@ from typing import Any, cast
 import numpy as np
 
 from structgen.errors import ConversionError, printable
-from structgen.models.loading import panics_told
+from structgen.models.loading import explaining_panics
 from structgen.models.progress import Progress, reporting
 
 from .decoder import Attention, Checkpoint, DecoderShape, FloatArray, LayerWeights, Rope, understood
@@ -319,7 +319,7 @@ def _write(
     shape = checkpoint.shape
     stage, n_steps = f"Converting {checkpoint.path.name}", shape.n_layers + 2
     report(stage, 0, n_steps)
-    with understood(checkpoint.path), panics_told(checkpoint.path, ConversionError):
+    with understood(checkpoint.path), explaining_panics(checkpoint.path, ConversionError):
         sequences = _write_tokenizer(checkpoint, folder)
         config = json.dumps(_genai_config(checkpoint, target), ensure_ascii=False, indent=1)
     graph = GraphBuilder(shape, folder, target)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from structgen.errors import ModelError, OptionError, printable
 from structgen.models import trial
 from structgen.models.base import check_written
-from structgen.models.loading import panics_told
+from structgen.models.loading import explaining_panics
 from structgen.sampling import TokenIds
 from structgen.storage.user_folder import contents
 
@@ -95,7 +95,7 @@ class TextTokenizer:
         Cost: 20 to 60 µs for a sentence; twice that for texts that are cut.
         """
         try:
-            with panics_told(self._file):
+            with explaining_panics(self._file):
                 found = self._whole.encode_batch_fast(texts)
         except (TypeError, UnicodeEncodeError):
             raise OptionError(_unwritable(texts)) from None
@@ -103,7 +103,7 @@ class TextTokenizer:
         long = [i for i, one in enumerate(found) if most is not None and len(one) > most]
         n_cut = [0] * len(found)
         if long:
-            with panics_told(self._file):
+            with explaining_panics(self._file):
                 cut = self._cutting.encode_batch_fast([texts[i] for i in long])
             for i, encoding in zip(long, cut, strict=True):
                 n_cut[i] = len(found[i]) - len(encoding)
@@ -119,7 +119,7 @@ class TextTokenizer:
     def whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return all tokens of a text. Raises what `encode` does, and where there are very many."""
         try:
-            with panics_told(self._file):
+            with explaining_panics(self._file):
                 found = self._whole.encode(text, add_special_tokens=add_special_tokens)
         except (TypeError, UnicodeEncodeError):
             raise OptionError(_unwritable([text])) from None
@@ -140,7 +140,7 @@ class TextTokenizer:
                     f"{token!r} is not a token id. Token ids range from 0 to {size - 1:,}."
                 )
         check_written(len(self._whole.id_to_token(token) or "") for token in token_ids)
-        with panics_told(self._file):
+        with explaining_panics(self._file):
             text = self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
         check_written([len(text)])  # a decoder may put more there
         return str(text)
@@ -149,7 +149,7 @@ class TextTokenizer:
         """Return how many tokens a prompt is at the beginning of a text."""
         if not prompt:
             return 0
-        with panics_told(self._file):
+        with explaining_panics(self._file):
             encoding = self._whole.encode(prompt)
         trailing = 0
         for is_special in reversed(encoding.special_tokens_mask):
@@ -164,7 +164,7 @@ def _read(file: Path) -> tuple[Tokenizer, Tokenizer]:
     try:
         trial.check_file(file)
         data = contents(file)
-        with panics_told(file):
+        with explaining_panics(file):
             whole = Tokenizer.from_buffer(data)
             other = Tokenizer(whole.model)
             for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):

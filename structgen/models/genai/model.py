@@ -59,7 +59,7 @@ from structgen.models.base import (
     passes,
     run_passes,
 )
-from structgen.models.listening import Heard, Listening, Transcript, Window
+from structgen.models.listening import Listening, Transcript, Window, WindowTranscript
 from structgen.models.loading import in_short
 from structgen.models.progress import Progress, late
 from structgen.options import Real, Word
@@ -278,11 +278,11 @@ class TextModel:
             {} if tools is None else {"tools": json.dumps(list(tools), ensure_ascii=False)}
         )
         try:
-            told = json.dumps(list(messages), ensure_ascii=False)
-            for what, text in (("A message", told), ("A tool", given.get("tools", ""))):
+            chat = json.dumps(list(messages), ensure_ascii=False)
+            for what, text in (("A message", chat), ("A tool", given.get("tools", ""))):
                 if "\\u0000" in text and _NUL.search(text):
                     raise _after_nul(what)
-            return str(self._apply(told, add_generation_prompt=True, **given))
+            return str(self._apply(chat, add_generation_prompt=True, **given))
         except (RuntimeError, TypeError, ValueError) as error:
             raise PromptError(
                 f"Cannot apply the chat template of {self.name} to these messages: {error}. Check "
@@ -575,10 +575,12 @@ class TextModel:
         temperature = Real(0, 1)("temperature", temperature)
         words = Word()("prompt", prompt).strip()
         token_ids = self.encode(f" {words}") if words else np.empty(0, np.int32)
-        first = Window(np.empty(0, np.float32), *self.reader.told(audio), token_ids, temperature)
+        first = Window(
+            np.empty(0, np.float32), *self.reader.language_of(audio), token_ids, temperature
+        )
         return Listening((yield from decoding(audio.data)), first)
 
-    def hearing(self, window: Window) -> Passes[Heard]:
+    def hearing(self, window: Window) -> Passes[WindowTranscript]:
         """Transcribe a window of `listening`, pass by pass."""
         assert isinstance(self.reader, Whisper)
         return self.reader.hear(window)

@@ -213,9 +213,9 @@ def _share(
             "the same family."
         )
     sizes, layers = [], []
-    for place, told in ((draft.folder, read_config(draft.folder)), (folder, config)):
+    for place, settings in ((draft.folder, read_config(draft.folder)), (folder, config)):
         sizes.append(sum(file.stat().st_size for file in place.iterdir() if file.is_file()))
-        layers.append(int(told["model"].get("decoder", {}).get("num_hidden_layers", 1)))
+        layers.append(int(settings["model"].get("decoder", {}).get("num_hidden_layers", 1)))
     cost = sizes[0] / sizes[1]
     return cost if draft.device == "CPU" else max(cost, layers[0] / max(layers[1], 1))
 

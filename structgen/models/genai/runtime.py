@@ -35,19 +35,19 @@ class Running:
     def __init__(self, og_model: og.Model, params: og.GeneratorParams, name: str) -> None:
         """``name`` is what messages call the model."""
         self._name = name
-        self._generator = _told(og.Generator, name)(og_model, params)
+        self._generator = _explained(og.Generator, name)(og_model, params)
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         # Nothing that is kept leads back to this: its memory is free as soon as it is let go.
-        told = self.__dict__[method] = _told(getattr(self._generator, method), self._name)
-        return told
+        explained = self.__dict__[method] = _explained(getattr(self._generator, method), self._name)
+        return explained
 
 
-def _told(call: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def told(*given: Any) -> Any:
+def _explained(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def explained(*given: Any) -> Any:
         try:
             return call(*given)
         except Exception as error:
             raise ModelError(f"ONNX Runtime GenAI cannot run {name}: {in_short(error)}.") from error
 
-    return told
+    return explained

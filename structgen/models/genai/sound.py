@@ -272,8 +272,8 @@ _SIZES = (0, 192, 576, 1152, 2304, 4608, -1, -2, *(256 << i for i in range(8)))
 
 def _about_flac(data: bytes) -> _About:
     """Counts headers with a correct sum, which the decoder looks for."""
-    told = int.from_bytes(data[18:26], "big")
-    rate, channels = told >> 44, (told >> 41 & 7) + 1
+    packed = int.from_bytes(data[18:26], "big")
+    rate, channels = packed >> 44, (packed >> 41 & 7) + 1
     if len(data) < 42 or not rate:
         raise PromptError("Audio: its FLAC header is damaged.")
     n_frames = done = first = 0
@@ -306,8 +306,8 @@ def _about_flac(data: bytes) -> _About:
         last = this, size
         n_frames += size
     # It does not say how many frames there are.
-    told = _nearest(rate) << 44 | told & (1 << 44) - (1 << 36)
-    head = data[:4] + b"\x80\0\0\x22" + data[8:18] + told.to_bytes(8, "big") + bytes(16)
+    packed = _nearest(rate) << 44 | packed & (1 << 44) - (1 << 36)
+    head = data[:4] + b"\x80\0\0\x22" + data[8:18] + packed.to_bytes(8, "big") + bytes(16)
     return _About(rate, channels, n_frames, cuts, head, first)
 
 

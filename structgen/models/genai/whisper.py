@@ -25,7 +25,7 @@ import numpy.typing as npt
 from structgen.errors import ModelError, PromptError
 from structgen.media import MARKS, Audio, Media
 from structgen.models.base import Passes, Perceived
-from structgen.models.listening import RATE, WINDOW, Heard, Samples, Segment, Window
+from structgen.models.listening import RATE, WINDOW, Samples, Segment, Window, WindowTranscript
 from structgen.vocabulary import Vocabulary
 
 from .runtime import Running, og
@@ -109,7 +109,7 @@ class Whisper:
                 f"{WINDOW} at once. Split it, or call transcribe."
             )
         features = self._features(samples)
-        language, translate = self.told(audio)
+        language, translate = self.language_of(audio)
         if language is None and self.languages:
             generator = self._begun(features)
             generator.append_tokens(np.array(self._prompt(None, False), np.int32))
@@ -118,7 +118,7 @@ class Whisper:
         row = np.array([*prompt, self._names["<|notimestamps|>"]], np.int32)
         return Perceived([row], [("", "")], inputs=partial(_tensors, features))
 
-    def hear(self, window: Window) -> Passes[Heard]:
+    def hear(self, window: Window) -> Passes[WindowTranscript]:
         """Transcribe a window, pass by pass."""
         features = self._features(window.samples)
         language, written = window.language, None
@@ -133,7 +133,7 @@ class Whisper:
                 break
         assert written is not None
         segments, done = self._segments(written, len(window.samples) / RATE)
-        return Heard(language or "en", segments, done)
+        return WindowTranscript(language or "en", segments, done)
 
     def _segments(self, written: _Written, seconds: float) -> tuple[list[Segment], float]:
         """Return a window's segments, and how many of its ``seconds`` are finished."""
@@ -240,7 +240,7 @@ class Whisper:
 
     # -- languages ----------------------------------------------------------------------------
 
-    def told(self, audio: Audio) -> tuple[str | None, bool]:
+    def language_of(self, audio: Audio) -> tuple[str | None, bool]:
         """Return the language that a sound says, or None, and whether to translate it.
 
         Raises:

@@ -30,7 +30,7 @@ from structgen.runner import (
     Usage,
 )
 
-from ..errors import ApiError, told
+from ..errors import ApiError, api_error
 from ..exchange import answered, settings_of, written
 from ..items import items_of, messages_in, text_of, usage_of
 from ..openapi import answers, body
@@ -125,7 +125,7 @@ async def _decided(
     request: Request, asked: DecisionRequest, names: Mapping[str, str]
 ) -> DecisionResponse:
     def api(error: BaseException) -> ApiError:
-        made = told(error)
+        made = api_error(error)
         made.param = names.get(made.param or "", made.param)
         return made
 
@@ -207,7 +207,7 @@ async def embeddings(request: Request) -> Response:
     if not isinstance(texts, list) or not all(isinstance(one, int) for one in texts):
         check_many(texts, "input", settings_of(request).max_inputs)  # numbers are one text
     asked = await aside(request, lambda: EmbeddingRequest.of(given, {}))
-    return await whole(request, runner_of(request).aembed(asked), told, is_large=True)
+    return await whole(request, runner_of(request).aembed(asked), api_error, is_large=True)
 
 
 @vectors_router.post(
@@ -221,4 +221,4 @@ async def rerank(request: Request) -> Response:
     given = await json_object(request)
     check_many(given.get("documents"), "documents", settings_of(request).max_inputs)
     asked = await aside(request, lambda: RerankRequest.of(given, {}))
-    return await whole(request, runner_of(request).arerank(asked), told)
+    return await whole(request, runner_of(request).arerank(asked), api_error)

@@ -11,7 +11,7 @@ from pydantic import StrictBool, StrictInt, StrictStr, model_validator
 from structgen.models import catalogue
 from structgen.runner import ChatRequest, Many, Message, Runner, Strictly
 
-from ..errors import ApiError, public, told
+from ..errors import ApiError, api_error, public
 from ..exchange import answered, sent, settings_of, written
 from ..openapi import answers, body
 from ..shapes import (
@@ -172,7 +172,7 @@ async def detokenize(request: Request) -> Response:
     asked = await aside(request, lambda: read(DetokenizeBody, given))
 
     def of_tokens(error: BaseException) -> ApiError:
-        api = told(error)
+        api = api_error(error)
         return refused(str(error), "tokens", "invalid_value") if api.status == 400 else api
 
     work = runner_of(request).adetokenize_text(

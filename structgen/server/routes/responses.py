@@ -25,7 +25,7 @@ from structgen.options import FIELDS
 from structgen.runner import AsyncChunkStream, ChatChunk, ChatRequest, samples_how
 
 from ..batches import listed
-from ..errors import ApiError, told
+from ..errors import ApiError, api_error
 from ..exchange import EventStream, answered, begun, event, settings_of, too_long, written
 from ..gateway import LOG
 from ..items import (
@@ -273,13 +273,13 @@ class Events:
                 yield from self._open("function_call", skeleton)
                 yield from self._arguments(item["arguments"])
             else:
-                yield from self._said_again(item)
+                yield from self._repeated(item)
             yield from self._close(item["status"])
         self.response = whole
         kind = {"completed": "completed", "failed": "failed"}.get(whole["status"], "incomplete")
         yield self._event(f"response.{kind}", response=self.response)
 
-    def _said_again(self, item: dict[str, Any]) -> Iterator[bytes]:
+    def _repeated(self, item: dict[str, Any]) -> Iterator[bytes]:
         """Yield an item of text."""
         text = "".join(part["text"] for part in item["content"])
         kind: str = item["type"]
@@ -415,14 +415,14 @@ async def create(request: Request) -> Any:
     events, pieces = Events(stored.response), runner.astream_chat(chat)
     if not asked.streams:
         made = _made(request, asked, stored, events, pieces)
-        await answered(request, _read(made), asked.told)
+        await answered(request, _read(made), asked.to_error)
         return await written(request, stored.response)
-    going = await begun(request, pieces, asked.told)
+    going = await begun(request, pieces, asked.to_error)
     _settle(request, asked, stored)
     return EventStream(
         _made(request, asked, stored, events, going),
         most=settings_of(request).request_seconds,
-        told=asked.told,
+        to_error=asked.to_error,
         failed=events.fail,
     )
 
@@ -499,7 +499,7 @@ async def _in_background(request: Request, asked: Asked[ChatRequest], stored: St
 
 def _followed(request: Request, events: AsyncGenerator[bytes, None]) -> Response:
     """Return a stream of events of an answer that is made whether somebody follows it or not."""
-    return EventStream(events, most=settings_of(request).request_seconds, told=told)
+    return EventStream(events, most=settings_of(request).request_seconds, to_error=api_error)
 
 
 async def _unread(request: Request, job: Job, number: int) -> AsyncGenerator[bytes, None]:
@@ -536,7 +536,7 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     except asyncio.TimeoutError:
         job.say(events.fail(too_long(most)))
     except Exception as error:
-        api = asked.told(error)
+        api = asked.to_error(error)
         if api.status == 500:
             LOG.error("a background answer failed", exc_info=error)
         let_go(error)
@@ -646,12 +646,12 @@ async def retrieve(response_id: str, request: Request) -> Any:
         return _followed(request, _unread(request, job, after))
     events = await _all(request, Events(found.response).again())
 
-    async def told_again() -> AsyncGenerator[bytes, None]:
+    async def replayed() -> AsyncGenerator[bytes, None]:
         # The end is told to those, too, who have followed it when it came in smaller pieces.
         for one in events[after + 1 :] or events[-1:]:
             yield one
 
-    return _followed(request, told_again())
+    return _followed(request, replayed())
 
 
 def _asked(request: Request) -> tuple[bool, int]:

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from structgen.models.listening import Transcript
 from structgen.runner import TranscriptionRequest, TranscriptionResponse
 
-from ..errors import told
+from ..errors import api_error
 from ..exchange import EventStream, answered, begun, event, sent, settings_of
 from ..forms import check_form, fields_of, form_schema
 from ..gateway import Bodies
@@ -59,7 +59,7 @@ async def transcriptions(request: Request) -> Response:
     asked, form, streams = await _read(request, _TRANSCRIPTION)
     if not streams:
         return await _whole(request, asked, form)
-    going = await begun(request, runner_of(request).astream_transcribe(asked), told)
+    going = await begun(request, runner_of(request).astream_transcribe(asked), api_error)
 
     async def events() -> AsyncGenerator[bytes, None]:
         async with aclosing(going):
@@ -71,7 +71,7 @@ async def transcriptions(request: Request) -> Response:
             done = {"type": "transcript.text.done", **_short(transcript)}
             yield event(json.dumps(done, ensure_ascii=False))
 
-    return EventStream(events(), most=settings_of(request).request_seconds, told=told)
+    return EventStream(events(), most=settings_of(request).request_seconds, to_error=api_error)
 
 
 @router.post(

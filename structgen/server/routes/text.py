@@ -22,7 +22,7 @@ from structgen.runner import (
     Trials,
 )
 
-from ..exchange import DONE, EventStream, Told, answered, begun, event, sent, settings_of
+from ..exchange import DONE, EventStream, ToError, answered, begun, event, sent, settings_of
 from ..openapi import answers, body
 from ..pictures import with_pictures
 from ..shapes import CHAT_FIELDS, INPUT, TEXT_FIELDS
@@ -44,23 +44,25 @@ async def tried(request: Request, work: Asked[Any]) -> None:
         ApiError: it cannot be enforced.
     """
     trials: Trials = request.app.state.trials
-    await answered(request, trials.check(work.request), work.told)
+    await answered(request, trials.check(work.request), work.to_error)
 
 
 async def whole(
-    request: Request, work: Awaitable[BaseModel], told: Told, *, is_large: bool = False
+    request: Request, work: Awaitable[BaseModel], to_error: ToError, *, is_large: bool = False
 ) -> Response:
     """Return an answer in one piece; ``is_large``: it takes long to write."""
-    made = await answered(request, work, told)
+    made = await answered(request, work, to_error)
     check_sure(made)
     note(request, made)
     text = await aside(request, made.model_dump_json, is_large=is_large)
     return sent(request, text)
 
 
-async def streamed(request: Request, pieces: AsyncChunkStream[PieceT], told: Told) -> Response:
+async def streamed(
+    request: Request, pieces: AsyncChunkStream[PieceT], to_error: ToError
+) -> Response:
     """Return an answer piece by piece."""
-    going = await begun(request, pieces, told)
+    going = await begun(request, pieces, to_error)
 
     async def events() -> AsyncGenerator[bytes, None]:
         async with aclosing(going):
@@ -70,7 +72,7 @@ async def streamed(request: Request, pieces: AsyncChunkStream[PieceT], told: Tol
                 yield event(piece.model_dump_json())
             yield DONE
 
-    return EventStream(events(), most=settings_of(request).request_seconds, told=told)
+    return EventStream(events(), most=settings_of(request).request_seconds, to_error=to_error)
 
 
 def check_sure(made: BaseModel) -> None:
@@ -108,10 +110,10 @@ async def _answered(
     request.state.taken(((work.request.n or 1) - 1) * request.state.taken(0))
     await tried(request, work)
     if work.streams:
-        return await streamed(request, stream(work.request), work.told)
+        return await streamed(request, stream(work.request), work.to_error)
     scores = [given.get(name) for name in ("logprobs", "trace")]
     has_scores = any(one is not None and one is not False for one in scores)
-    return await whole(request, ask(work.request), work.told, is_large=has_scores)
+    return await whole(request, ask(work.request), work.to_error, is_large=has_scores)
 
 
 router = APIRouter(tags=["text"])
