@@ -321,7 +321,7 @@ def test_what_terminals_may_not_look_at_is_told_where_it_stands() -> None:
         ('start: "c" /\\bx\\/y/', (1, 12), "in terminal '\\\\bx\\\\/y' may depend"),
         ('start: A\nA: "a" | /\\bfoo/', (2, 10), "terminal A may depend on text before"),
         ("start: B\nB: /(?<!x)b/i", (2, 4), "terminal B may depend on text before"),
-        ("start: C\nC: /^c/", (2, 4), "Terminal C has a ^"),
+        ("start: C\nC: /^c/", (2, 4), "Terminal C has ^"),
     ):
         ((line, column, message),) = told(text + rest)
         assert (line, column) == place

@@ -157,5 +157,5 @@ def test_what_does_not_fit_is_told():
     with pytest.raises(OptionError, match="at least one constraint; got none"):
         Sequences([], None)
     narrow = Vocabulary.from_tokens([b"a", b""], [1])
-    with pytest.raises(VocabularyError, match="of one vocabulary"):
+    with pytest.raises(VocabularyError, match="the same vocabulary"):
         Sequences([CHOICE, structgen.compile(["a"], narrow)], None)

@@ -258,15 +258,15 @@ def test_histories_become_chats() -> None:
         result,
     ]
     image = ImageContent(base64_image="aGk=", mime_type="image/png", validation=False)
-    with pytest.raises(OptionError, match="read text"):
+    with pytest.raises(OptionError, match="read only text"):
         chat_of([ChatMessage.from_user(content_parts=["a", image])])
 
 
 def test_fields_that_are_wrong_are_named(generator: Any) -> None:
-    for fields, what in (({"prediction": {}}, "prediction"), ({"model": "a"}, "fills in")):
+    for fields, what in (({"prediction": {}}, "prediction"), ({"model": "a"}, "component sets it")):
         with pytest.raises(OptionError, match=what):
             generator.run("Hi", generation_kwargs=fields)
-    with pytest.raises(OptionError, match="no tools"):
+    with pytest.raises(OptionError, match="requires tools"):
         generator.run("Hi", generation_kwargs={"tool_choice": "required"})
     with pytest.raises(OptionError, match="n=2"):
         generator.run("Hi", print, {"n": 2})

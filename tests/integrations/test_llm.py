@@ -96,8 +96,8 @@ def test_options(model: Any) -> None:
     ("options", "message"),
     [
         ({"regex": r"(a)\1"}, r"^regex: Python regular expression uses"),
-        ({"regex": "a", "choices": ["b"]}, r"^regex and choices both say"),
-        ({"regex": "a", "schema": City}, r"^regex and schema both say"),
+        ({"regex": "a", "choices": ["b"]}, r"^regex and choices both set"),
+        ({"regex": "a", "schema": City}, r"^regex and schema both set"),
         ({"schema": {"type": "wat"}}, r"schema\.type: "),
         ({"regex": "[a-z]{50}", "max_tokens": 2}, r"A budget of 2 tokens is too small"),
     ],

@@ -225,7 +225,7 @@ def test_the_largest_model_for_a_task_that_fits_is_recommended(
     assert (best and best.name) == name
     assert commands._run(["models", "recommend", "--task", task]) == (name is None)
     said = capsys.readouterr().out
-    assert f"structgen models pull {name}" in said if name else "Nothing in the catalogue" in said
+    assert f"structgen models pull {name}" in said if name else "No model of the catalogue" in said
     if task == "extract":
         cures = [one.cure.split(",")[0] for one in found("note")]
         assert f"structgen models pull {name}" in cures

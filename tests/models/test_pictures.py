@@ -340,7 +340,7 @@ def test_texts_of_a_picture_are_not_unpacked(qwen, chunk):
 
 
 def test_pixels_beyond_the_size_of_a_picture_are_not_unpacked():
-    with pytest.raises(PromptError, match="more pixels than it says"):
+    with pytest.raises(PromptError, match="more pixels than it declares"):
         _as_png(Image(png_with((b"IDAT", zlib.compress(bytes(1 << 20))))))
     with pytest.raises(PromptError, match="is damaged"):
         _as_png(Image(png_with((b"IDAT", b"no zlib"))))

@@ -554,7 +554,7 @@ def test_an_input_that_nothing_fills_is_told(tmp_path, name, value):
     decoder = config["model"]["decoder"]
     (decoder if name in decoder else decoder["inputs"])[name] = value
     (folder / "genai_config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"decoder.onnx has the input 'past_key_self_1', and"):
+    with pytest.raises(ModelError, match=r"decoder.onnx has the input 'past_key_self_1', which"):
         structgen.load(folder)
 
 

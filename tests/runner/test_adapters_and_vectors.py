@@ -60,7 +60,7 @@ def test_adapters_are_loaded_used_kept_and_unloaded(folder: Path) -> None:
             for name in (None, "same", "turned")
         ]
         assert sure[0] == sure[1] != sure[2]
-        with pytest.raises(ModelError, match="loaded already"):
+        with pytest.raises(ModelError, match="already loaded"):
             runner.load_adapter("turned", turned)
         with runner.stream_complete(**{**ASKED, "max_tokens": 900}, adapter="turned") as stream:
             next(stream)
@@ -109,7 +109,7 @@ def test_all_processes_of_a_model_have_the_same_adapters(folder: Path) -> None:
         runner.unload_adapter("turned")
         hosts = runner._registry.entry("it").host.models  # type: ignore[union-attr]
         runner._thread.wait(hosts[1].load_adapter(turned, "turned"))
-        with pytest.raises(ModelError, match="loaded already"):
+        with pytest.raises(ModelError, match="already loaded"):
             runner.load_adapter("turned", turned)
         assert hosts[0].adapters == () == tuple(runner.list_adapters())
         runner._thread.wait(hosts[1].unload_adapter("turned"))

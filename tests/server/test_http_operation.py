@@ -147,7 +147,7 @@ def test_check_loads_nothing(tmp_path: Path) -> None:
     ("models", "told"),
     [
         (["smollm2"], "There is no model 'smollm2'. Did you mean"),
-        (["./none"], "There is no folder ./none."),
+        (["./none"], "The folder ./none does not exist."),
         (["--embedder", f"e={MODEL}"], f"embedders.e: {MODEL} is a language model"),
         (
             ["a=some/one", "--embedder", "a=some/other"],

@@ -72,9 +72,9 @@ def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.Text
     assert again.exception is None
     assert sorted(output.glob("part-*")) == parts
     other = CliRunner().invoke(cli, [*command, "--seed", "1"], standalone_mode=False)
-    assert "--seed goes with rows" in str(other.exception)
+    assert "--seed requires rows" in str(other.exception)
     typed = CliRunner().invoke(cli, [*command, "--choice", "yes"], standalone_mode=False)
-    assert "An output type goes with rows" in str(typed.exception)
+    assert "An output type requires rows" in str(typed.exception)
 
 
 def test_an_interrupt_gives_up_the_lines_under_way(
