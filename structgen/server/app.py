@@ -78,6 +78,8 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,  # it would lead to whatever host a request names
         lifespan=life,
+        # FastAPI's own come beside ours, without the setting, and read the baggage of strangers.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.n_keys = len(keys)
     app.state.runner = runner

@@ -3,7 +3,7 @@
 Owns the id of a request; who may ask (`Keys`, of which only hashes are kept) and how often
 (`RateLimit`); reading the body in bounds of size and time; that every error leaves as JSON; that
 every answer is counted, has a line in the log, and a span where there are spans (`span_of`). One
-layer of ASGI, and not of Starlette's `BaseHTTPMiddleware`, which would are between a stream and
+layer of ASGI, and not of Starlette's `BaseHTTPMiddleware`, which would be between a stream and
 its client.
 """
 

@@ -56,7 +56,7 @@ def runner_of(settings: Settings) -> Runner:
         max_concurrency=settings.max_concurrency,
         max_queue=settings.max_queue,
         sessions=settings.sessions,
-        traces=True if settings.traces else None,
+        traces=settings.traces,
     )
 
 

@@ -149,7 +149,7 @@ class Settings(BaseModel):
     @field_validator("api_keys", "cors_origins", "allowed_hosts", "image_hosts", mode="before")
     @classmethod
     def _separated(cls, given: Any, info: ValidationInfo) -> Any:
-        """Return a text is a list with commas, as environment variables have it."""
+        """Return the list of a text with commas, as environment variables have it."""
         if isinstance(given, str):
             given = tuple(one.strip() for one in given.split(",") if one.strip())
             if not given and info.field_name == "api_keys":

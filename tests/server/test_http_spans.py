@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import httpx
+import pytest
 from one_server import MODEL, serving
-from opentelemetry import baggage
+from opentelemetry import baggage, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from structgen import Runner
-from structgen.server import Settings
+from structgen.server import Settings, create_app, runner_of
 from structgen.server.gateway import span_of
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -68,3 +70,20 @@ def test_spans_go_on_from_the_clients() -> None:
 def test_the_baggage_of_strangers_is_not_read() -> None:
     with span_of(TracerProvider().get_tracer("x"), "GET", {"baggage": "a=b"}, "mine"):
         assert not baggage.get_all()
+
+
+def test_without_the_setting_there_are_no_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FastAPI sent its own, four a request, wherever the process had a provider; so did we."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+
+    async def ask() -> int:
+        settings = Settings(models={"small": MODEL})
+        with runner_of(settings) as runner:
+            app = httpx.ASGITransport(create_app(runner, settings))
+            async with httpx.AsyncClient(transport=app, base_url="http://localhost") as http:
+                return (await http.get("/v1/models?a=secret")).status_code
+
+    assert asyncio.run(ask()) == 200
+    assert not exporter.get_finished_spans()
