@@ -161,8 +161,8 @@ def port_types(roles: Iterable[str], has_masks: bool) -> set[int]:
 
 _DECODE = "DecodeImage color_space?=RGB|BGR > ConvertRGB? > "
 _RESIZE = "Resize interpolation?=NEAREST|LINEAR|CUBIC|LANCZOS keep_aspect_ratio?=0 "
-_SCALE = "> Rescale rescale_factor?=0..1 "
-_NORMALIZE = "> Normalize mean?=-999..999*3 std?=-999..999*3 qwen2_5_vl?=0|1 qwen3_vl?=0|1 > "
+_SCALE = "> Rescale rescale_factor?=0.0..1 "
+_NORMALIZE = "> Normalize mean?=-999.0..999*3 std?=-999.0..999*3 qwen2_5_vl?=0|1 qwen3_vl?=0|1 > "
 _QWEN = (
     f"{_DECODE}{_RESIZE} smart_resize=1 width?=1..16777216 height?=1..16777216 "
     "min_pixels?=0..16777216 max_pixels?=1..16777216 patch_size?=8..64 merge_size?=1..4 "
@@ -185,8 +185,9 @@ STEPS = {
     },
     "speech": {
         "whisper": (
-            "AudioDecoder > STFTNorm n_fft=400 frame_length=400 hop_length=160 hann_win?=0..1*400 "
-            "_comment?=0..1* > LogMelSpectrum chunk_size=30 hop_length=160 n_fft=400 n_mel=80|128"
+            "AudioDecoder > STFTNorm n_fft=400 frame_length=400 hop_length=160 "
+            "hann_win?=0.0..1*400 _comment?=0.0..1* "
+            "> LogMelSpectrum chunk_size=30 hop_length=160 n_fft=400 n_mel=80|128"
         ),
         "phi4mm": (
             "AudioDecoderEx target_sample_rates=[8000,16000] > Phi4AudioEmbed "
@@ -204,6 +205,7 @@ STEPS = {
 """The steps that read pictures and sounds in published folders, in their order, by the type of a
 model; others have ended the process, read memory behind a picture and taken gigabytes. An attribute
 is one of its values, a number of a range, or that many of them; what ends in ``?`` may be missing.
+Of ``0..1`` it is whole, of ``0.0..1`` it has a point.
 """
 
 STEPS_IN = {
@@ -226,9 +228,10 @@ def steps_wrong(part: str, kind: str, said: Mapping[str, Any]) -> Iterator[str]:
         yield f"the steps {' > '.join(map(str, given))[:200]}, but {kind} allows {may}"
         return
     for step, (_, *rest) in zip(steps, known, strict=False):
-        rules = dict(one.split("=", 1) for one in (":inputs=null", *rest))
+        rules = dict(one.split("=", 1) for one in (":inputs=null", ":name=str", *rest))
         needed = dict.fromkeys(one for one in rules if one[-1] != "?")
         values = {**needed, **step.get("attrs", {}), ":inputs": step.get("inputs")}
+        values[":name"] = type(step.get("name")).__name__
         for attribute, value in values.items():
             rule = rules.get(attribute, rules.get(f"{attribute}?", "nothing"))
             text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
@@ -240,7 +243,8 @@ def _in_range(value: Any, rule: str) -> bool:
     least, dots, most = rule.partition("..")
     most, star, many = most.partition("*")
     numbers = value if star and isinstance(value, list) else [value]
-    if not dots or not all(type(one) in (int, float) for one in numbers):
+    kind = float if "." in least else int  # which the runtime takes of the first
+    if not dots or [*map(type, numbers[:1])] != [kind] or {*map(type, numbers)} - {int, float}:
         return False
     fit = all(float(least) <= one <= float(most) for one in numbers)
     return fit and many in ("", str(len(numbers)))

@@ -117,7 +117,10 @@ def find(folder: Path) -> list[Lack]:
     Cost: a millisecond or so for each megabyte of the graphs, which are small beside their data.
     """
     of_kind = _of_language_model if (folder / cache.CONFIG).is_file() else _of_embedder
-    return list(islice(of_kind(folder, iter(range(_MOST_FIELDS))), _MOST_TOLD))
+    try:
+        return list(islice(of_kind(folder, iter(range(_MOST_FIELDS))), _MOST_TOLD))
+    except OSError as error:  # it may be opened but not listed, or is being deleted
+        return [Lack(folder, f"{folder} cannot be read: {error}.", "Check its permissions.")]
 
 
 def _of_embedder(folder: Path, left: Iterator[int]) -> Iterator[Lack]:

@@ -383,7 +383,7 @@ class Vocabulary:
                 "Pass eos_token_ids=[id, ...]."
             )
         special = {operator.index(token_id) for token_id in special_token_ids}.union(eos)
-        table = [*tokens, *([b""] * (width - len(tokens)))]
+        table = [*tokens, *([b""] * max(width - len(tokens), 0))]
         for token_id in special:
             if not 0 <= token_id < (width if token_id in eos else len(table)):
                 kind = "End-of-sequence" if token_id in eos else "Special"

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import tracemalloc
+from pathlib import Path
 
 import inside
 import numpy as np
@@ -518,6 +519,10 @@ def found_in_steps(folder, *changes):
                 ('"width": 896, ', ""),
                 ('"width": 896', '"width": 896, "an_unknown_number": 1'),
                 ('"mean": [0.5, 0.5, 0.5]', '"mean": [0.5]'),
+                ('"mean": [0.5, 0.5, 0.5]', '"mean": [1, 0.5, 0.5]'),
+                ('"width": 896', '"width": 896.0'),
+                ('"name": "1"', '"name": 5'),
+                ('"name": "1", ', ""),
                 ("[2, 0, 1]", "[2, 2, 2]"),
                 ('"name": "pictures"', '"output_aligner": "phi4-vision-aligner"'),
             ],
@@ -700,6 +705,13 @@ def test_settings_of_a_tokenizer_that_the_runtime_cannot_read_are_named(
         [f"Delete it there, or change it to a {wanted}."] if wanted else []
     )
     assert all(f"tokenizer_config.json sets {name} to " in lack.says for lack in found)
+
+
+def test_a_folder_that_may_not_be_listed_is_told(folder, monkeypatch):
+    """As of mode 711, or while another process deletes it: a PermissionError without a hint."""
+    monkeypatch.setattr(Path, "iterdir", lambda self: os.scandir(self / "gone"))
+    (lack,) = damage.find(folder)
+    assert lack.says.startswith(f"{folder} cannot be read: [Errno 2] No such file")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")

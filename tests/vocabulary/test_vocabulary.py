@@ -362,6 +362,7 @@ def test_no_reference_cycle_keeps_it_alive() -> None:
     [
         ({"eos_token_ids": []}, "No end-of-sequence id was given"),
         ({"eos_token_ids": [5]}, "End-of-sequence id 5 is outside the vocabulary of 5 ids"),
+        ({"size": -(2**63)}, "End-of-sequence id 3 is outside the vocabulary of -9,223,372,036"),
         ({"eos_token_ids": [-1]}, "End-of-sequence id -1 is outside"),
         ({"special_token_ids": [7]}, "Special id 7 is outside"),
         ({"tokens": [b"a", "b"], "eos_token_ids": [0]}, "Token 1 is 'b'; tokens are bytes"),
