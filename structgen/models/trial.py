@@ -207,6 +207,17 @@ def write_nothing(folder: Path, settings: Mapping[str, Any] | None = None, **mor
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
+def is_class(kind: object) -> bool:
+    """Return whether the runtime knows a class of tokenizers."""
+    import onnxruntime_genai as og
+
+    with tempfile.TemporaryDirectory() as name:
+        write_nothing(Path(name), {"tokenizer_class": kind})
+        with contextlib.suppress(RuntimeError):
+            return tokenizer(og, name, (".json",)) is not None
+    return False
+
+
 def tokenizer(og: Any, folder: str, ends: Sequence[str]) -> Any:
     """Return the runtime's tokenizer of a folder; ``ends``: how the names of its files may end."""
     try:

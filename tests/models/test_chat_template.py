@@ -156,6 +156,24 @@ def test_a_file_of_a_template_comes_before_the_settings(folder: Path, tmp_path: 
         assert structgen.load(place).apply_chat_template(CHAT) == "<user>Tea?<assistant>"
 
 
+def test_a_folder_without_a_known_class_of_tokenizers(folder: Path, tmp_path: Path) -> None:
+    """Chats said that their template was empty."""
+    place = Path(shutil.copytree(folder, tmp_path / "tiny"))
+    file = place / "tokenizer_config.json"
+    settings = json.loads(file.read_text()) | {"chat_template": TEMPLATE}
+    file.write_text(json.dumps(settings | {"tokenizer_class": "Unknown"}))
+    with pytest.raises(ModelError, match=r"class: Unknown\. Set tokenizer_class in its tokenizer_"):
+        structgen.load(place)
+    del settings["tokenizer_class"]
+    file.write_text(json.dumps(settings))
+    assert structgen.load(place).apply_chat_template(CHAT) == "<user>Tea?<assistant>"
+    file.write_text(json.dumps(settings | {"chat_template": str(tmp_path)}))
+    with pytest.raises(PromptError, match="Empty chat template"):
+        structgen.load(place).apply_chat_template(CHAT)
+    (place / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert structgen.load(place).apply_chat_template(CHAT) == "Tea?"
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [(None, "No such file"), ("no braces", "does not contain"), ("{" * 1_000_001, "1,000,000")],

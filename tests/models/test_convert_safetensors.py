@@ -233,6 +233,28 @@ def test_settings_of_a_tokenizer_that_only_transformers_reads_are_left_out(tmp_p
     assert model.apply_chat_template([{"role": "user", "content": "Hi"}]) == "Hi!"
 
 
+@pytest.mark.parametrize("kind", ["Ernie4_5_TokenizerFast", "BertTokenizer", 5, "LlamaTokenizer"])
+def test_a_tokenizer_is_of_a_class_that_the_runtime_knows(tmp_path, kind):
+    folder, _ = folder_of(tmp_path)
+    settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": kind}))
+    model = structgen.load(models.convert(folder, tmp_path / "out", silent))
+    assert model.encode("abc").tolist()
+    written = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text("utf-8"))
+    assert (written["tokenizer_class"] == kind) == (kind == "LlamaTokenizer")
+
+
+def test_a_unigram_is_read_as_one_whatever_the_class(tmp_path):
+    folder, _ = folder_of(tmp_path)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    pieces = [[token, -1.0] for token in tokenizer["model"]["vocab"]]
+    tokenizer["model"] = {"type": "Unigram", "unk_id": 0, "vocab": pieces}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.warns(UserWarning, match="tokenizes prompts differently"):  # no Unigram has bytes
+        model = structgen.load(models.convert(folder, tmp_path / "out", silent))
+    assert model.encode("abc").tolist()
+
+
 LLAMA3 = {
     **{"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     "original_max_position_embeddings": 64,

@@ -52,7 +52,7 @@ from .graph import (
     half,
     to_four_bits,
 )
-from .hugging_face import HuggingFaceCheckpoint
+from .hugging_face import HuggingFaceCheckpoint, read_json
 from .whisper import is_whisper
 from .whisper import write as write_whisper
 
@@ -350,6 +350,7 @@ def _write(
 def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
     """Write the tokenizer's files, and return the calibration texts as token ids."""
     from tokenizers import Tokenizer
+    from tokenizers.models import Unigram
 
     from structgen.models import trial
 
@@ -363,6 +364,15 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
         raise ConversionError(
             f"The tokenizer of {checkpoint.path} does not work: {printable(str(error))}"
         ) from error
+
+    # The runtime knows few classes, and takes one by the class for what another is.
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path)
+    if isinstance(tokenizer.model, Unigram):
+        settings["tokenizer_class"] = "T5Tokenizer"
+    elif not trial.is_class(settings["tokenizer_class"]):
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(settings, ensure_ascii=False, indent=1), encoding="utf-8")
 
     def knows(text: str) -> bool:
         return tokenizer.token_to_id(text) is not None

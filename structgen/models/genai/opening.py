@@ -125,6 +125,8 @@ def load(
         said, hint = str(error), ""
         if "provider option" in said:
             hint = " Correct session_options=."
+        elif "tokenizer class" in said:
+            hint = " Set tokenizer_class in its tokenizer_config.json to PreTrainedTokenizerFast."
         elif "parse" in said or "parsing" in said:
             hint = f" {runtime.OLD or remedy(folder)}"
         elif names and "cuda" in names:
@@ -156,11 +158,15 @@ def load(
     )
 
 
-def _first_template(folder: Path) -> Path | None:
-    """Return the template file that takes precedence in transformers, not in the runtime."""
+def _first_template(folder: Path) -> Path | str | None:
+    """Return a template that the runtime passes over: the file, which takes precedence in
+    transformers, or any where the folder names no class of tokenizers."""
     path, file = folder / "tokenizer_config.json", folder / damage.TEMPLATE
-    both = file.is_file() and path.is_file() and "chat_template" in document(path)
-    return file if both else None
+    settings = document(path) if path.is_file() else {}
+    own, has_class = settings.get("chat_template"), settings.get("tokenizer_class")
+    if file.is_file() and not (own is None and has_class):
+        return file
+    return None if has_class or "{" not in (own or "") else own
 
 
 def _template(given: str | os.PathLike[str]) -> str:
