@@ -85,10 +85,9 @@ _BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
 _NO_WAIT = re.compile(rb"(?:\A|[\r\n])retry:(?:[^\r\n]*-|[^\r\n]{8})")
 """Of a time to resume a stream after: below 0, or far off."""
 _HALF = re.compile(
-    r"\\u(?<!\\\\u)[dD]"
-    r"(?:[89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u[dD])[c-fC-F]..)"
+    r"\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u[dD])[c-fC-F]..)"
 )
-"""Half of a character in JSON, as where a text was cut in one; none after a backslash."""
+"""Half of a character in JSON without ``\\\\``, as where a text was cut in one."""
 _TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # `mcp` takes 20 us for each, in C
 
 
@@ -488,7 +487,8 @@ def _has_many(text: str) -> bool:
 
 def _decoded(data: bytes | bytearray) -> str:
     """Decode JSON, with ``\ufffd`` for halves of characters, which ``mcp`` does not read."""
-    return _HALF.sub(r"\\ufffd", data.decode(errors="replace"), MAX_VALUES)
+    text = data.decode("utf-8-sig", "replace").replace(r"\\", r"\u005c")  # it escapes what follows
+    return _HALF.sub(r"\\ufffd", text, MAX_VALUES)
 
 
 class _Lines(codecs.IncrementalDecoder):

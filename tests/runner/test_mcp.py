@@ -683,14 +683,16 @@ def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.M
         (r"cut \ud83d", "cut \ufffd"),
         (r"\ude00\uD83D\ud83d", "\ufffd\ufffd\ufffd"),
         (r"\ud83d\ude00 \\ud83d \\\\uD83D", "\N{GRINNING FACE} \\ud83d \\\\uD83D"),
+        (r"C:\\\ud83d C:\\\ud83d\ude00", "C:\\\ufffd C:\\\N{GRINNING FACE}"),
+        (r"\\ud83d\ude00", r"\ud83d" "\ufffd"),
     ],
 )
 def test_halves_of_characters_end_no_call(
     long_answers: str, monkeypatch: pytest.MonkeyPatch, written: str, read: str
 ) -> None:
-    """JavaScript cuts texts in emojis, and writes the halves."""
+    """JavaScript cuts texts in emojis, and writes the halves. .NET begins with a mark of order."""
     line = f'{{"jsonrpc": "2.0", "text": "{written}"}}\n'
-    assert json.loads(mcp._Lines().decode(line.encode()))["text"] == read
+    assert json.loads(mcp._Lines().decode(line.encode("utf-8-sig")))["text"] == read
     given = json.loads(line)["text"]
     monkeypatch.setattr(Long, "result", {"content": [{"type": "text", "text": given}]})
     with McpServer.http(long_answers) as server:
