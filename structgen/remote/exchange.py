@@ -51,7 +51,7 @@ class Characters:
         self._decode = codecs.getincrementaldecoder("utf-16-le")().decode
 
     def feed(self, text: str, is_last: bool = False) -> str:
-        """Return the text continues; returns what of it is whole.
+        """Read on in the text; return what of it is whole.
 
         Raises:
             RemoteError: it has half a character.
@@ -387,7 +387,7 @@ class Exchange:
         self._put(said)
 
     def take_piece(self, piece: Any) -> Iterator[Chunk]:
-        """Yield a piece of a reply has come; yields what text there is to give out, or nothing yet.
+        """Take a piece of a reply; yield what text there is to give out, or nothing yet.
 
         Raises:
             ParseError: no text of the type continues so; of a stream only.

@@ -297,7 +297,7 @@ class _Bound:
         self._left = _MOST_IN_ALL
 
     def take(self, piece: bytes) -> bytes:
-        """Return a piece has come; returns what is whole.
+        """Take a piece; return what is whole.
 
         Raises:
             RemoteError: it is too much.

@@ -60,7 +60,7 @@ class Answer:
         return "".join(self._pieces)
 
     def feed(self, piece: str) -> str:
-        """Return the answer continues; returns what of the text is new and certain.
+        """Read on in the answer; return what of the text is new and certain.
 
         Raises:
             NotOfType: no text of the type continues so.

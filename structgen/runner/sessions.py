@@ -644,7 +644,5 @@ def _checked_id(session_id: object) -> str:
             f"{str(session_id)[:50]!r} ({type(session_id).__name__})."
         )
     if "\0" in session_id or any("\ud800" <= char <= "\udfff" for char in session_id):
-        raise SessionError(
-            f"The session id {session_id!r} contains a lone surrogate, which is not valid text."
-        )
+        raise SessionError(f"The session id {session_id!r} contains a NUL or a lone surrogate.")
     return session_id

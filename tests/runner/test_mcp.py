@@ -966,7 +966,7 @@ def test_tools_of_a_server_are_compiled_in_few_steps_together(
     monkeypatch.setattr(Long, "names", [f"tool{number}" for number in range(3)])
     monkeypatch.setattr(mcp, "MAX_WORK", 10_000)
     monkeypatch.setattr(Long, "listed", {"inputSchema": {"type": "object", "oneOf": apart}})
-    with pytest.raises(ToolServerError, match=r"'tool0'.*make it simpler, at \$.*limit 10,000"):
+    with pytest.raises(ToolServerError, match=r"'tool0'.*simplify it, at \$.*limit 10,000"):
         McpServer.http(long_answers).start()
     monkeypatch.setattr(mcp, "compile_constraint", lambda *_: WORK.spend(4_000))
     with pytest.raises(ToolServerError, match="'tool2'"):
