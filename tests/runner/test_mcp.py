@@ -355,15 +355,15 @@ def test_a_line_of_errors_that_never_ends_fills_no_memory() -> None:
 def heard(*messages: Any) -> list[Any]:
     """What `mcp` gets of messages of a server."""
 
-    async def all_heard() -> list[Any]:
+    async def all_received() -> list[Any]:
         send, receive = anyio.create_memory_object_stream[Any](len(messages))
         for message in messages:
             send.send_nowait(message if isinstance(message, Exception) else SessionMessage(message))
         send.close()
-        async with mcp._Heard(receive) as stream:
+        async with mcp._Received(receive) as stream:
             return [item async for item in stream]
 
-    return asyncio.run(all_heard())
+    return asyncio.run(all_received())
 
 
 def test_what_nobody_waits_for_takes_nothing() -> None:
