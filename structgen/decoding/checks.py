@@ -421,7 +421,7 @@ class Trial:
         return found
 
     def read(self, data: bytes) -> int | None:
-        """Return a token has been written.
+        """Read a token that was written.
 
         Args:
             data: its bytes.
@@ -438,7 +438,7 @@ class Trial:
         return self._place_after(self._reading.read(data), floor)
 
     def end(self) -> int | None:
-        """Return the output has ended. Returns and raises what `read` does."""
+        """End the output; return and raise as `read` does."""
         floor = self.n_settled
         return self._place_after(self._reading.end(), floor, is_end=True)
 

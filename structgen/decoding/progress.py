@@ -184,7 +184,7 @@ class Clock:
         self.is_cancelled = False
 
     def start(self) -> float:
-        """Return the model is about to run: times count from now, which is returned."""
+        """Count times from now, as the model is about to run; return this time."""
         self._started = time.perf_counter()
         return self._started
 

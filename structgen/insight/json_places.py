@@ -166,7 +166,7 @@ class JsonReader:
         return events
 
     def finish(self) -> list[Event]:
-        """Return the document has ended, and with it a number or word that nothing else ends."""
+        """End the document, and with it a number or word that nothing else ends."""
         events: list[Event] = []
         if self.open_start >= 0 and not self._is_in_string:
             self._close_scalar("other", self.n_bytes, events)

@@ -134,7 +134,7 @@ class Requests:
         return sorted(self._requests)
 
     def add(self, slot: int, extra: Mapping[str, Any] | None, output: Sequence[int] = ()) -> bool:
-        """Return a request has come to a slot, instead of any that was there.
+        """Add a request at a slot, in place of any that was there.
 
         Returns:
             Whether it has an output type.
@@ -297,7 +297,7 @@ class _ForRunnerV2(_Checked):
         self._states = req_states
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """Return a request has come to a slot; whether it has an output type."""
+        """Add a request at a slot; return whether it has an output type."""
         return self.requests.add(req_idx, sampling_params.extra_args)
 
     def apply(self, logits: Any, ctx: Any) -> Any:

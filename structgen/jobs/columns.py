@@ -93,7 +93,7 @@ class Columns:
         return arrow.field(name, kind)
 
     def _fitting(self, row: Row, schema: Any) -> Row:
-        """Return a row whose output has the type of its column; else it is a row with an error."""
+        """Return the row, with an error if its output does not have the type of its column."""
         arrow = pyarrow()
         try:
             arrow.array([row.get(self._result)], schema.field(self._result).type)

@@ -166,7 +166,7 @@ class _Pool:
         raise StructgenError(f"{_LOSSES} actors were lost one after the other, with the same rows.")
 
     def _take(self) -> Any:
-        """Return the actor that has least to do; where all have enough, another one is begun."""
+        """Return the actor that has least to do; start another if all have enough."""
         with self._changed:
             while True:
                 if self._failed is not None:

@@ -479,7 +479,7 @@ class _Reader:
         self._n_characters = 0  # of the content
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """Yield the text continues."""
+        """Read more text; yield what it adds."""
         if self._parts is None:
             yield from self._content(text)
             return

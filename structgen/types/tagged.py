@@ -240,7 +240,7 @@ class _Pieces:
         self._plain = plain or _TEXT
 
     def _free(self, end: int, *, is_closed: bool) -> _Found:
-        """Return text continues to a place, and may end there; there is no piece of empty text."""
+        """Continue text to a place, where it may end; there is no piece of empty text."""
         more = self._text[self.at : end]
         self.at = max(self.at, end)
         self._is_open = self._is_open or bool(more)

@@ -178,7 +178,7 @@ class Reading(Protocol):
         """Read more output; return the first refusal among the values that it closes."""
 
     def end(self) -> Refusal | Waiting | None:
-        """Return the output is whole."""
+        """End the output."""
 
     def verdict(self) -> Refusal | Waiting | None:
         """Return what `read` or `end` was to return, which had to be waited for."""
@@ -260,7 +260,7 @@ class WholeReading:
         return None
 
     def end(self) -> Refusal | None:
-        """Return the output is whole."""
+        """End the output."""
         text = self._data.decode("utf-8", "replace")
         try:
             self.values = (self._output.parse(text),)
@@ -316,7 +316,7 @@ class JsonReading(Document):
         return self._take_all(self.reader.feed(data))
 
     def end(self) -> Refusal | None:
-        """Return the output is whole."""
+        """End the output."""
         refusal = self._take_all(self.reader.finish())
         if refusal is None and not self.values:
             assert self.root is not None

@@ -527,7 +527,7 @@ class GrowingValue(Generic[T_co]):
         return Partial(None, None, 0, lambda: "".join(pieces[:n]))
 
     def finish(self, value: Any) -> Partial[T_co]:
-        """Return the output is whole.
+        """End the output.
 
         Args:
             value: what its text parses to.

@@ -119,7 +119,7 @@ class AskedReading:
             self._reader.feed(data)
 
     def read(self, data: bytes) -> Any:
-        """Return the output continues."""
+        """Read more of the output."""
         self._pieces.append(data)
         if not self._checks.is_json:
             return None
@@ -129,7 +129,7 @@ class AskedReading:
         return None
 
     def end(self) -> Any:
-        """Return the output is whole."""
+        """End the output."""
         return self._ask(is_end=True)
 
     def _ask(self, *, is_end: bool) -> Any:

@@ -41,7 +41,7 @@ class OpenTexts(QuoteTexts):
     _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
 
     def whole(self, state: int, places: Int32, out: TextWalk) -> Counted | None:
-        """Return every text may be read: all that matters is where it is closed."""
+        """Walk where every text may be read: all that matters is where it is closed."""
         characters = self.characters
         whole = characters.whole(places)
         if whole.counted is None:
@@ -52,8 +52,8 @@ class OpenTexts(QuoteTexts):
         return None if whole.counted is None else (whole.counted, characters.arrays.longest)
 
     def but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
-        """Return every text may be read, and ``unnamed`` says what it is called once it is closed,
-        unless it is one of the special texts of ``state``."""
+        """Walk where every text may be read; ``unnamed`` is its label once closed, unless it is
+        one of the special texts of ``state``."""
         characters, symbols = self.characters, self.symbols
         if self._unnamed is None:
             self._unnamed = characters.cache()

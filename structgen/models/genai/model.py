@@ -149,7 +149,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def _after_nul(what: str) -> PromptError:
-    """Return the runtime takes C strings: it would silently drop what follows."""
+    """Return the error of a NUL: the runtime takes C strings, and would drop what follows."""
     return PromptError(f"{what} contains a NUL character. Remove it.")
 
 
