@@ -88,7 +88,7 @@ def compiled(
         raise OptionError(misplaced)
     if output_type is None:
         if options:
-            raise OptionError(f"{', '.join(options)}: only meaningful with an output type.")
+            raise OptionError(f"{', '.join(options)} requires an output type.")
         return None
     if not isinstance(output_type, Constraint):
         written = as_written(output_type)
@@ -97,13 +97,13 @@ def compiled(
         return compile_constraint(written, vocabulary, **options)
     if output_type.vocabulary != vocabulary:
         raise OptionError(
-            "The constraint was compiled for another vocabulary than this model's. "
-            "Compile it with structgen.compile(output_type, model.vocabulary)."
+            "The constraint was compiled for a different vocabulary than this model's. Compile it "
+            "with structgen.compile(output_type, model.vocabulary)."
         )
     if options:
         raise OptionError(
-            f"{', '.join(options)}: the constraint is compiled already. Pass this "
-            "to structgen.compile."
+            f"{', '.join(options)}: the constraint is already compiled. Pass this to "
+            "structgen.compile."
         )
     return output_type
 
@@ -123,7 +123,7 @@ def hinted(is_wanted: Any, output_type: Any, constraint: Constraint[Any] | None)
         return ""
     if constraint is None:
         raise OptionError(
-            "with_schema_hint=True needs an output type: free text has no schema.",
+            "with_schema_hint=True requires an output type: free text has no schema.",
             option="with_schema_hint",
         )
     return schema_hint(output_type, constraint.output)
@@ -287,7 +287,7 @@ class Generator(Calls[T_co]):
     def __repr__(self) -> str:
         what = "free text" if self.constraint is None else self.constraint.output.name
         if isinstance(self._task, DocumentMissing):
-            what = "quotes of what calls give"
+            what = "quotes of tool results"
         return f"Generator({getattr(self.model, 'name', '')!r}, {what})"
 
     def probabilities(
@@ -329,16 +329,16 @@ class Generator(Calls[T_co]):
         """
         if options:
             raise OptionError(
-                f"probabilities takes no {next(iter(options))}=: what it computes is the "
-                "model's own distribution, as without a mask, a temperature or a search. Its "
-                "options are tolerance=, adapter=, special_tokens=, timeout= and cancel=."
+                f"probabilities does not support {next(iter(options))}=: it computes the model's "
+                "own distribution, without mask, temperature or search. Its options are "
+                "tolerance=, adapter=, special_tokens=, timeout= and cancel=."
             )
         task = self._task_for({})
         if task.has_sections:
             raise OptionError(
-                "probabilities are those of the answer alone, and think= or draft= put something "
-                "before it. Make a generator without them; or ask result.confidence, which has "
-                "what was thought in view."
+                "probabilities are those of the answer alone, but think= or draft= put text "
+                "before it. Create a generator without them, or use result.confidence, which "
+                "includes the thought."
             )
         return probabilities(
             task,
@@ -365,7 +365,7 @@ class Generator(Calls[T_co]):
     def _stream(self, task: Task, prompt: Prompt, options: Mapping[str, Any]) -> Stream[T_co]:
         search = search_options.parse(options)
         if Several.are_asked(prompt, search) and prompt:  # an empty list is told as such
-            raise OptionError("stream makes one output: it takes one prompt and no n=.")
+            raise OptionError("stream returns one output: pass one prompt and no n=.")
         run = task.run(task.prepare(prompt, search), search)
         return Stream(run, pieces(task.model, run))
 

@@ -81,7 +81,7 @@ class Image:
             picture.save(file, "PNG", compress_level=1)
             data = file.getvalue()
         else:
-            data = _bytes_of(source, "Image", "a picture of Pillow's or a NumPy array")
+            data = _bytes_of(source, "Image", "a Pillow picture or a NumPy array")
         kind, size = _header(data)
         _check_size(*size)
         object.__setattr__(self, "data", data)
@@ -131,7 +131,7 @@ class Audio:
         """
         if not isinstance(language, (str, type(None))) or not isinstance(translate, bool):
             raise PromptError(
-                f"Audio: language={language!r} has to be a str such as 'en', and "
+                f"Audio: language={language!r} must be a str such as 'en', and "
                 f"translate={translate!r} a bool."
             )
         if hasattr(source, "__array_interface__") and hasattr(source, "dtype"):
@@ -163,13 +163,13 @@ def _bytes_of(source: Any, what: str, others: str) -> bytes:
         data = _of_uri(source, what)
     elif isinstance(source, str) and source[:8].lower().startswith(("http://", "https://")):
         raise PromptError(
-            f"{what} fetches nothing from the network. Fetch it yourself and pass its bytes."
+            f"{what} does not download anything. Download it yourself and pass its bytes."
         )
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
         try:
             if not path.is_file():  # a pipe would be waited for
-                raise PromptError(f"{what}: there is no file {os.fspath(path)!r}.")
+                raise PromptError(f"{what}: {os.fspath(path)!r} does not exist.")
             with path.open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
@@ -177,21 +177,19 @@ def _bytes_of(source: Any, what: str, others: str) -> bytes:
             raise PromptError(f"{what}: {name!r} cannot be read: {why}.") from error
     else:
         raise PromptError(
-            f"{what} takes a path, bytes, a data: URI, {others}, and got {type(source).__name__}."
+            f"{what} takes a path, bytes, a data: URI, {others}, but got {type(source).__name__}."
         )
     if len(data) > MOST_BYTES:
-        raise PromptError(f"{what}: it has more than {MOST_BYTES:,} bytes.")
+        raise PromptError(f"{what} has more than {MOST_BYTES:,} bytes.")
     if not data:
-        raise PromptError(f"{what}: it is empty.")
+        raise PromptError(f"{what} is empty.")
     return data
 
 
 def _of_uri(uri: str, what: str) -> bytes:
     head, comma, body = uri.partition(",")
     if not comma or not head.lower().endswith(";base64"):
-        raise PromptError(
-            f"{what}: a data: URI is written data:TYPE;base64,DATA. Got {uri[:40]!r}."
-        )
+        raise PromptError(f"{what}: a data: URI must be data:TYPE;base64,DATA, got {uri[:40]!r}.")
     return decoded(body, what)
 
 
@@ -202,7 +200,7 @@ def decoded(text: str, what: str) -> bytes:
         PromptError: it is none, or has too many.
     """
     if len(text) > MOST_BYTES * 4 // 3 + 4:
-        raise PromptError(f"{what}: it has more than {MOST_BYTES:,} bytes.")
+        raise PromptError(f"{what} has more than {MOST_BYTES:,} bytes.")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -240,14 +238,14 @@ def png_of(array: Any, level: int = 1) -> bytes:
 def _wav_of(array: Any, rate: int | None) -> bytes:
     """Return an array of samples as a WAV file."""
     if type(rate) is not int or rate < 1:
-        raise PromptError(f"Audio: an array needs rate=, its samples a second; got {rate!r}.")
+        raise PromptError(f"Audio: an array requires rate=, the samples per second; got {rate!r}.")
     if len(array.shape) != 1 or array.dtype.kind != "f":
         raise PromptError(
             f"Audio: the array is {array.dtype} of shape {tuple(array.shape)}. Pass floats from "
             "-1 to 1, of shape [n]."
         )
     if 2 * len(array) > MOST_BYTES:
-        raise PromptError(f"Audio: it has more than {MOST_BYTES:,} bytes.")
+        raise PromptError(f"Audio has more than {MOST_BYTES:,} bytes.")
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(1)
@@ -273,16 +271,16 @@ def _check_size(width: int, height: int) -> None:
         PromptError: so it is.
     """
     if not width or not height:
-        raise PromptError(f"Image: it has {width:,} x {height:,} pixels.")
+        raise PromptError(f"Image has {width:,} x {height:,} pixels.")
     if width * height > MOST_PIXELS:
         raise PromptError(
-            f"Image: it has {width:,} x {height:,} pixels, and at most {MOST_PIXELS:,} are taken. "
+            f"Image has {width:,} x {height:,} pixels; the limit is {MOST_PIXELS:,} in total. "
             "Make it smaller."
         )
     if max(width, height) > MOST_RATIO * min(width, height):
         raise PromptError(
-            f"Image: it has {width:,} x {height:,} pixels, and the long side may be at most "
-            f"{MOST_RATIO} times the short one. Cut it."
+            f"Image has {width:,} x {height:,} pixels; the long side may be at most {MOST_RATIO} "
+            "times the short one. Crop it."
         )
 
 
@@ -308,12 +306,12 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
         size = None
     if not kind:
         raise PromptError(
-            "Image: it is neither PNG nor JPEG, nor GIF nor WebP. Convert it, or open it with "
-            "Pillow and pass that picture."
+            "Image must be PNG, JPEG, GIF or WebP. Convert it, or open it with Pillow and pass "
+            "that picture."
         )
     if size is None:
         raise PromptError(
-            f"Image: its {kind.upper()} header is damaged, or it has too many parts. Save it again."
+            f"Image has a damaged {kind.upper()} header or too many parts. Save it again."
         )
     return kind, size
 
@@ -375,8 +373,8 @@ def _sound_kind(data: bytes) -> str:
         return "flac"
     if data[:3] == b"ID3" or (data[:1] == b"\xff" and data[1:2] >= b"\xe0"):
         return "mpeg"
-    kind = _OTHER_SOUNDS.get(data[:4], "MP4" if data[4:8] == b"ftyp" else "of no known kind")
-    raise PromptError(f"Audio: it is {kind}, and WAV, MP3 and FLAC are read. Convert it.")
+    kind = _OTHER_SOUNDS.get(data[:4], "MP4" if data[4:8] == b"ftyp" else "of an unknown kind")
+    raise PromptError(f"Audio is {kind}; WAV, MP3 and FLAC are supported. Convert it.")
 
 
 # -- parts of contents ------------------------------------------------------------------------
@@ -418,7 +416,7 @@ def part(value: Any, where: str) -> str | Media:
         if kind not in (None, "text"):
             found = f"type {kind!r}"
     raise PromptError(
-        f"{where} is not text (got {found}), and no picture or sound. Pass a str as the content, "
+        f"{where} is not text, a picture or a sound (got {found}). Pass a str as the content, "
         'or parts such as {"type": "text", "text": "Hello"}, structgen.media.Image("photo.jpg") '
         'and {"type": "image_url", "image_url": {"url": "data:..."}}.'
     )
@@ -433,20 +431,20 @@ def _url(given: Any, where: str) -> str:
         if given.get("detail") not in (None, "auto", "high"):
             raise PromptError(
                 f"{where}: detail={given['detail']!r} is not supported. A model's own processor "
-                "decides how much it sees. Pass a smaller picture, and leave detail out."
+                "decides the resolution. Pass a smaller picture, and remove detail."
             )
     if isinstance(url, str) and url[:5].lower() == "data:":
         return url
     raise PromptError(
-        f"{where} has the type 'image_url', and its url is not a data: URI. Fetch the picture and "
-        "pass structgen.media.Image(its bytes)."
+        f"{where} has the type 'image_url', but its url is not a data: URI. Download the picture "
+        "and pass structgen.media.Image(its bytes)."
     )
 
 
 def _check_keys(given: Mapping[str, Any], known: set[str], where: str) -> None:
     for name in given:
         if name not in known:
-            raise PromptError(f"{where}: {name!r} is not supported. Leave it out.")
+            raise PromptError(f"{where}: {name!r} is not supported. Remove it.")
 
 
 def openai_part(one: str | Media | dict[str, Any]) -> dict[str, Any]:
@@ -490,13 +488,13 @@ def marked(
     pixels = sum(math.prod(one.size) for one in found if isinstance(one, Image))
     if pixels > MOST_PIXELS:
         raise PromptError(
-            f"The pictures of the prompt have {pixels:,} pixels together, and at most "
-            f"{MOST_PIXELS:,} are taken. Make them smaller."
+            f"The pictures of the prompt have {pixels:,} pixels in total; the limit is "
+            f"{MOST_PIXELS:,}. Make them smaller."
         )
     whole = json.dumps(texts, ensure_ascii=False, default=str) if found else ""
     if sum(map(whole.count, MARKS)) > len(found):
         raise PromptError(
-            "The prompt has pictures or sounds, and a text in it has a code point from U+FDD0 to "
-            "U+FDEF, which stand for no characters. Remove it."
+            "The prompt has pictures or sounds, and a text with a code point from U+FDD0 to "
+            "U+FDEF, which are not characters. Remove it."
         )
     return texts, tuple(found)

@@ -143,7 +143,7 @@ def _stop(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(strings, Sequence) or not all(isinstance(s, str) for s in strings):
         raise wrong(name, value, "is neither a string nor a list of strings.")
     if "" in strings:
-        raise wrong(name, value, "has an empty string, which would stop at once.")
+        raise wrong(name, value, "has an empty string, which would stop immediately.")
     return tuple(strings)
 
 
@@ -154,7 +154,7 @@ def _logit_bias(name: str, value: Any) -> dict[int, float]:
     for token_id, added in value.items():
         if isinstance(token_id, str):
             raise OptionError(
-                f"{name} has the key {token_id!r}. Keys are ids: model.encode(text) has them.",
+                f"{name} has the key {token_id!r}. Keys are token ids: use model.encode(text).",
                 option=name,
                 value=value,
             )
@@ -164,7 +164,7 @@ def _logit_bias(name: str, value: Any) -> dict[int, float]:
             bias[key] = -math.inf if low else Real(-1000, 1000)(f"{name}[{key}]", added)
         except OptionError as error:
             raise OptionError(
-                f"{error} Or -inf: never, as far as the output type leaves a choice.",
+                f"{error} Or -inf: never, if the output type allows another token.",
                 option=name,
                 value=value,
             ) from None
@@ -190,7 +190,7 @@ def _documents(name: str, value: Any) -> dict[str, str]:
         raise wrong(name, type(value), what)
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise wrong(f"{name}[{key!r}]", type(text), "is not a name with its text, a str.")
+            raise wrong(f"{name}[{key!r}]", type(text), "must be a name with its text, a str.")
     return dict(value)
 
 
@@ -257,7 +257,7 @@ class Option:
         return found if self.off is None else {**found, "minimum": self.off}
 
 
-_UNKNOWN_SCORES = "that takes the model's scores of whole values, which servers do not give."
+_UNKNOWN_SCORES = "it uses the model's scores of whole values, which servers do not return."
 
 
 class CallOptions(TypedDict, total=False):
@@ -271,8 +271,8 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(1),
-            "Most tokens to generate, the end-of-sequence token included; an output type "
-            "completes within them",
+            "Maximum number of tokens to generate, including the end-of-sequence token; an output "
+            "type completes within it",
             field="max_tokens",
             remote={**_at("max_tokens"), "openai": "max_completion_tokens"},
         ),
@@ -281,16 +281,16 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(1),
-            "Most tokens in prompt and output together",
-            remote="a remote server counts the tokens of prompts itself. Pass max_new_tokens=.",
+            "Maximum number of tokens in prompt and output together",
+            remote="a remote server counts the prompt's tokens itself. Pass max_new_tokens=.",
         ),
     ]
     min_length: Annotated[
         int | None,
         Option(
             Whole(0),
-            "Fewest tokens in prompt and output together before the text may end, as far as the "
-            "output type leaves a choice",
+            "Minimum number of tokens in prompt and output together before the text may end, if "
+            "the output type allows more text",
             remote="servers have no such option. Put the length into the type: Regex, or "
             "minLength.",
             is_setting=True,
@@ -300,8 +300,8 @@ class CallOptions(TypedDict, total=False):
         bool | None,
         Option(
             Flag(),
-            "Sample, rather than take the likeliest token. Options that only act on sampling imply "
-            "it",
+            "Sample instead of taking the most likely token. Options that only affect sampling "
+            "imply it",
             is_setting=True,
         ),
     ]
@@ -310,7 +310,7 @@ class CallOptions(TypedDict, total=False):
         Option(
             # Outside of these bounds the runtime's float32 arithmetic overflows.
             Real(0.01, 100, or_zero=True),
-            "Above 1 bolder, below 1 safer; 0 takes the likeliest token",
+            "Above 1 more varied, below 1 less; 0 takes the most likely token",
             field="temperature",
             remote=_at("temperature"),
             is_setting=True,
@@ -321,7 +321,7 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(0),
-            "Sample among this many of the likeliest allowed tokens; 0: no limit",
+            "Sample among this many of the most likely allowed tokens; 0: no limit",
             field="top_k",
             remote=_at("top_k", "vllm", "sglang", "llama.cpp"),
             is_setting=True,
@@ -333,7 +333,7 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(0, 1, above=True),
-            "Sample among the likeliest allowed tokens that together have this probability",
+            "Sample among the most likely allowed tokens that together have this probability",
             field="top_p",
             remote=_at("top_p"),
             is_setting=True,
@@ -344,8 +344,8 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(0, 1),
-            "Sample among allowed tokens with at least this fraction of the likeliest one's "
-            "probability; 0: no limit",
+            "Sample among allowed tokens with at least this fraction of the highest probability; "
+            "0: no limit",
             field="min_p",
             remote=_at("min_p", "vllm", "sglang", "llama.cpp"),
             is_setting=True,
@@ -357,7 +357,7 @@ class CallOptions(TypedDict, total=False):
         Option(
             Real(0, 100, above=True),
             "Sample among allowed tokens whose score is at most this many standard deviations "
-            "below the greatest",
+            "below the highest",
             field="top_n_sigma",
             remote=_at("top_n_sigma", "llama.cpp"),
             is_setting=True,
@@ -368,7 +368,7 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(0.01, 100),
-            "Above 1: avoid tokens that the prompt or the output has already",
+            "Above 1: avoid tokens that are already in the prompt or the output",
             field="repetition_penalty",
             remote={
                 **_at("repetition_penalty", "vllm", "sglang"),
@@ -381,7 +381,7 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(-2, 2),
-            "Subtract this from a token's score each time the output has it",
+            "Subtract this from a token's score for each occurrence in the output",
             field="frequency_penalty",
             remote=_at("frequency_penalty"),
             is_setting=True,
@@ -391,7 +391,7 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(-2, 2),
-            "Subtract this once from the score of each token that the output has",
+            "Subtract this once from the score of each token in the output",
             field="presence_penalty",
             remote=_at("presence_penalty"),
             is_setting=True,
@@ -401,7 +401,7 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(0),
-            "Never repeat a run of this many tokens, as far as the output type leaves a choice; 0: "
+            "Never repeat a sequence of this many tokens, if the output type allows another; 0: "
             "no limit",
             field="no_repeat_ngram_size",
             remote="servers have no such option.",
@@ -412,7 +412,7 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(0, 2**31 - 1),
-            "The same seed and options give the same output again",
+            "The same seed and options give the same output",
             field="seed",
             remote=_at("seed"),
             is_setting=True,
@@ -422,7 +422,7 @@ class CallOptions(TypedDict, total=False):
         str | Sequence[str] | None,
         Option(
             _stop,
-            "Texts that end the output; they are not part of it",
+            "Strings that end the output; they are not part of it",
             field="stop",
             default=(),
         ),
@@ -431,8 +431,8 @@ class CallOptions(TypedDict, total=False):
         Mapping[int, float] | None,
         Option(
             _logit_bias,
-            "Numbers to add to the scores of token ids; -inf: never choose the token, as far as "
-            "the output type leaves a choice",
+            "Numbers to add to the scores of token ids; -inf: never choose the token, if the "
+            "output type allows another",
             field="logit_bias",
             remote=_at("logit_bias", *(name for name in _SERVERS if name != "ollama")),
         ),
@@ -442,7 +442,7 @@ class CallOptions(TypedDict, total=False):
         Option(
             _processor,
             "A function that edits the scores before each choice, after the generator's own",
-            remote="scores are chosen from on the server, where no function of yours runs.",
+            remote="the server chooses from the scores, and cannot run your function.",
         ),
     ]
     logprobs: Annotated[
@@ -450,7 +450,7 @@ class CallOptions(TypedDict, total=False):
     ]
     top_logprobs: Annotated[
         int | None,
-        Option(Whole(0, 1000), "How many of the likeliest tokens to list beside each", default=0),
+        Option(Whole(0, 1000), "How many of the most likely tokens to list for each", default=0),
     ]
     trace: Annotated[
         bool | None,
@@ -465,8 +465,8 @@ class CallOptions(TypedDict, total=False):
         float | Mapping[str, float] | None,
         Option(
             _abstain_below,
-            "The least probability of each value that is a choice among few, or such a number for "
-            "some JSON paths",
+            "Minimum probability of each value with few alternatives, or one for each of some "
+            "JSON paths",
             field="abstain_below",
             remote=f"{_UNKNOWN_SCORES} Look at result.logprobs.",
         ),
@@ -475,7 +475,7 @@ class CallOptions(TypedDict, total=False):
         bool | None,
         Option(
             Flag(),
-            "Write values that are a choice among few as the likeliest whole text",
+            "Write values with few alternatives as the most likely whole text",
             field="best",
             remote=_UNKNOWN_SCORES,
             default=False,
@@ -485,8 +485,8 @@ class CallOptions(TypedDict, total=False):
         bool | None,
         Option(
             Flag(),
-            "Append text that is the only possibility in one pass, not token by token",
-            remote="how text is written is the server's business.",
+            "Append text that is the only possibility in one pass instead of token by token",
+            remote="the server decides how text is generated.",
             default=True,
         ),
     ]
@@ -497,7 +497,7 @@ class CallOptions(TypedDict, total=False):
             "Guess predictable tokens from the prompt and the output so far, and score them in one "
             "pass",
             field="speculate",
-            remote="how text is written is the server's business.",
+            remote="the server decides how text is generated.",
             default=True,
         ),
     ]
@@ -505,7 +505,7 @@ class CallOptions(TypedDict, total=False):
         Literal["template", "anywhere"] | None,
         Option(
             Word(("template", "anywhere")),
-            "Where in a chat to read the names of special tokens as such",
+            "Where in a chat to read the names of special tokens as special tokens",
             field="special_tokens",
             remote="the server applies the chat template.",
             default="template",
@@ -513,34 +513,34 @@ class CallOptions(TypedDict, total=False):
     ]
     timeout: Annotated[
         float | None,
-        Option(Real(0, 1e9, above=True), "Most seconds for the whole call", field="timeout"),
+        Option(Real(0, 1e9, above=True), "Maximum seconds for the whole call", field="timeout"),
     ]
     cancel: Annotated[
-        CancelEvent | None, Option(_cancel, "When this event is set, the output ends where it is")
+        CancelEvent | None, Option(_cancel, "Event that ends the output when it is set")
     ]
     adapter: Annotated[
         str | None,
         Option(
             Word(),
-            "Name of a loaded adapter to run with",
+            "Name of the loaded adapter to use",
             field="adapter",
-            remote="adapters are the server's: pass their name as the model's to from_openai.",
+            remote="adapters belong to the server: pass their name as the model's to from_openai.",
         ),
     ]
     quote_from: Annotated[
         Mapping[str, str] | None,
         Option(
             _documents,
-            "The documents that `Quote(source=...)` in the output type leaves open, by name",
-            remote="servers know no quotes. Ask for a str, and look it up in the document.",
+            "Documents for each `Quote(source=...)` in the output type, by name",
+            remote="servers do not support quotes. Ask for a str, and look it up in the document.",
         ),
     ]
-    batch_size: Annotated[int | None, Option(Whole(1, 256), "Most outputs made side by side")]
+    batch_size: Annotated[int | None, Option(Whole(1, 256), "Maximum outputs generated at once")]
     retries: Annotated[
         int | None,
         Option(
             Whole(0, 10_000),
-            "How often to rewrite a value that a validator refuses",
+            "How often to rewrite a value that a validator rejects",
             field="retries",
             default=0,
         ),
@@ -549,7 +549,7 @@ class CallOptions(TypedDict, total=False):
         bool | None,
         Option(
             Flag(),
-            "Drop the oldest part of a prompt that is too long for the context",
+            "Remove the oldest part of a prompt that is too long for the context",
             field="truncate_sequence",
             remote="servers have no such option.",
             default=False,
@@ -563,7 +563,7 @@ class ManyOptions(CallOptions, total=False):
     n: Annotated[int | None, Option(Whole(1, 10_000), "How many outputs for each prompt")]
     return_errors: Annotated[
         bool | None,
-        Option(Flag(), "Put errors in the place of outputs that failed, of several", default=False),
+        Option(Flag(), "Return errors in place of the outputs that failed", default=False),
     ]
 
 

@@ -85,6 +85,22 @@ INSTEAD_IN_MESSAGES = {
     r"parse into": "match",
     r"cut short": "truncated",
     r"is not masked": "is not supported",
+    r"[Ll]eave [^.]{1,40} out\b": "remove, omit",
+    r"is the most\b": "the limit is",
+    r"(is|are) none of": "is not one of",
+    r"do(es)? not go with|goes with": "cannot be combined with",
+    r"(has|have) to be": "must be",
+    r"leads? out": "points outside",
+    r"(is|are) (there )?twice": "is given twice, appears twice",
+    r"(cannot be|(is|are) not) understood": "cannot be read",
+    r"worked out": "computed",
+    r"in all\b": "in total",
+    r"beside\b": "next to, in",
+    r"by itself": "drop it, or say how it ended",
+    r"Fetch\b": "Download",
+    r"anew\b": "again",
+    r"stands? for": "is, represents",
+    r"likeliest": "most likely",
 }
 RAISED = {*vars(errors), "warn", "Finding", "Lack", "_wrong", "_error", "_fail", "_refuse"}
 """What is called with a message, beside other packages' errors."""

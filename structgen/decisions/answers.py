@@ -63,10 +63,10 @@ class _Answer:
             return ""
         if self.mass < LEAST_MASS:
             return (
-                f"the labels have less than {LEAST_MASS} of the model's own distribution: it would "
+                f"the labels have less than {LEAST_MASS} of the model's own probability: it would "
                 "have written something else"
             )
-        return "without any state, or with another, the model's answer is nearly the same"
+        return "with no state or a different one, the model's answer is nearly the same"
 
     def _repr_html_(self) -> str:
         """Return the labels, in a notebook."""
@@ -208,7 +208,7 @@ class Answers(Mapping[str, Any], Generic[T]):
         try:
             return self._answers[name]
         except KeyError:
-            raise KeyError(f"{name}: no such question. Asked: {', '.join(self)}") from None
+            raise KeyError(f"{name} is not a question here. Asked: {', '.join(self)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._answers)
@@ -256,8 +256,8 @@ class Answers(Mapping[str, Any], Generic[T]):
             )
         if self.abstained:
             raise Abstained(
-                f"The model is not sure enough of: {', '.join(self.abstained)}. The distributions "
-                "are in answers[name].",
+                f"The model is not sure enough about: {', '.join(self.abstained)}. The "
+                "distributions are in answers[name].",
                 text=repr(self),
                 values=tuple(self._answers[name] for name in self.abstained),
             )

@@ -413,9 +413,9 @@ class Asker:
         size = sum(sizes) - len(texts) * len(template.before_label.encode())
         if size > MOST_LABELS:
             raise OptionError(
-                f"The labels of the question {question.instructions[:100]!r} have {size:,} "
-                f"bytes in all, and {MOST_LABELS:,} is the most. Shorten them; what explains them "
-                "can be their description."
+                f"The labels of the question {question.instructions[:100]!r} have {size:,} bytes "
+                f"in total; the limit is {MOST_LABELS:,}. Shorten them, and explain them in their "
+                "descriptions."
             )
         made = functools.partial(Texts, texts, template.ends, self.model.vocabulary)
         key = texts, template.ends
@@ -447,8 +447,8 @@ def _made(readings: Iterable[Reading]) -> Passes[list[Reading]]:
         n_tokens += len(reading.token_ids)
         if n_tokens > MOST_TOKENS:
             raise PromptError(
-                f"The prompts of these questions have more than {MOST_TOKENS:,} tokens in all. Ask "
-                "fewer questions in one call, or shorten the state."
+                f"The prompts of these questions have more than {MOST_TOKENS:,} tokens in total. "
+                "Ask fewer questions in one call, or shorten the state."
             )
         yield
     return found

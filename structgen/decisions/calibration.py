@@ -213,7 +213,7 @@ class Calibration:
         if len(self.labels) != len(labels) or place.keys() != set(labels):
             raise OptionError(
                 f"The calibration of {self.question!r} has {counted(len(self.labels), 'label')}, "
-                f"and the question {len(labels)}, or others. Make it again with Decider.calibrate."
+                f"but the question {len(labels)}, or others. Repeat Decider.calibrate."
             )
         bias = np.array(self.bias)
         if self.weights:
@@ -253,11 +253,11 @@ class Calibration:
             ValueError: a number is out of range, or there are not as many as labels.
         """
         if len(self.bias) != len(self.labels):
-            raise ValueError("it has not one bias a label")
+            raise ValueError("its number of biases differs from its number of labels")
         if self.weights and (
             len(self.weights) != len(self.labels) or len({len(row) for row in self.weights}) != 1
         ):
-            raise ValueError("it has not one row of weights a label")
+            raise ValueError("its number of rows of weights differs from its number of labels")
         numbers = (self.temperature, *self.bias, *itertools.chain.from_iterable(self.weights))
         if self.temperature < 1 / _MOST or not all(abs(one) <= _MOST for one in numbers):
             raise ValueError("its numbers are out of range")
@@ -293,7 +293,7 @@ def read(path: str | os.PathLike[str], form: str, kind: type[T], what: str, made
         return TypeAdapter(kind).validate_python(given)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise OptionError(
-            f"{os.fspath(path)} is not {what}: {error}. Make one with Decider.{made_by}."
+            f"{os.fspath(path)} is not {what}: {error}. Create one with Decider.{made_by}."
         ) from None
 
 
@@ -439,7 +439,7 @@ def reliability_diagram(
         from matplotlib.figure import Figure
     except ImportError:
         raise OptionError(
-            "A reliability diagram needs Matplotlib: pip install 'structgen[plot]'."
+            "A reliability diagram requires Matplotlib: pip install 'structgen[plot]'."
         ) from None
     figure = Figure(figsize=(3.6 * len(measured), 3.8), layout="constrained")
     axes = figure.subplots(1, len(measured), squeeze=False, sharey=True)[0]
@@ -457,10 +457,10 @@ def reliability_diagram(
             )
             axis.plot(part.confidence, part.accuracy, "o", color="#b04030", markersize=4)
         axis.set_title(f"{title}\naccuracy {one.accuracy:.2f}, ECE {one.ece:.3f}", fontsize=9)
-        axis.set_xlabel("probability of the likeliest label", fontsize=8)
+        axis.set_xlabel("probability of the most likely label", fontsize=8)
         axis.set_xlim(0, 1)
         axis.set_ylim(0, 1)
-    axes[0].set_ylabel("how often it was right", fontsize=8)
+    axes[0].set_ylabel("fraction that was right", fontsize=8)
     if path is not None:
         figure.savefig(path)
     return figure

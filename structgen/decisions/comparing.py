@@ -49,12 +49,12 @@ class Comparer:
         """
         if embedder.is_cross_encoder:
             raise ModelError(
-                f"{embedder.name} is a cross-encoder, which has no vectors to compare."
+                f"{embedder.name} is a cross-encoder, which cannot compute vectors to compare."
             )
         for name in Settings.__slots__:
             if getattr(settings, name) != getattr(Settings(), name):
                 raise OptionError(
-                    f"{name}= is for text models, and {embedder.name} is an embedder.", option=name
+                    f"{name}= is for text models, but {embedder.name} is an embedder.", option=name
                 )
         self.embedder = embedder
         self._most = most_characters(embedder.max_length)
@@ -109,8 +109,8 @@ class Comparer:
             length = self.embedder.max_length
             takes = f"{self._most:,} characters" if length is None else f"{length:,} tokens"
             raise PromptError(
-                f"The state has {len(state):,} characters, and {self.embedder.name} takes {takes}. "
-                "Shorten the state."
+                f"The state has {len(state):,} characters, but the limit of {self.embedder.name} "
+                f"is {takes}. Shorten it."
             )
         result = self.embedder.result(
             state,
@@ -120,8 +120,8 @@ class Comparer:
         n_tokens = 0 if result.n_tokens is None else int(result.n_tokens[0])
         if result.n_cut is not None and result.n_cut[0]:
             raise PromptError(
-                f"The state has {n_tokens + int(result.n_cut[0]):,} tokens, and "
-                f"{self.embedder.name} takes {self.embedder.max_length:,}. Shorten the state."
+                f"The state has {n_tokens + int(result.n_cut[0]):,} tokens, but the limit of "
+                f"{self.embedder.name} is {self.embedder.max_length:,}. Shorten it."
             )
         return result.vectors[0].astype(np.float64), Usage(n_tokens, n_tokens, passes=1)
 

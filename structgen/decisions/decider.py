@@ -75,11 +75,11 @@ def check_call(call: Any, misplaced: Mapping[str, Any]) -> None:
     for option in misplaced:
         if option in (*Settings.__slots__, "embedder", "calibrations", "warn"):
             raise OptionError(
-                f"{option}= belongs to the decider, not to {call.__name__}: make one with "
-                f"Decider(model, {option}=…), or AsyncDecider of an asynchronous model."
+                f"{option}= belongs to the decider, not to {call.__name__}: create one with "
+                f"Decider(model, {option}=…), or AsyncDecider for an asynchronous model."
             )
         known = ", ".join(f"{one}=" for one in call.__kwdefaults__)
-        raise OptionError(f"{call.__name__} takes no {option}=. It takes {known}.")
+        raise OptionError(f"{call.__name__} does not support {option}=. It supports {known}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,9 @@ class Signals:
             reason = self._reason(question, labels, answers) if self._warns else None
             if reason is not None:
                 warnings.warn(
-                    f"{name!r}: {reason} {self._model} may decide nothing here. Measure it with "
-                    "Decider.calibrate and labelled examples, or use a larger model "
-                    "(docs/decisions.md). This warning comes once a question.",
+                    f"{name!r}: {reason} {self._model} may not be able to decide this. Measure it "
+                    "with Decider.calibrate and labelled examples, or use a larger model "
+                    "(docs/decisions.md). This warning appears once per question.",
                     UninformativeWarning,
                     stacklevel=4,
                 )
@@ -189,7 +189,7 @@ class Signals:
             if silent is not None:
                 reason = f"{silent.no_signal}."
             elif len(seen) >= MANY and len(set(seen.values())) == 1:
-                reason = f"all of {len(seen)} states got {next(iter(seen.values()))!r}."
+                reason = f"all {len(seen)} states got {next(iter(seen.values()))!r}."
             if reason is not None:
                 self._warned.add(question)
             else:
@@ -212,15 +212,15 @@ def _by_fingerprint(
             raise OptionError(f"calibrations: {one!r} is not a Calibration.")
         if one.model != model:
             raise OptionError(
-                f"The calibration of {one.question!r} was made for the model {one.model}, and "
-                f"this is {model}. Name that model, or make one for this with Decider.calibrate."
+                f"The calibration of {one.question!r} is for the model {one.model}, but this is "
+                f"{model}. Use that model, or create one for this with Decider.calibrate."
             )
         if one.weights and (
             embedder is None
             or (embedder.name, embedder.dimensions) != (one.embedder, len(one.weights[0]))
         ):
             raise OptionError(
-                f"What was learned of {one.question!r} needs vectors of {one.embedder} with "
+                f"What was learned about {one.question!r} requires vectors of {one.embedder} with "
                 f"{len(one.weights[0])} numbers: Decider(model, embedder=…)."
             )
     return {one.fingerprint: one for one in given}
@@ -372,7 +372,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
             self.embedder = self.model
         elif self.embedder is not None and not isinstance(self.embedder, Embedder):
             raise OptionError(
-                f"embedder={self.embedder!r} is none. Pass structgen.load_embedder(name).",
+                f"embedder={self.embedder!r}: pass structgen.load_embedder(name).",
                 option="embedder",
             )
         self.calibrations = tuple(calibrations)
@@ -413,7 +413,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
                     and asker.fingerprint(question) not in self._calibrations
                 ):
                     raise OptionError(
-                        f"{name!r}: an embedder has to know what yes and no mean. Give the "
+                        f"{name!r}: an embedder cannot tell what yes and no mean. Give the "
                         "Predicate criteria for true and false, or fit the question on examples."
                     )
         if not is_bound:
@@ -492,12 +492,12 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _lesson(self, question: Question, examples: Iterable[Any]) -> tuple[list[str], list[int]]:
         """Return what `fit` learns from. Raises as that."""
         if self.embedder is None:
-            raise OptionError("fit learns from vectors: Decider(model, embedder=…).")
+            raise OptionError("fit requires vectors: Decider(model, embedder=…).")
         texts, right = examples_of(question, examples, fewest=0)
         for i, label in enumerate(question.labels):
             if right.count(i) < FEWEST_A_LABEL:
                 raise OptionError(
-                    f"There are {right.count(i)} examples of {label.text!r}. Fitting takes "
+                    f"There are {right.count(i)} examples of {label.text!r}. Fitting requires "
                     f"{FEWEST_A_LABEL} of each label."
                 )
         return texts, right
@@ -770,12 +770,12 @@ class SavedDecider:
         for one, file in zip(read_, files, strict=True):
             if (one.settings, one.abstain_below) != (read_[0].settings, read_[0].abstain_below):
                 raise OptionError(
-                    f"{file} asks otherwise than {files[0]}: template, debias, tolerance, adapter "
-                    "and abstain_below have to be the same. Serve it as another model."
+                    f"{file} differs from {files[0]} in template, debias, tolerance, adapter or "
+                    "abstain_below, which must be the same. Serve it as another model."
                 )
         learned = tuple(c for one in read_ for c in one.calibrations)
         if len({one.fingerprint for one in learned}) < len(learned) and len(files) > 1:
-            raise OptionError(f"{place} has two files about one question. Remove one of them.")
+            raise OptionError(f"{place} has two files for one question. Remove one of them.")
         return replace(read_[0], calibrations=learned)
 
     @property
@@ -824,8 +824,8 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
             return given
         if not isinstance(given, AsyncModel):
             raise ModelError(
-                f"The model is {given!r}, which does not run in a process of its own. Pass "
-                "await structgen.load_async(name), or model.to_async()."
+                f"The model is {given!r}, which does not run in its own process. Pass await "
+                "structgen.load_async(name), or model.to_async()."
             )
         if adapter is not None and adapter not in given.adapters:
             raise OptionError(
@@ -969,7 +969,7 @@ def _clock(timeout: Any, cancel: Any) -> Clock:
 
 
 def _unknown(clock: Clock) -> IncompleteOutput:
-    return IncompleteOutput(f"The answers are not known: {clock.interruption}.", text="")
+    return IncompleteOutput(f"The answers are not complete: {clock.interruption}.", text="")
 
 
 def begin(

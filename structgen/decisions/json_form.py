@@ -62,8 +62,8 @@ def _by_name(given: list[Any]) -> dict[str, Any]:
         name = one.get("name") if isinstance(one, Mapping) else None
         if not isinstance(name, str) or name in found:
             raise OptionError(
-                f"questions[{index}] has the name {name!r}. In a list each question is an object "
-                'with a "name" of its own.'
+                f"questions[{index}] has the name {name!r}. In a list, each question must be an "
+                'object with its own "name".'
             )
         found[name] = {key: value for key, value in one.items() if key != "name"}
     return found
@@ -85,8 +85,8 @@ def _question(name: str, given: Any) -> Question:
     missing = [key for key in sorted(known - {"criteria"}) if key not in given]
     if extra or missing:
         raise OptionError(
-            f"{where} {f'has {extra[0]!r}' if extra else f'lacks {missing[0]!r}'}. A {kind} has: "
-            f"{', '.join(sorted(known))}."
+            f"{where} {f'has {extra[0]!r}' if extra else f'lacks {missing[0]!r}'}. The keys of a "
+            f"{kind} are: {', '.join(sorted(known))}."
         )
     try:
         if kind == "predicate":
@@ -118,13 +118,12 @@ def _described(given: Any, name: str, key: str) -> Any:
     for index, one in enumerate(given):
         if not isinstance(one, Mapping) or not {key} <= one.keys() <= {key, "description"}:
             raise OptionError(
-                f"{name}[{index}] is {one!r}. Pass objects such as "
-                f'{{"{key}": "…", "description": "…"}}, or a list of texts, or an object of text '
-                "and description."
+                f'{name}[{index}] is {one!r}. Pass objects such as {{"{key}": "…", '
+                '"description": "…"}, a list of texts, or an object of text and description.'
             )
         if isinstance(one[key], (list, Mapping)) or one[key] in found:
             raise OptionError(
-                f"{name}[{index}]: the {key} {one[key]!r} is there twice, or is not a scalar."
+                f"{name}[{index}]: the {key} {one[key]!r} is given twice, or is not a scalar."
             )
         found[one[key]] = one.get("description")
     return found

@@ -207,14 +207,14 @@ def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
             )
         if label.text != label.text.strip():
             raise OptionError(
-                f"{name}: the option {label.text!r} has spaces around it, which a model does not "
-                "write. Remove them."
+                f"{name}: the option {label.text!r} begins or ends with spaces, which a model "
+                "does not write. Remove them."
             )
         if "\0" in label.text:
             raise OptionError(f"{name}: the option {label.text!r} has a NUL character. Remove it.")
         if label.text in seen:
             raise OptionError(
-                f"{name}: two options are both written {label.text!r}: {seen[label.text]!r} and "
+                f"{name}: two options have the text {label.text!r}: {seen[label.text]!r} and "
                 f"{label.value!r}. Keep one of them, or write them differently."
             )
         if label.description is not None and not isinstance(label.description, str):
@@ -249,7 +249,7 @@ def values_of(options: Any) -> list[Any]:
     """
     if isinstance(options, (set, frozenset)):
         raise OptionError(
-            f"The options are {options!r}, and a set has no order of its own: it may differ from "
+            f"The options are {options!r}, a set, which has no order: the order may differ from "
             "run to run, and the numbers with it. Pass a list, such as sorted(options)."
         )
     found = _typed_values(options)
@@ -307,14 +307,14 @@ def questions_in(model_class: Any) -> dict[str, Question]:
             options = values_of(field.annotation)
         except OptionError:
             raise OptionError(
-                f"The field {name!r} of {model_class.__name__} is of the type "
-                f"{field.annotation!r}. A decision needs fields of few values: bool, a Literal or "
-                "an Enum. For others, make a Generator of the class."
+                f"The field {name!r} of {model_class.__name__} has the type {field.annotation!r}. "
+                "A decision requires fields with few values: bool, a Literal or an Enum. For "
+                "others, create a Generator for the class."
             ) from None
         if len(options) == 1:
             raise OptionError(
-                f"The field {name!r} of {model_class.__name__} has one value alone, "
-                f"{options[0]!r}: there is nothing to decide. Remove it."
+                f"The field {name!r} of {model_class.__name__} has only one value, "
+                f"{options[0]!r}, so there is nothing to decide. Remove it."
             )
         questions[key] = Choice(asked, options)
     if not questions:

@@ -68,15 +68,15 @@ class PromptTemplate:
         for name, text in (("text", self.text), ("predicate", self.predicate)):
             if text is not None and not ("{state}" in text and "{question}" in text):
                 raise OptionError(
-                    f"The template's {name} is {text!r}. It needs {{state}} and {{question}}."
+                    f"The template's {name} is {text!r}. It must have {{state}} and {{question}}."
                 )
         if "{options}" not in self.text:
             raise OptionError(
-                f"The template's text is {self.text!r}. It needs {{options}}: a model cannot "
-                "choose what it is not told of."
+                f"The template's text is {self.text!r}. It must contain {{options}}, so that the "
+                "model knows them."
             )
         if self.system and not self.is_chat:
-            raise OptionError("The template has a system message, but is not a chat.")
+            raise OptionError("The template has a system message but is not a chat.")
 
     def prompt(self, state: str, question: Question) -> str | list[dict[str, Any]]:
         """Return the prompt about a state, of `state_text`: text, or the messages of a chat."""
@@ -147,8 +147,8 @@ def state_text(state: Any) -> str:
         assert not isinstance(turns, str)
         if chat.media_of(turns):
             raise PromptError(
-                "The state has a picture or a sound, and questions are asked about text only. Ask "
-                "a structgen.Generator, which takes them."
+                "The state has a picture or a sound, but questions are about text only. Use a "
+                "structgen.Generator, which supports them."
             )
         text = "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
     else:
@@ -156,8 +156,8 @@ def state_text(state: Any) -> str:
             text = json.dumps(state, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise PromptError(
-                f"The state is {chat.kind(state)} that JSON cannot hold: {error}. Pass text, chat "
-                "messages or a JSON value."
+                f"The state is {chat.kind(state)} that is not valid JSON: {error}. Pass text, "
+                "chat messages or a JSON value."
             ) from None
     chat.parse(text or " ")  # raises where it is no text
     return text

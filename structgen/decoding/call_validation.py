@@ -190,8 +190,8 @@ def check_fits(model: Model, prompt_tokens: int, wanted: int | None = None) -> N
     if prompt_tokens >= context:
         excess = prompt_tokens - context + (wanted if wanted and wanted < context else 1)
         raise PromptError(
-            f"The prompt has {prompt_tokens:,} tokens, but {model.name} holds {context:,}, prompt "
-            f"and output together. Shorten it by at least {excess:,} tokens.",
+            f"The prompt has {prompt_tokens:,} tokens, but the limit of {model.name} is "
+            f"{context:,} for prompt and output. Shorten it by at least {excess:,} tokens.",
             is_too_long=True,
         )
 
@@ -242,7 +242,7 @@ def _check_length(model: Model, text: str) -> None:
     length, context = len(text), model.context_length
     most = most_characters(context, model.vocabulary.trie.max_depth)
     if length >= most:
-        raise too_long(model, f"{length * context // most:,} tokens at least")
+        raise too_long(model, f"at least {length * context // most:,} tokens")
 
 
 def that_may_fit(model: Model, parsed: P, *, cuts: bool) -> P:
@@ -280,7 +280,7 @@ def check_adapter(model: Model, adapter: str | None) -> None:
     if adapter is not None and adapter not in model.adapters:
         loaded = ", ".join(sorted(model.adapters)) or "none"
         raise OptionError(
-            f"adapter={adapter!r} is not loaded (loaded: {loaded}). Load it first, with "
+            f"adapter={adapter!r} is not loaded (loaded: {loaded}). First load it with "
             "load_adapter of the model or of its Runner.",
             option="adapter",
             value=adapter,
@@ -300,27 +300,27 @@ def check_values(constraint: Constraint | None, search: SearchOptions) -> None:
         if constraint is None or not may_have_sites(constraint):
             what = "free text" if constraint is None else constraint.output.name
             raise OptionError(
-                f"{option}= needs a value that is a choice among few, which {what} has not. It "
-                "looks at JSON and at whole outputs, not into templates, tags and calls of tools.",
+                f"{option}= requires a value with few alternatives, which {what} does not have: a "
+                "value in JSON or a whole output, not in a template, tag or tool call.",
                 option=option,
             )
         found = suggestion(constraint, asks) if isinstance(asks, Mapping) else None
         if found is not None:
             raise OptionError(
-                f"abstain_below has {found[0]!r}, where no output of "
-                f"{constraint.output.name} has a value with few alternatives. {found[1]}",
+                f"abstain_below has {found[0]!r}, but no output of {constraint.output.name} has a "
+                f"value with few alternatives there. {found[1]}",
                 option="abstain_below",
                 value=asks,
             )
     if search.retries and constraint is not None and constraint.has_temperatures:
         raise OptionError(
-            "retries= does not go with temperature= of a grammar's rules. Leave one of them out.",
+            "retries= cannot be combined with temperature= of a grammar's rules. Remove one.",
             option="retries",
         )
     for name in ("retries", "stop"):
         if search.best and getattr(search, name):
             raise OptionError(
-                f"{name}= does not go with best=. Leave one of them out.", option="best"
+                f"{name}= cannot be combined with best=. Remove one of them.", option="best"
             )
 
 
@@ -336,17 +336,17 @@ def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
     context = model.context_length
     if search.max_length is not None and search.max_length > context:
         raise OptionError(
-            f"max_length={search.max_length:,} is more than {model.name} holds: {context:,} "
-            "tokens, prompt and output together.",
+            f"max_length={search.max_length:,} exceeds the limit of {model.name}: {context:,} "
+            "tokens for prompt and output.",
             option="max_length",
             value=search.max_length,
         )
     most = search.max_new_tokens
     if most is not None and prompt_tokens + most > context:
         raise OptionError(
-            f"max_new_tokens={most:,} is more than {model.name} has room for: it holds {context:,} "
-            f"tokens, prompt and output together, and the prompt has {prompt_tokens:,}. Pass at "
-            f"most {context - prompt_tokens:,}, or leave it out: then the context is the limit.",
+            f"max_new_tokens={most:,} is too large for {model.name}: its limit is {context:,} "
+            f"tokens for prompt and output, and the prompt has {prompt_tokens:,}. Pass at most "
+            f"{context - prompt_tokens:,}, or omit it to use all that is left.",
             option="max_new_tokens",
             value=most,
         )

@@ -99,8 +99,8 @@ def check_several(prompts: Any) -> None:
     """Raise PromptError when ``prompts`` is one prompt, however it is written."""
     if not are_several(prompts):
         raise PromptError(
-            "batch takes a list of prompts, each a string or a list of messages. For one prompt "
-            "call parse, or pass [prompt]."
+            "batch takes a list of prompts, each a string or a list of messages. For one prompt, "
+            "call parse or pass [prompt]."
         )
 
 
@@ -138,7 +138,7 @@ def parse(prompt: Any) -> str | list[dict[str, Any]]:
     if isinstance(prompt, (Image, Audio)):
         prompt = [prompt]
     if isinstance(prompt, Mapping):
-        raise PromptError("The prompt is a single message. Put it into a list: [message].")
+        raise PromptError("The prompt is a single message. Pass it in a list: [message].")
     if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
         raise PromptError(
             f"The prompt is {kind(prompt)}. Pass a str, or a list of chat messages "
@@ -188,15 +188,15 @@ def _message(index: int, item: Any) -> dict[str, Any]:
             value = _joined(value, where)
             if not isinstance(value, str) and values.get("role", "user") != "user":
                 raise PromptError(
-                    f"{where} is of the role {values['role']!r} and has a picture or a sound. "
-                    "They are part of a user's message."
+                    f"{where} has the role {values['role']!r} and a picture or a sound. Only user "
+                    "messages may have them."
                 )
         if not isinstance(value, str) and not (name == "content" and isinstance(value, tuple)):
             advice = f" Pass a str as {name!r}."
             if value is None and name == "content":
                 advice = (
-                    ' Pass a str; "" where there is no text. None will do only in a mapping with '
-                    'the role "assistant" and "tool_calls".'
+                    ' Pass a str, "" for no text. None is allowed only in a mapping with the '
+                    'role "assistant" and "tool_calls".'
                 )
             raise PromptError(f"{where}: {name!r} is {kind(value)}, not a str.{advice}")
         values[name] = value
@@ -254,7 +254,7 @@ def media_of(messages: Sequence[Mapping[str, Any]]) -> list[media.Media]:
 def _check_number(n_media: int) -> None:
     if n_media > media.MOST_MEDIA:
         raise PromptError(
-            f"The prompt has more than {media.MOST_MEDIA} pictures and sounds. Leave some out."
+            f"The prompt has more than {media.MOST_MEDIA} pictures and sounds. Remove some."
         )
 
 

@@ -165,7 +165,7 @@ def encode_chat(
     if check is not None and n_edges > _EDGES * model.context_length:  # also in what is not shown
         raise PromptError(
             f"The messages have {n_edges:,} characters such as {min(names.edges)!r}, too many for "
-            f"a prompt of {model.name}, which holds {model.context_length:,} tokens. Shorten them.",
+            f"a prompt of {model.name} (at most {model.context_length:,} tokens). Shorten them.",
             is_too_long=True,
         )
     pieces = _origins(model, names, messages, tools, text, marks)
@@ -203,7 +203,7 @@ def _check_marks(model: Model, messages: _Messages, marks: Mapping[str, str], te
         if text.count(mark) != n_given:
             raise PromptError(
                 f"The chat template of {model.name} writes picture or sound {number} "
-                f"{text.count(mark)} times, and not once. Put it into the last message."
+                f"{text.count(mark)} times instead of once. Put it into the last message."
             )
 
 
@@ -241,7 +241,7 @@ def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str
         return _applied(model, messages, tools)
     if len(messages) == 1:
         raise PromptError(
-            "The only message is the assistant's: there is nothing to answer. Put the user's "
+            "The only message is from the assistant, so there is nothing to answer. Put a user "
             "message before it; the answer then continues the assistant's."
         )
     return _applied(model, messages[:-1], tools) + str(last["content"])
@@ -263,7 +263,7 @@ def _check_keys(model: Model, messages: _Messages, tools: _Messages | None, text
         if number >= _MOST_OTHER_KEYS or _rendered(model, changed, tools) == text:
             raise PromptError(
                 f"Message {index} has the key {key!r}, which the chat template of {model.name} "
-                f"does not read.{did_you_mean(key, _KEYS) or ' Leave it out.'}"
+                f"does not read.{did_you_mean(key, _KEYS) or ' Remove it.'}"
             )
 
 
@@ -378,9 +378,9 @@ def _origins(
     pieces = closer if sure is None or _markers(sure) == _markers(closer) else sure
     if pieces is None:
         raise PromptError(
-            f"The chat template of {model.name} cannot be applied to messages that spell its "
-            "special tokens. Leave them out, or pass special_tokens='anywhere' to have them read "
-            "as such."
+            f"The chat template of {model.name} cannot be applied to messages that contain its "
+            "special tokens as text. Remove them, or pass special_tokens='anywhere' to read them "
+            "as special tokens."
         )
     return pieces
 
@@ -460,8 +460,8 @@ def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
 def too_long(model: Model, tokens: str) -> PromptError:
     """Return what to raise where a prompt has that many tokens, in words."""
     return PromptError(
-        f"The prompt has {tokens}, but {model.name} holds "
-        f"{model.context_length:,}, prompt and output together. Shorten it.",
+        f"The prompt has {tokens}, but the limit of {model.name} is {model.context_length:,} for "
+        "prompt and output. Shorten it.",
         is_too_long=True,
     )
 
@@ -524,7 +524,7 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
     ]
     least = sum(map(len, expected))  # each is spelt in a token at least, which takes 60 us
     if least >= model.context_length:
-        raise too_long(model, f"{least:,} tokens at least")
+        raise too_long(model, f"at least {least:,} tokens")
     given: list[int] = token_ids.tolist()
     ends = [at for at, token_id in enumerate(given) if token_id in special]
     is_read_alike = [given[at] for at in ends] == list(itertools.chain(*expected))

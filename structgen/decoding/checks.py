@@ -490,12 +490,12 @@ class Trial:
         n_retries = len(self.attempts) - 1
         if n_retries >= self._retries:
             said = "1 retry" if n_retries == 1 else f"{n_retries:,} retries"
-            self._fail(f"after {said}, as many as retries= allows")
+            self._fail(f"after {said}, the limit of retries=")
         first = self._token_at(refusal.start)
         if first < floor:
             self._fail(
-                "in a part that they accepted before: one decides differently about the same text "
-                "now"
+                "in a part that they accepted before: a check gives different results for the "
+                "same text"
             )
         is_seen = refusal.ended_by is None  # by its last byte, otherwise by the one after
         last = self._token_at(refusal.end - is_seen)
@@ -536,10 +536,10 @@ class Trial:
             ValidationFailed: it cannot.
         """
         if len(self._ends) <= self.n_settled:
-            self._fail("and no other text is left there")
+            self._fail("and no other text is possible there")
         self._n_dead += 1
         if self._n_dead > _MOST_DEAD * len(self.attempts):
-            self._fail(f"and {self._n_dead:,} other ways led nowhere")
+            self._fail(f"and {self._n_dead:,} other attempts failed")
         text = bytes(self._data)
         by_text = by_text and not self._is_spent
         if not by_text and place is not None:

@@ -196,8 +196,8 @@ class Chooser:
                     return False
                 if not is_likely:
                     raise ModelError(
-                        "No token can be chosen: the model's scores of all that may come are NaN "
-                        "or minus infinity. It is damaged; or processor= made them so."
+                        "No token can be chosen: the model's scores of all allowed tokens are NaN "
+                        "or minus infinity. Either the model is damaged or processor= did it."
                     )
                 token = self._sample(self._weighed(logits[0]))
         if wanted is not None and wanted != token:

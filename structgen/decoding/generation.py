@@ -238,7 +238,7 @@ class Generation:
         if self._is_whole(text):
             return
         raise IncompleteOutput(
-            f"The output was cut before it was a whole {self._constraint.output.name}: "
+            f"The output was truncated before it was a complete {self._constraint.output.name}: "
             f"{self.why_cut()}",
             text=text,
         )
@@ -247,15 +247,15 @@ class Generation:
         """Return why an output that has ended is not whole, and what to do about it."""
         if self._reporter.stopped_by is not None:
             return (
-                f"stop string {self._reporter.stopped_by!r} came up. Leave it out, or put the "
+                f"it reached the stop string {self._reporter.stopped_by!r}. Remove it, or put the "
                 "limit into the output type."
             )
         if self.finish_reason == "length":
             return f"it reached {self.max_tokens:,} tokens."
         if self.progress.timed_out:
             return (
-                f"timeout={self._search.timeout:g} seconds were over. Allow more, or set a limit "
-                "on tokens, within which an output is complete."
+                f"it timed out (timeout={self._search.timeout:g} seconds). Allow more, or set a "
+                "token limit, within which outputs are completed."
             )
         return "it was cancelled."
 
@@ -290,7 +290,7 @@ class Generation:
         if self.tokens.left < self._warn_below:
             self._warn_below = -1
             _log.warning(
-                "An output has %s tokens already, and no limit. It may go on until it fills the "
+                "An output has %s tokens already and no limit. It may continue until it fills the "
                 "context of %s. Pass max_new_tokens, and bound lists and strings in the type.",
                 f"{_LONG:,}",
                 self._model.name,

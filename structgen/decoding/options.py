@@ -22,15 +22,15 @@ from .thinking import Draft, Think
 
 _UNSUPPORTED = {
     "num_beams": (
-        "Outputs are grown one token at a time, each under its own mask, not ranked as beams; "
-        "use temperature and seed instead."
+        "structgen generates one token at a time under a mask, without beam search; use "
+        "temperature and seed instead."
     ),
     "num_return_sequences": "It is called 'n' here.",
-    "length_penalty": "It only acts on beam search, which is not supported.",
-    "diversity_penalty": "It only acts on beam search, which is not supported.",
-    "early_stopping": "It only acts on beam search, which is not supported.",
-    "stream": "Call generator.stream(prompt) for an output piece by piece.",
-    "model": "Load the model and call that: structgen.load(name)(prompt, output_type).",
+    "length_penalty": "It only affects beam search, which is not supported.",
+    "diversity_penalty": "It only affects beam search, which is not supported.",
+    "early_stopping": "It only affects beam search, which is not supported.",
+    "stream": "Call generator.stream(prompt) to get the output in pieces.",
+    "model": "Load the model and call it: structgen.load(name)(prompt, output_type).",
     "past_present_share_buffer": "Set it in the model's genai_config.json.",
     "chunk_size": "Set it in the model's genai_config.json.",
 }
@@ -91,7 +91,7 @@ def check_by_name(more: Sequence[Any]) -> None:
     """
     if more:
         raise OptionError(
-            f"A call takes its prompt alone by position, and got a second, of type "
+            "A call takes only its prompt by position, but got a second argument of type "
             f"{type(more[0]).__name__}. Pass options by name, such as max_new_tokens=50, and "
             "several prompts as one list."
         )
@@ -120,21 +120,21 @@ def parse(options: Mapping[str, Any]) -> SearchOptions:
             checked["do_sample"] = True
     elif checked["do_sample"] and checked.get("temperature") == 0:
         raise OptionError(
-            "do_sample=True with temperature=0 is a contradiction: temperature 0 takes the "
-            "likeliest token. Raise the temperature, or leave do_sample out.",
+            "do_sample=True contradicts temperature=0, which always takes the most likely token. "
+            "Raise the temperature, or remove do_sample.",
             option="do_sample",
         )
     elif not checked["do_sample"] and checked.get("temperature"):
         raise OptionError(
-            f"do_sample=False with temperature={checked['temperature']} is a contradiction: a "
-            "temperature has no effect where the likeliest token is taken. Leave one of them out.",
+            f"do_sample=False contradicts temperature={checked['temperature']}: without sampling, "
+            "a temperature has no effect. Remove one of them.",
             option="do_sample",
         )
     if checked.get("top_logprobs"):
         if checked.get("logprobs") is False:
             raise OptionError(
-                f"top_logprobs={checked['top_logprobs']} with logprobs=False is a contradiction. "
-                "Leave one of them out.",
+                f"top_logprobs={checked['top_logprobs']} contradicts logprobs=False. Remove one "
+                "of them.",
                 option="top_logprobs",
             )
         checked["logprobs"] = True
@@ -200,7 +200,7 @@ def misplaced(options: Mapping[str, Any]) -> str | None:
             meant = _ALIASES.get(name) or (near[0] if near else None)
             if meant is None:
                 return (
-                    f"Unknown option {name!r} of Generator(...). It has: {', '.join(sorted(own))}."
+                    f"Unknown option {name!r} of Generator(...). Options: {', '.join(sorted(own))}."
                 )
             where = "" if meant in own else ", which belongs to the call"
             return f"Unknown option {name!r} of Generator(...). Did you mean {meant!r}{where}?"
@@ -211,8 +211,8 @@ def unknown(name: str) -> str:
     """Say that a call knows no option of this name, and what it may have been meant to be."""
     if name in _COMPILE_OPTIONS:
         return (
-            f"Option {name!r} says how outputs are written, which is settled before a call. It "
-            f"belongs to Generator(model, output_type, {name}=...)"
+            f"Option {name!r} affects how outputs are written, which is fixed before a call. Pass "
+            f"it to Generator(model, output_type, {name}=...)"
             f"{'.' if name in ('think', 'draft', 'with_schema_hint') else ' or structgen.compile.'}"
         )
     if name in _UNSUPPORTED:

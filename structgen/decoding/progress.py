@@ -228,7 +228,7 @@ class Clock:
     def interruption(self) -> str:
         """Why it is to end, once it is: the words for a message."""
         if self.is_late:
-            return f"timeout={self._timeout:g} seconds were over"
+            return f"it timed out (timeout={self._timeout:g} seconds)"
         return "it was cancelled"
 
     @property
@@ -618,8 +618,8 @@ class Progress:
         self.tokens.add(token)
         self._n_beyond += len(self._texts[token]) - _BYTES_A_TOKEN
         if self._n_beyond > _LONGEST_TEXT:
-            may = f"{_LONGEST_TEXT:,} bytes, and {_BYTES_A_TOKEN} more for each token"
-            raise ModelError(f"An output may have {may}: the tokens of this model are too long.")
+            most = f"{_LONGEST_TEXT:,} bytes, plus {_BYTES_A_TOKEN} for each token"
+            raise ModelError(f"An output has more than {most}: this model's tokens are too long.")
         if self.is_plain:
             self.reporter.tell(token)
         elif self.best is not None:

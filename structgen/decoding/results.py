@@ -97,9 +97,9 @@ class Enforcement:
     def __str__(self) -> str:
         lines = [f"{self.dialect}: {self.sent}"]
         for who, places in (
-            ("by the server, validated here", self.server),
-            ("validated here alone", self.here),
-            ("by nobody", self.neither),
+            ("by the server, and checked by structgen", self.server),
+            ("only checked by structgen", self.here),
+            ("not enforced", self.neither),
         ):
             if places:
                 lines += [who, *(f"  {place}" for place in places)]
@@ -178,7 +178,7 @@ class Parsed(Generic[T_co]):
             value = self.get()
             pickle.dumps(value)
         except Exception as error:  # it is refused, or its class cannot be sent
-            why = f"This result was sent without its value, which failed: {error}"
+            why = f"This result was sent without its value, because of an error: {error}"
             return Parsed, (functools.partial(_lost, why), self._text)
         return Parsed, (functools.partial(_same, value), self._text)
 
@@ -252,10 +252,10 @@ class GenerationResult(Generic[T_co]):
         """
         if self._parsed is None:
             why = (
-                "The output has not ended, so it has no value yet. Read the stream to its end."
+                ("The output is not complete, so it has no value yet. Read the stream to its end.")
                 if self.finish_reason is None
-                else "The output was cut before it was whole, so it has no value (finish_reason="
-                f"{self.finish_reason!r}). What there is of it is in .text."
+                else "The output was truncated, so it has no value "
+                f"(finish_reason={self.finish_reason!r}). The text so far is in .text."
             )
             raise IncompleteOutput(why, text=self.text)
         try:
@@ -273,7 +273,7 @@ class GenerationResult(Generic[T_co]):
             value: Any = self.value
         except StructgenError:
             value = self.text  # cut, or refused by a check
-        usage = f"{self.usage.output_tokens:,} tokens, {self.usage.forced_tokens:,} of them forced"
+        usage = f"{self.usage.output_tokens:,} tokens, {self.usage.forced_tokens:,} forced"
         made = [("finish_reason", self.finish_reason), ("usage", usage)]
         names = ("shortened", "reasoning", "draft", "attempts")
         made += [(name, getattr(self, name)) for name in names if getattr(self, name)]
@@ -347,8 +347,8 @@ class GenerationResult(Generic[T_co]):
     def given_up(self) -> Abstained:
         """Return the error for a call that ended before it was known how sure the model is."""
         return Abstained(
-            "The output is whole, but how sure the model is was not worked out before the call "
-            "was over (timeout= or cancel=). Allow more time, or ask for fewer paths: "
+            "The output is complete, but its confidence was not computed before the call ended "
+            "(timeout= or cancel=). Allow more time, or check fewer paths: "
             "abstain_below={'$.label': 0.8}.",
             text=self.text,
             values=(),

@@ -148,7 +148,7 @@ class Sections:
             if isinstance(error, OptionError) and error.option not in limits:
                 raise
             error.args = (
-                f"{error} Of the tokens before the answer, {self._reserved:,} are kept for "
+                f"{error} Of the tokens before the answer, {self._reserved:,} are reserved for "
                 "thoughts and drafts.",
             )
             raise
@@ -247,8 +247,8 @@ class Sections:
             self.part.check_whole()
         elif self._constraint is not None:
             raise IncompleteOutput(
-                f"The output was cut before its {self._constraint.output.name} began, in its "
-                f"{self._section}: {self.part.why_cut()}",
+                f"The output was truncated before its {self._constraint.output.name} began, in "
+                f"its {self._section}: {self.part.why_cut()}",
                 text="",
             )
 

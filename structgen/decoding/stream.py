@@ -52,8 +52,8 @@ class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_
         """
         if self._is_read:
             raise StructgenError(
-                "This stream has been read to its end, and gives its pieces once. The text is in "
-                "stream.result.text; for another output call generator.stream again."
+                "This stream was read to its end and cannot be read again. The text is in "
+                "stream.result.text; for another output, call generator.stream again."
             )
         return self
 
@@ -65,8 +65,8 @@ class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_
         """
         if not self._reading.acquire(blocking=False):
             raise StructgenError(
-                "This stream is being read, by another thread or by a processor of its own. A "
-                "stream has one reader: let it hand the pieces on, or give each reader a stream."
+                "This stream is being read by another thread or by its own processor. A stream "
+                "has one reader: pass its pieces on from there, or use one stream per reader."
             )
         try:
             chunk = next(self._chunks)
@@ -200,8 +200,8 @@ class ReadAsync:
 
         def __iter__(self) -> None:
             raise TypeError(
-                f"{type(self).__name__} is asynchronous. Write async for and async with in place "
-                "of for and with."
+                f"{type(self).__name__} is asynchronous. Use async for and async with instead of "
+                "for and with."
             )
 
         __enter__ = __iter__
@@ -233,8 +233,8 @@ class AsyncStream(
         """
         if self._is_reading:
             raise StructgenError(
-                "This stream is being read by another task. A stream has one reader: let it hand "
-                "the pieces on, or give each reader a stream."
+                "This stream is being read by another task. A stream has one reader: pass its "
+                "pieces on from there, or use one stream per reader."
             )
         self._is_reading = True
         try:

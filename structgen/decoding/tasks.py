@@ -125,7 +125,7 @@ class Task:
         if think is not None and not isinstance(think, Think):
             think = Think(think)
         if draft is not None and not isinstance(draft, (bool, Draft)):
-            raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.", option="draft")
+            raise OptionError(f"draft={draft!r} must be a bool or a Draft.", option="draft")
         self._draft = (Draft() if draft else None) if not isinstance(draft, Draft) else draft
         self._thoughts = None if think is None else Thoughts(model, think)
         self.has_sections = self._thoughts is not None or self._draft is not None
@@ -144,7 +144,7 @@ class Task:
         """
         if self._schema_hint and isinstance(prompt, (str, TokenPrompt)):
             raise OptionError(
-                "with_schema_hint=True needs a chat, because the hint is a system message. Pass "
+                "with_schema_hint=True requires a chat: the hint is a system message. Pass "
                 '[{"role": "user", "content": text}], or write the schema into the text.',
                 option="with_schema_hint",
             )
@@ -155,8 +155,8 @@ class Task:
         parsed, tools, media = messages_of(self.model, prompt, self._offered, instructions)
         if self.has_sections and not isinstance(parsed, str) and parsed[-1]["role"] == "assistant":
             raise OptionError(
-                "The last message is the assistant's, which begins the answer, and think= or "
-                "draft= put something before it. Leave that message out, or these options.",
+                "The last message is the assistant's, which begins the answer, but think= or "
+                "draft= put text before the answer. Remove that message or these options.",
                 option="think",
             )
 
@@ -227,7 +227,7 @@ class Task:
             raise PromptError("The prompt is empty: it has no tokens.")
         if self._draft is not None:
             raise OptionError(
-                "draft= asks for the answer in a chat. Pass messages, or no draft=.", option="draft"
+                "draft= requires a chat. Pass messages, or remove draft=.", option="draft"
             )
         token_ids: TokenIds = np.array(prompt.token_ids, np.int32)
         if search.truncate:
@@ -285,7 +285,7 @@ class Task:
             most = self._draft.max_tokens or search.max_new_tokens
             if most is None:
                 raise OptionError(
-                    "draft= without max_new_tokens= would have no end. Pass max_new_tokens=, or "
+                    "draft= without max_new_tokens= has no limit. Pass max_new_tokens=, or "
                     "draft=Draft(max_tokens=...).",
                     option="draft",
                 )
@@ -331,12 +331,12 @@ def checks_for(
         return None
     if constraint is None:
         raise OptionError(
-            "retries= needs an output type: free text has no checks.", option="retries"
+            "retries= requires an output type: free text has no checks.", option="retries"
         )
     if checks is not None and search.stop:
         raise OptionError(
-            "stop= does not go with retries=: what a stop string cuts is not checked. Leave "
-            "one of them out, or put the limit into the output type.",
+            "stop= cannot be combined with retries=: output truncated by a stop string is not "
+            "checked. Remove one of them, or put the limit into the output type.",
             option="stop",
         )
     return checks
@@ -425,8 +425,8 @@ class Several:
             return True
         if search.return_errors:
             raise OptionError(
-                "return_errors= is for calls of several outputs: it puts errors among them. Pass "
-                "a list of prompts, or n=.",
+                "return_errors= requires a call with several outputs. Pass a list of prompts, or "
+                "n=.",
                 option="return_errors",
             )
         return False
@@ -479,13 +479,11 @@ def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
     if n_outputs == 1:
         return f"The only output failed: {said}"
     if len(errors) == n_outputs:
-        return (
-            f"All {n_outputs:,} outputs failed; the first: {said} Each one's error is in .errors."
-        )
+        return f"All {n_outputs:,} outputs failed; the first: {said} Their errors are in .errors."
     return (
-        f"{len(errors):,} of {n_outputs:,} outputs failed; the first, .errors[{first}]: "
-        f"{said} The others are in .results; return_errors=True returns errors in "
-        "their places instead."
+        f"{len(errors):,} of {n_outputs:,} outputs failed; the first, .errors[{first}]: {said} "
+        "The others are in .results; with return_errors=True, errors are returned in their places "
+        "instead."
     )
 
 
@@ -505,10 +503,9 @@ def probabilities(
     if constraint is None or texts is None:
         what = "free text" if constraint is None else constraint.output.name
         raise OptionError(
-            f"probabilities needs an output type of at most {MAX_ALTERNATIVES:,} texts, of 200,000 "
-            f"bytes together, and no objects or arrays, which {what} is not. For the fields of an "
-            "object: "
-            "generator.result(...).confidence."
+            f"probabilities requires an output type of at most {MAX_ALTERNATIVES:,} texts with "
+            f"200,000 bytes in total, without objects or arrays, but {what} is not. For the "
+            "fields of an object: generator.result(...).confidence."
         )
     search = search_options.parse(
         {
@@ -536,7 +533,7 @@ def probabilities(
         found = run_passes(work, lambda: clock.is_interrupted)
     except GivenUp:
         raise IncompleteOutput(
-            f"The probabilities are not known: {clock.interruption}. A greater tolerance= takes "
+            f"The probabilities are not complete: {clock.interruption}. A larger tolerance= needs "
             "fewer passes.",
             text="",
         ) from None

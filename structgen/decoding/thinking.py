@@ -68,7 +68,7 @@ class Think:
         most = self.max_tokens
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise OptionError(
-                f"think={most!r} is not a number of tokens. Pass how many the model may think.",
+                f"think={most!r} is not a number of tokens. Pass the token limit for thinking.",
                 option="think",
                 value=most,
             )
@@ -158,9 +158,9 @@ class Thoughts:
         least = len(self._opening) + self.most_closing + 1
         if think.max_tokens < least:
             raise OptionError(
-                f"There is no room to think: think= allows {think.max_tokens:,} tokens, and with "
-                f"{model.name} the tags {self._begin} and {self.end} and one token between take "
-                f"{least}.",
+                f"There is no room to think: think= allows {think.max_tokens:,} tokens, but with "
+                f"{model.name}, the tags {self._begin} and {self.end} and one token between them "
+                f"need {least}.",
                 option="think",
                 value=think.max_tokens,
             )
@@ -262,7 +262,7 @@ class Draft:
         for name in ("request", "text_request"):
             text = getattr(self, name)
             if not isinstance(text, str) or not text:
-                raise OptionError(f"Draft: {name}={text!r} is not a text.", option="draft")
+                raise OptionError(f"Draft: {name}={text!r} is not a str.", option="draft")
 
 
 def after_draft(
@@ -299,7 +299,7 @@ def after_draft(
     if at < 0:
         raise PromptError(
             f"The chat template of {model.name} does not show an answer before the last message, "
-            "so draft= cannot continue after one. Leave draft= out."
+            "so draft= cannot continue after one. Remove draft=."
         )
     end = at + len(_PROBE)
     first = bisect_left(starts, end)

@@ -300,7 +300,7 @@ def with_calls(model: Model, messages: _Messages) -> _Messages:
         return messages
     if calls[-1]:
         raise PromptError(
-            f"Message {len(messages) - 1}, the last, calls tools. Put their results after it: "
+            f"Message {len(messages) - 1}, the last, calls tools. Add their results after it: "
             '{"role": "tool", "tool_call_id": ..., "content": ...}.'
         )
     n = min(max(calls), len(_NAMES)) or 1

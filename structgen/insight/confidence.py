@@ -357,7 +357,7 @@ class Confidence(Mapping[str, ValueConfidence]):
             if path not in found:
                 listed = ", ".join(found) or "none"
                 raise KeyError(
-                    f"{path}: no value with few alternatives there. Such values: {listed}"
+                    f"{path}: there is no value with few alternatives. Such values: {listed}"
                 )
             assert self._constraint is not None
             known = self._known[path] = yield from measuring(
@@ -437,8 +437,8 @@ def below(
             paths_, more = confidence.too_long[:8], len(confidence.too_long) - 8
             named = ", ".join(paths_) + (f" and {more:,} more" if more > 0 else "")
             raise OptionError(
-                f"abstain_below asks for every choice, but the texts that {named} may have are too "
-                "many or too long to list. In JSON, name the values to check: "
+                f"abstain_below checks every value with few alternatives, but {named} may have "
+                "too many texts, or too long ones. In JSON, name the values to check: "
                 "abstain_below={'$.label': 0.8}.",
                 option="abstain_below",
             )
@@ -449,15 +449,15 @@ def below(
         if path not in paths:
             listed = ", ".join(paths) or "none"
             raise OptionError(
-                f"abstain_below has {path!r}, where this output has no value with few "
-                f"alternatives. Such values: {listed}. One number stands for all of them.",
+                f"abstain_below has {path!r}, but this output has no value with few alternatives "
+                f"there. Such values: {listed}. A single number is for all of them.",
                 option="abstain_below",
             )
     n_texts = sum(len(places[path].texts) for path in least if path in places)
     if n_texts > _MOST_ASKED:
         raise OptionError(
-            f"abstain_below asks about values of {n_texts:,} alternatives in all, and "
-            f"{_MOST_ASKED:,} is the most. Name fewer values: abstain_below={{'$.label': 0.8}}.",
+            f"abstain_below checks values with {n_texts:,} alternatives in total; the limit is "
+            f"{_MOST_ASKED:,}. Name fewer values: abstain_below={{'$.label': 0.8}}.",
             option="abstain_below",
         )
     found = []
@@ -499,9 +499,8 @@ def measuring(
     tree, _, error = yield from grown(constraint, site, token_ids, open_sequence, tolerance)
     if tree.cut and error > tolerance:
         raise PromptError(
-            f"The confidence at {site.path} cannot be computed: the model's context has room for "
-            f"{tree.room} more tokens there, too few for the likely alternatives. Shorten the "
-            "prompt."
+            f"The confidence at {site.path} cannot be computed: the context has room for only "
+            f"{tree.room} more tokens, too few for the likely alternatives. Shorten the prompt."
         )
     mass = float(tree.masses.sum())
     # JSON may spell one value in several ways: -0 is 0.
@@ -641,8 +640,8 @@ class BestValues:
             self._whole = yield from whole_texts(self._constraint)
             if self._whole is None:
                 raise OptionError(
-                    "best= needs a value that is a choice among few, and what "
-                    f"{self._constraint.output.name} may be is too many texts or too long ones.",
+                    "best= requires a value with few alternatives, but "
+                    f"{self._constraint.output.name} has too many texts or too long ones.",
                     option="best",
                 )
         for scalar in self._closed:

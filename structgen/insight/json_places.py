@@ -189,7 +189,7 @@ class JsonReader:
         if data[at : at + 1] != b'"':
             self._held = data[at:]
             if len(self._held) >= _LONGEST_ESCAPE:
-                raise ValueError("it has an escape that JSON has not")
+                raise ValueError("it has an escape that is not in JSON")
             return len(data)
         self._is_in_string = False
         if self._key is None:
@@ -345,7 +345,7 @@ def check_values(text: str, most: int) -> tuple[str, str]:
         ValueError: it has more, or is not in UTF-8.
     """
     if "\0" in text:  # as in UTF-16, which readers of JSON tell by it; and quotes are others there
-        raise ValueError("it has a NUL, which JSON in UTF-8 has not")
+        raise ValueError("it has a NUL, which JSON in UTF-8 cannot have")
     # Without such escapes, each second part is outside of strings. Not so in events of a stream,
     # whose lines that are no data may have a quote.
     bare = text.replace("\\\\", "__").replace('\\"', "__")

@@ -55,7 +55,7 @@ def suggestion(constraint: Constraint, paths: Iterable[str]) -> tuple[str, str] 
             continue
         known = sorted(set(_paths(grammar.schema)))
         near = did_you_mean(path, known, 2).lstrip()
-        return path, near or f"Paths it has are: {', '.join(known[:8]) or 'none'}."
+        return path, near or f"Its paths are: {', '.join(known[:8]) or 'none'}."
     return None
 
 

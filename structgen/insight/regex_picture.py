@@ -131,7 +131,7 @@ def svg(drawn: dict[str, Any]) -> str:
             fill = "#fff" if state else "#dfe8ff"
             out.append(f'<circle cx="{x[state]}" cy="{y[state]}" r="{radius}" fill="{fill}"/>')
         out.append(f'<text x="{x[state]}" y="{y[state] + 4}">{state}</text>')
-    rest = "" if drawn["is_whole"] else "<title>More states than are drawn</title>"
+    rest = "" if drawn["is_whole"] else "There are more states than shown"
     width, depth = max(x) + 60, max(y) + 60
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{depth}" '

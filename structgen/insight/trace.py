@@ -138,13 +138,13 @@ def why_barred(
         token = vocabulary.named_tokens.get(named, named)
     if isinstance(token, int):
         if not 0 <= token < vocabulary.size:
-            raise OptionError(f"token {token} does not exist: there are {vocabulary.size:,} ids.")
+            raise OptionError(f"token {token} does not exist; there are {vocabulary.size:,} ids.")
         if token in vocabulary.eos_token_ids:
             return _why_no_end(constraint, output, where)
         data = tokens[token]
         if not data:
             what = f"Token {token}" if named is None else f"The special token {named}"
-            return f"{what} stands for no text, so no output has it."
+            return f"{what} has no text, so it is never in an output."
     else:
         data = token.encode() if isinstance(token, str) else token
         if not data:
@@ -158,8 +158,8 @@ def why_barred(
     if token_id == chosen:
         return f"{name} was chosen {where}."
     if token_id is None:
-        fits = f"fits {where}, but " if is_text else ""
-        return f"{name} {fits}is not one token: it would take several."
+        fits = f"is allowed {where}, but " if is_text else ""
+        return f"{name} {fits}is not a single token."
     with around():
         cursor = constraint.start(max_tokens)
     for accepted in before:
@@ -174,19 +174,17 @@ def why_barred(
         assert max_tokens is not None
         left = max_tokens - len(before)
         return (
-            f"{name} fits {where}, but with {left:,} of {max_tokens:,} tokens left the output "
-            "could not have been finished after it."
+            f"{name} is allowed {where}, but with {left:,} of {max_tokens:,} tokens left, the "
+            "output could not have been completed after it."
         )
     forced = _forced(constraint, output)
     if len(forced) > len(data):
         return (
-            f"{name} fits {where}, but it only begins what is forced there, {shown(forced)}. Such "
-            "text is written in the tokens that the tokenizer itself would use, so other ways to "
-            "cut it are left out."
+            f"{name} is allowed {where}, but it is only part of the forced text, {shown(forced)}. "
+            "Forced text is written with the tokens that the tokenizer itself would use, and not "
+            "in other ways."
         )
-    return (
-        f"{name} was allowed {where}: {shown(constraint.named.texts[chosen])} was chosen instead."
-    )
+    return f"{name} was allowed {where}, but {shown(constraint.named.texts[chosen])} was chosen."
 
 
 def _where(constraint: Constraint, output: bytes) -> str:
@@ -210,10 +208,10 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
         return f"The end was allowed {where}."
     shortest = walk.shortest_completion()
     rest = head(shortest, _SHOWN)
-    more = "" if len(rest) == len(shortest) else f"…, {len(shortest):,} bytes in all"
+    more = "" if len(rest) == len(shortest) else f"…, {len(shortest):,} bytes in total"
     return (
-        f"The end was not allowed {where}: the output was not whole. The least that was missing "
-        f"is {shown(constraint.named.shown(rest))}{more}."
+        f"The end was not allowed {where}: the output was not complete. The least that was "
+        f"missing is {shown(constraint.named.shown(rest))}{more}."
     )
 
 
@@ -230,7 +228,7 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
         where = f" {_where(constraint, before)}" if is_json(constraint) else ""
         named = data[:1] == bytes([MARK])
         which = (
-            "" if len(data) == 1 or named else f": {_character(byte)}, its byte {i + 1}, is refused"
+            "" if len(data) == 1 or named else f": {_character(byte)}, its byte {i + 1}, is invalid"
         )
         # A value that must not come twice is refused by the byte that ends it.
         following = walk.next_bytes(walk.state) - {byte}
@@ -295,8 +293,8 @@ def _page(trace: Trace) -> str:
     facts = [
         (f"{len(trace):,}", "tokens"),
         (f"{n_forced:,}", "forced"),
-        (f"{overruled:,} of {chosen:,}", "favourites of the model barred"),
-        (f"{mean:.1%}", "of the mass removed, on average"),
+        (f"{overruled:,} of {chosen:,}", "most likely tokens masked"),
+        (f"{mean:.1%}", "of the probability removed, on average"),
     ]
     fields = {
         "TITLE": html.escape(trace.title),
@@ -467,16 +465,16 @@ class Trace(Sequence[TraceStep]):
         """
         if self._constraint is None:
             raise OptionError(
-                "Only the trace of an output type can explain: free text has no masks, and a "
+                "Only the trace of an output type has explanations: free text has no masks, and a "
                 "pickled trace does not contain its output type."
             )
         if not isinstance(token, (str, bytes)):
             token = _index("token", token, "Pass a token id, or text as str or bytes.")
         n = len(self.steps)
         if not n:
-            raise OptionError("The trace has no steps to explain: its output was cut before any.")
+            raise OptionError("The trace has no steps to explain: its output has no tokens.")
         if step is not None:
-            step = _index("step", step, "Pass a step's number, or leave it out.")
+            step = _index("step", step, "Pass the number of a step, or omit it.")
             if not -n <= step < n:
                 raise OptionError(
                     f"step={step} is out of range: the trace has {n:,} steps, 0 to {n - 1:,}."
@@ -526,7 +524,7 @@ class Trace(Sequence[TraceStep]):
         """
         folder = Path(path).parent
         if not folder.is_dir():
-            raise OptionError(f"{path} cannot be written: there is no folder {folder}.")
+            raise OptionError(f"{path} cannot be written: the folder {folder} does not exist.")
         Path(path).write_text(self.to_html(), encoding="utf-8", errors="backslashreplace")
 
 

@@ -118,7 +118,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
             close: called at the end.
         """
         if on_error not in ON_ERROR:
-            raise OptionError(f"on_error={on_error!r} is none of {', '.join(ON_ERROR)}.")
+            raise OptionError(f"on_error={on_error!r} must be one of {', '.join(ON_ERROR)}.")
         self.total, self.first = source.total, first
         self.n_rows = self.n_errors = self.n_tokens = 0
         self._on_error = on_error
@@ -179,7 +179,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
                 except OSError as error:
                     raise OptionError(
                         f"{parts.folder} cannot be written: {error.strerror}. {parts.n_done:,} "
-                        "rows are done. Fix that, and run the same job again to continue."
+                        "rows are done. Fix the cause, and run the same job again to continue."
                     ) from error
             rows, n_bytes, began = [], 0, time.monotonic()
             longest = min(2 * longest, _SECONDS_PER_PART)
@@ -205,9 +205,9 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         """
         n, errors = self.first + self.n_rows, (self._outcome(row)[0] for row in parts.rows())
         if n and self.n_errors == self.n_rows and all(errors):
-            why = f"{parts.folder} says why"
+            why = f"see {parts.folder}"
             if self._on_error == "skip":
-                why = "and on_error='skip' left them out. With on_error='row' each says why"
+                why = "and on_error='skip' omitted them. Use on_error='row' to see why"
             who = "The only row has" if n == 1 else f"All {n:,} rows have"
             raise StructgenError(f"{who} failed, {why}.")
 
@@ -327,7 +327,7 @@ class _Asking(ABC):
         for name in (self._result, *columns.BESIDE):
             if name in row:
                 raise OptionError(
-                    f"The input has a column {name!r}, which results have, too. Rename it"
+                    f"The input has a column {name!r}, as the results do. Rename it"
                     + (", or pass result=." if name == self._result else ".")
                 )
 
@@ -460,7 +460,7 @@ def asker(
     if sum((output_type is not None, questions is not None, embed)) > 1:
         raise OptionError("An output type, questions= and embed=True exclude each other. Pass one.")
     if result in columns.BESIDE:
-        raise OptionError(f"result={result!r} is the name of another column of results.")
+        raise OptionError(f"result={result!r} is already the name of a column of the results.")
     kind = EmbeddingRequest if embed else DecisionRequest if questions is not None else ChatRequest
     fields = _fields(kind, options)
     common: dict[str, Any] = {
@@ -566,11 +566,11 @@ def batch(
         options=options,
     )
     if cluster is not None and runner is not None:
-        raise OptionError("runner= does not go with cluster=.")
+        raise OptionError("runner= cannot be combined with cluster=.")
     given = {"cluster=": cluster is not None, "runner=": runner is not None, "embed=True": embed}
     if (workers, batch_size) != (None, None) and any(given.values()):
         other = next(name for name, is_given in given.items() if is_given)
-        raise OptionError(f"workers= and batch_size= do not go with {other}.")
+        raise OptionError(f"workers= and batch_size= cannot be combined with {other}.")
     if workers is not None:
         Whole(1, 64)("workers", workers)
     named = os.fspath(model or default_model(embed))
@@ -602,7 +602,7 @@ def batch(
             if not embed and models.is_language_model(models.path(named)):
                 processes = workers or _processes(source, first, named, trial)
             elif (workers, batch_size) != (None, None):
-                raise OptionError(f"workers= and batch_size= do not go with {named}, an embedder.")
+                raise OptionError(f"workers= and batch_size= are not for {named}, an embedder.")
             asked = loaded(processes)
             common["close"] = asked.close
         ask = make(asked, named)
@@ -708,7 +708,7 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
     if job.n_rows or not job.first:
         line(job, is_end=True)
     else:
-        print("All rows were done already.", file=sys.stderr, flush=True)
+        print("All rows were already done.", file=sys.stderr, flush=True)
 
 
 def default_model(embed: bool) -> str:
@@ -734,9 +734,9 @@ def _fields(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         if field is None:
             others = [*(batch.__kwdefaults__ or ()), *known]
             hint = did_you_mean(name, others) or (
-                f" The output type is the second argument. Options are: {', '.join(others)}."
+                f" Pass the output type as the second argument. Options are: {', '.join(others)}."
             )
-            raise OptionError(f"There is no option {name!r} here.{hint}", option=name)
+            raise OptionError(f"Unknown option {name!r}.{hint}", option=name)
         if field in fields:
             raise OptionError(f"{name}= is given twice, under two names. Pass one.", option=name)
         fields[field] = value

@@ -65,7 +65,7 @@ class Parts(AbstractContextManager["Parts"]):
                 something else, or it cannot be written.
         """
         if form not in FORMATS:
-            raise OptionError(f"format={form!r} is none of {', '.join(FORMATS)}.")
+            raise OptionError(f"format={form!r} must be one of {', '.join(FORMATS)}.")
         if form == "parquet":
             pyarrow()
         self.folder = Path(folder).expanduser()
@@ -86,7 +86,7 @@ class Parts(AbstractContextManager["Parts"]):
                 self.close()
                 raise
         except Timeout:
-            raise OptionError(f"Another process is writing into {self.folder}.") from None
+            raise OptionError(f"Another process is writing to {self.folder}.") from None
         except OSError as error:
             raise OptionError(f"{self.folder} cannot be written: {error.strerror}.") from None
 
@@ -109,8 +109,8 @@ class Parts(AbstractContextManager["Parts"]):
         """
         if stamp(self._about) != self._stamp:
             raise OptionError(
-                f"{self._about} was removed or replaced while the job ran, so nothing more is "
-                "written into the folder."
+                f"{self._about} was removed or replaced while the job ran, so structgen stopped "
+                "writing to the folder."
             )
         data = (
             self._parquet(rows)
@@ -136,7 +136,7 @@ class Parts(AbstractContextManager["Parts"]):
         for path in self.files():
             for row in rows_in(path, _LONGEST):
                 if isinstance(row, BadRow):
-                    raise OptionError(f"{path} is damaged: {row.error} Delete it, and run again.")
+                    raise OptionError(f"{path} is damaged: {row.error} Delete it and run again.")
                 yield row
 
     def lines(self) -> Iterator[bytes]:
@@ -158,7 +158,7 @@ class Parts(AbstractContextManager["Parts"]):
             others = [one.name for one in self.folder.iterdir() if not one.name.startswith(".")]
             if others:
                 raise OptionError(
-                    f"{self.folder} holds something else ({', '.join(sorted(others)[:3])}). "
+                    f"{self.folder} contains something else ({', '.join(sorted(others)[:3])}). "
                     "Choose a new folder for the results."
                 )
             self._write_job()
@@ -171,11 +171,11 @@ class Parts(AbstractContextManager["Parts"]):
                 schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(schema)))
         except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
             raise OptionError(
-                f"{path} cannot be read ({error}), so it is not known of which job the parts are. "
+                f"{path} cannot be read ({error}), so the job that wrote the parts is unknown. "
                 "Choose a new folder for the results."
             ) from None
         differ = [
-            f"{name} is {_shown(now, was)} and was {_shown(was, now)}"
+            f"{name} is {_shown(now, was)} but was {_shown(was, now)}"
             for name in {**known, **self._job}
             if (now := self._job.get(name)) != (was := known.get(name))
         ]
@@ -184,8 +184,8 @@ class Parts(AbstractContextManager["Parts"]):
             return
         if differ:
             raise OptionError(
-                f"{self.folder} holds the results of another job: {'; '.join(differ)}. Choose a "
-                "new folder, or give the same command again to continue."
+                f"{self.folder} contains the results of another job: {'; '.join(differ)}. Choose "
+                "a new folder, or use the same options again to continue."
             )
         self._stamp, self._schema = stamp(path), schema
 
@@ -222,7 +222,7 @@ class Parts(AbstractContextManager["Parts"]):
         except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise OptionError(
                 f"The rows after {self.n_done:,} do not fit the columns of those before: {error}. "
-                "JSON lines (format='jsonl') take any."
+                "JSON lines (format='jsonl') accept any."
             ) from None
         whole = io.BytesIO()
         arrow.parquet.write_table(table, whole)

@@ -39,7 +39,7 @@ _MOST_AT_ONCE = 16  # rows of Parquet
 _MOST_VALUES = 2_000_000  # in one row of Parquet
 _MOST_UNPACKED = 64 << 20  # bytes of pages, which may be in each of those rows
 _MOST_PARTS = 100_000  # columns of row groups, of which each takes 50 us and 4 kB
-_NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
+_NOT_UTF8 = "it is not UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8"
 OF_DAMAGE = (
     OSError,
     ValueError,
@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _UNREAD = os.urandom(16).hex()  # stands where that goes, and nobody can have written it
@@ -185,7 +185,7 @@ class Source:
             rest = iter(given)
             return cls(lambda: map(_row, rest))
         raise OptionError(
-            f"rows is of type {type(given).__name__}. Pass a file, a table, or an iterable of "
+            f"rows has the type {type(given).__name__}. Pass a file, a table, or an iterable of "
             "mappings or texts."
         )
 
@@ -218,7 +218,7 @@ class Source:
         """Return the rows of files by name: see `of`."""
         if "-" in given:
             if len(given) > 1:
-                raise OptionError("Standard input (-) goes with no other input.")
+                raise OptionError("Standard input (-) cannot be combined with other input.")
             return cls(
                 lambda: _json_lines(sys.stdin.buffer, "standard input", LONGEST_LINE),
                 "standard input",
@@ -234,8 +234,8 @@ class Source:
             for path, known in stamps.items():
                 if stamp(path) != known:
                     raise OptionError(
-                        f"{path} has changed since the job began. The rows in the folder are those "
-                        "of the file as it was: restore it to continue, or choose a new folder."
+                        f"{path} has changed since the job began. The rows in the folder are from "
+                        "its old content: restore it to continue, or choose a new folder."
                     )
 
         def rows() -> Iterator[Row | BadRow]:
@@ -277,12 +277,12 @@ def _files(name: str) -> list[Path]:
         found = sorted(Path(one) for one in glob.glob(str(path)) if Path(one).is_file())
     if not found:
         if path.is_dir():
-            raise OptionError(f"{name} is a folder. Name its files, such as '{path / '*.jsonl'}'.")
-        raise OptionError(f"{name}: there is no such file.")
+            raise OptionError(f"{name} is a folder. Pass its files, such as '{path / '*.jsonl'}'.")
+        raise OptionError(f"{name} does not exist.")
     for one in found:
         if one.suffix.lower() not in _KINDS:
             raise OptionError(
-                f"{one} is none of the files that rows are read from: {', '.join(_KINDS)}."
+                f"{one} is not supported as input. Files must be one of: {', '.join(_KINDS)}."
             )
         if _KINDS[one.suffix.lower()] == "parquet":
             pyarrow()
@@ -309,7 +309,7 @@ def _schema(files: Sequence[Path]) -> Any:
 
 def _check_names(path: Path | str, names: Sequence[str]) -> None:
     if twice := [name for name, n in Counter(names).items() if n > 1]:
-        raise OptionError(f"{path} has two columns {twice[0]!r}. Rename one.")
+        raise OptionError(f"{path} has two columns named {twice[0]!r}. Rename one.")
     if other := [name for name in names if not isinstance(name, str)]:
         raise OptionError(f"{path} has a column {other[0]!r}, which is not text. Rename it.")
 
@@ -372,8 +372,8 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
     largest = 1
     if (n_parts := metadata.num_row_groups * metadata.num_columns) > _MOST_PARTS:
         raise OptionError(
-            f"{path} cannot be read: it has {n_parts:,} parts (columns of row groups); the most is "
-            f"{_MOST_PARTS:,}. Write it with larger row groups."
+            f"{path} cannot be read: it has {n_parts:,} parts (columns of row groups); the limit "
+            f"is {_MOST_PARTS:,}. Write it with larger row groups."
         )
     # The package's own `metadata.row_group(0).column(0)` ends the process where it is damaged.
     length = int.from_bytes(data[-8:-4], "little")
@@ -388,19 +388,19 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
                 head, end = _thrift(data, begin)
                 new = (head.get((5, 12)) or head.get((8, 12)) or {}).get((1, 5), 0)
                 if begin < 0 or head[3, 5] < 0 or new < 0 or (not new and size):
-                    raise ValueError("a page begins nowhere, or has no values")
+                    raise ValueError("a page has an invalid start or no values")
                 begin, size, most = end + head[3, 5], size + head[3, 5], max(most, head[2, 5])
                 n += new
             if schema.max_repetition_level and n > 8 * _MOST_VALUES and n > 1000 * size:
                 raise OptionError(
-                    f"{path} cannot be read: {size:,} bytes of {schema.path!r} are "
-                    f"{n:,} values. Write its lists as several rows."
+                    f"{path} cannot be read: {size:,} bytes of {schema.path!r} contain {n:,} "
+                    "values. Write its lists as several rows."
                 )
             unpacked, packed = unpacked + most, packed + size
         if unpacked > max(_MOST_UNPACKED, 100 * packed):
             raise OptionError(
-                f"{path} cannot be read: {packed:,} bytes of it have pages of {unpacked:,} bytes. "
-                "Write it with smaller pages."
+                f"{path} cannot be read: {packed:,} bytes of it contain pages of {unpacked:,} "
+                "bytes. Write it with smaller pages."
             )
         largest = max(largest, unpacked)
     return max(1, min(_MOST_AT_ONCE, _MOST_UNPACKED // largest))
@@ -441,7 +441,7 @@ def _thrift(
             values = [one(head & 15) for _ in range(size)]
             return values if head & 15 == 12 else None
         if kind not in (1, 2, 3, 7, 8):
-            raise ValueError(f"it has fields of the kind {kind}")
+            raise ValueError(f"it has fields of type {kind}")
         size = whole() if kind == 8 else {7: 8}.get(kind, 1)  # a text; a float; in lists bools, too
         at += size
         return None
@@ -459,7 +459,7 @@ def _one_by_one(batch: Any, where: str, first: int) -> Iterator[Row | BadRow]:
         if _n_values(row) <= _MOST_VALUES:
             yield from row.to_pylist()
         else:
-            yield BadRow(f"{where} {number}: it has more than {_MOST_VALUES:,} values.")
+            yield BadRow(f"{where} {number} has more than {_MOST_VALUES:,} values.")
 
 
 def _n_values(part: Any) -> int:
@@ -487,7 +487,7 @@ def _lines(file: BinaryIO, name: str, longest: int) -> Iterator[tuple[int, str |
         if len(line) > longest:
             while line and not line.endswith(b"\n"):
                 line = file.readline(longest)
-            yield number, BadRow(f"{where}: it has more than {longest:,} bytes.")
+            yield number, BadRow(f"{where} has more than {longest:,} bytes.")
             continue
         try:
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -508,7 +508,7 @@ def _json_lines(
             try:
                 yield _row(read(line))
             except (ValueError, RecursionError) as error:
-                yield BadRow(f"{name}, line {number}: it is not JSON: {error}.")
+                yield BadRow(f"{name}, line {number} is not JSON: {error}.")
 
 
 def _texts(file: BinaryIO, name: str, longest: int) -> Iterator[Row | BadRow]:
@@ -527,7 +527,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[Row | BadRow]:
             if n_read > LONGEST_LINE:  # where the next row begins is not known, either
                 raise OptionError(
                     f"{path.name}, line {reader.line_num + 1}: the row has more than "
-                    f"{LONGEST_LINE:,} characters. Is a quote not closed?"
+                    f"{LONGEST_LINE:,} characters. Is a quote missing?"
                 )
             return made
 
@@ -559,7 +559,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[Row | BadRow]:
                 raise OptionError(f"{where}: {wrong or 'there are no names of columns'}.")
             elif wrong or (row and len(row) != len(names)):
                 n, most = len(row or ()), len(names)
-                yield BadRow(f"{where}: {wrong or f'it has {n}, not {most} fields'}.")
+                yield BadRow(f"{where}: {wrong or f'it has {n} fields instead of {most}'}.")
             elif row:
                 yield dict(zip(names, row, strict=True))
 
@@ -569,7 +569,7 @@ def _row(given: Any) -> Row | BadRow:
         return {"text": given}
     if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
         return dict(given)
-    return BadRow(f"a row is a text or an object of named columns, not {type(given).__name__}.")
+    return BadRow(f"a row must be a text or an object with columns, not {type(given).__name__}.")
 
 
 @contextlib.contextmanager
@@ -591,7 +591,7 @@ def pyarrow() -> Any:
         import pyarrow.parquet  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError:
         raise OptionError(
-            "Parquet needs the package pyarrow: pip install 'structgen[parquet]'."
+            "Parquet requires the package pyarrow: pip install 'structgen[parquet]'."
         ) from None
     return pyarrow
 
@@ -654,8 +654,8 @@ class Prompts:
             known = known or (list(row) if len(row) == 1 else [])
             if not known:
                 raise OptionError(
-                    f"Which column is the prompt? There are {', '.join(row) or 'none'}. Pass "
-                    "column=, or prompt= with a template such as 'Summarise: {text}'."
+                    f"Which column has the prompt? The columns are {', '.join(row) or 'none'}. "
+                    "Pass column=, or prompt= with a template such as 'Summarise: {text}'."
                 )
             self._column = known[0]
         return self._column
@@ -664,7 +664,7 @@ class Prompts:
 def _text(row: Row, name: str) -> str:
     """Return a column as text."""
     if name not in row:
-        raise OptionError(f"There is no column {name!r}. There are: {', '.join(row) or 'none'}.")
+        raise OptionError(f"There is no column {name!r}. Columns: {', '.join(row) or 'none'}.")
     return _value_text(row[name], f"The column {name!r}")
 
 
@@ -686,8 +686,8 @@ def _braces(template: str) -> Callable[[Row], str]:
     for _, name, spec, conversion in parts:
         if name is not None and (not name or spec or conversion):
             raise OptionError(
-                f"The template {template!r}: a place is the name of a column in braces, "
-                "{text}; a brace itself is written twice."
+                f"The template {template!r} is invalid: use the name of a column in braces, "
+                "{text}, and double a literal brace."
             )
     return lambda row: "".join(
         text if name is None else text + _text(row, name) for text, name, *_ in parts
@@ -704,7 +704,7 @@ def _jinja(message: Any) -> Callable[[Row], str]:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
         raise OptionError(
-            "Templates of messages need the package jinja2: pip install 'structgen[jinja]'."
+            "Templates in messages require the package jinja2: pip install 'structgen[jinja]'."
         ) from None
 
     def shown(value: Any) -> Any:
@@ -724,7 +724,7 @@ def _jinja(message: Any) -> Callable[[Row], str]:
         except Exception as error:  # what a template does with a row's values may be anything
             known = ", ".join(row) or "none"
             raise OptionError(
-                f"The template {message['content']!r}: {error}. There are the columns {known}."
+                f"The template {message['content']!r}: {error}. The columns are {known}."
             ) from None
 
     return filled

@@ -73,7 +73,7 @@ class NamedTokens:
             if token_id in alone:
                 name = shown.get(token_id, token.text)
                 raise GrammarError(
-                    f"The token {name} is named in two ways, by its text and by its id. Choose one."
+                    f"The token {name} is given twice, by its text and by its id. Choose one."
                 )
             alone[token_id] = number
             tokens[token_id] = spelling(number)
@@ -207,13 +207,13 @@ def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
     text = vocabulary.tokens[token_id]
     if len(text) == 1:
         raise GrammarError(
-            f"The token {name} is a piece of ordinary text, {text!r}, which would be missing "
-            "elsewhere. Write the text."
+            f"The token {name} is ordinary text, {text!r}, which would be missing elsewhere. "
+            "Write the text."
         )
     if token_id in vocabulary.eos_token_ids:
         raise GrammarError(
             f"The token {name}{place} ends the sequence, which is not part of a grammar: outputs "
-            "end by themselves where the grammar does. Leave it out."
+            "end where the grammar does. Remove it."
         )
     return token_id
 
@@ -230,11 +230,11 @@ def _near(name: str, vocabulary: Vocabulary) -> str:
     if near:
         return f"Did you mean {' or '.join(near)}?"
     if not names and vocabulary.named_tokens:
-        return "Those that it names are text or end the sequence, and cannot be named here."
+        return "Its tokens are all text or end the sequence, and cannot be used here."
     if not names:
         return (
-            "It names none at all: read it from the model's tokenizer.json, or pass named_tokens= "
-            "to Vocabulary.from_tokens."
+            "It has no names of tokens: load it from the model's tokenizer.json, or pass "
+            "named_tokens= to Vocabulary.from_tokens."
         )
     more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN:,} more"
-    return f"There are: {', '.join(names[:_SHOWN])}{more}."
+    return f"Special tokens: {', '.join(names[:_SHOWN])}{more}."

@@ -69,9 +69,9 @@ class Cluster:
     def __post_init__(self) -> None:
         least, most = self.actors
         if least < 1 or (most is not None and most < least):
-            raise OptionError(f"actors={self.actors!r}: pass the fewest, 1 or more, and the most.")
+            raise OptionError(f"actors={self.actors!r}: pass a minimum from 1, and a maximum.")
         if min(self.cpus, self.gpus) < 0 or self.rows < 1:
-            raise OptionError("cpus= and gpus= are 0 or more, rows= is 1 or more.")
+            raise OptionError("cpus= and gpus= must be 0 or more, rows= 1 or more.")
 
     def pool(self, make: Asker, model: str) -> _Pool:
         """Connect, and start with the fewest actors: see `structgen.jobs.Cluster`."""
@@ -149,7 +149,7 @@ class _Pool:
                 try:
                     asked = actor.asked.remote(rows)
                 except (TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
-                    said = "Rows cannot be sent to an actor: they have values that pickle refuses."
+                    said = "Rows cannot be sent to an actor: pickle refuses some values."
                     raise OptionError(said) from error
                 made: list[Row] = self._ray.get(asked)
                 return made
@@ -163,7 +163,7 @@ class _Pool:
                     if actor in self._busy:
                         self._busy[actor] -= 1
                     self._changed.notify()
-        raise StructgenError(f"{_LOSSES} actors were lost one after the other, with the same rows.")
+        raise StructgenError(f"{_LOSSES} actors in a row were lost with the same rows.")
 
     def _take(self) -> Any:
         """Return the actor that has least to do; start another if all have enough."""
@@ -314,7 +314,7 @@ def _connect(address: str) -> None:
     try:
         _ray().init(address, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise OptionError(f"There is no cluster of Ray at {address!r}: {error}.") from None
+        raise OptionError(f"No Ray cluster was found at {address!r}: {error}.") from None
 
 
 def _ray() -> Any:
@@ -323,5 +323,5 @@ def _ray() -> Any:
         import ray.data
         import ray.exceptions
     except ImportError:
-        raise OptionError("This needs Ray: pip install 'structgen[ray]'.") from None
+        raise OptionError("This requires Ray: pip install 'structgen[ray]'.") from None
     return ray

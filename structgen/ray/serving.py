@@ -52,7 +52,7 @@ def deployment(
 
         from structgen.server import Settings, create_app, runner_of
     except ImportError:
-        raise OptionError("This needs Ray Serve: pip install 'structgen[ray]'.") from None
+        raise OptionError("This requires Ray Serve: pip install 'structgen[ray]'.") from None
     least, most = (replicas, replicas) if isinstance(replicas, int) else replicas
     flags = {
         "models": models or catalogue.DEFAULT,
@@ -66,7 +66,7 @@ def deployment(
         found = Settings.of(flags)  # with the environment of this process
         for name in ("sessions", "files"):
             if getattr(found, name) is not None and most > 1:
-                raise OptionError(f"{name}= is of one server only, and there are {most} replicas.")
+                raise OptionError(f"{name}= requires one server, but there are {most} replicas.")
         return found
 
     given = settled()

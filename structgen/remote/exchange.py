@@ -61,7 +61,7 @@ class Characters:
         except UnicodeDecodeError as error:
             half = error.object.decode("utf-16-le", "surrogatepass")
             raise RemoteError(
-                "The server's answer has half a character (a lone surrogate), which is not text: "
+                "The server's answer has a lone surrogate, which is not text: "
                 f"{half[-_PART_SHOWN:]!a}"
             ) from None
 
@@ -222,7 +222,7 @@ def _get(holder: Any, name: str) -> Any:
 
 def _not_understood(found: Any) -> NoReturn:
     shown = _excerpt(found, _PART_SHOWN)
-    raise RemoteError(f"The server gave an answer that is not understood: {shown}")
+    raise RemoteError(f"The server's answer cannot be read: {shown}")
 
 
 _SHOWN = 500
@@ -381,8 +381,7 @@ class Exchange:
         self._count(counts)
         if said is None:
             raise RemoteError(
-                "The server's reply has no choices, so there is no answer in it: "
-                f"{_excerpt(completion)}"
+                f"The server's reply has no choices, so it has no answer: {_excerpt(completion)}"
             )
         self._put(said)
 
@@ -451,29 +450,29 @@ class Exchange:
             raise Refused(f"The model declined to answer: {said}", text=refusal)
         if self.is_interrupted and reply.finish_reason is None:
             self._end("cancelled", whole=False)
-            self._check_cut("timeout= or cancel= ended the call before the answer was whole")
+            self._check_cut("timeout= or cancel= ended the call before the answer was complete")
             return []
         if reply.finish_reason is None:
             raise RemoteError(
-                "The server ended its answer without saying why (no finish_reason): it was "
-                f"probably cut. What came: {_excerpt(self._raw)}"
+                "The server ended its answer without a reason (no finish_reason), so it was "
+                f"probably truncated. Received: {_excerpt(self._raw)}"
             )
         if reply.finish_reason in _FAILED:
             raise RemoteError(
-                f"The server gave up its answer (finish_reason={reply.finish_reason!r}). What "
-                f"came: {_excerpt(self._raw)}"
+                f"The server aborted its answer (finish_reason={reply.finish_reason!r}). "
+                f"Received: {_excerpt(self._raw)}"
             )
         for one in reply.spelt.values():
             one.feed("", is_last=True)
         if reply.finish_reason == "content_filter":
             raise Refused(
-                f"The server's content filter ended the answer. What came: {_excerpt(self._raw)}",
+                f"The server's content filter ended the answer. Received: {_excerpt(self._raw)}",
                 text=self._raw,
             )
         if reply.finish_reason in ("length", "model_length", "max_tokens"):
             self._end("length", whole=False)
             self._check_cut(
-                "the answer reached the limit on its tokens before it was whole. Raise "
+                "the answer reached its token limit before it was complete. Raise "
                 "max_new_tokens=, or bound the type"
             )
             return []
@@ -595,8 +594,8 @@ class Exchange:
             if isinstance(error, ParseError):
                 return error
             return ParseError(
-                f"The answer is not {name}: {error} The server did not enforce the type, or was "
-                f"not asked to: see result.enforcement. Answer: {_excerpt(text)}",
+                f"The answer is not {name}: {error} The server did not enforce the type, or "
+                f"structgen did not ask it to: see result.enforcement. Answer: {_excerpt(text)}",
                 text=text,
             )
         listed = "\n".join(f"  {i}. {one.message}" for i, one in enumerate(self._attempts, 1))
@@ -631,7 +630,7 @@ class Exchange:
     def _check_cut(self, why: str) -> None:
         if self._question.constraint is not None:
             raise IncompleteOutput(
-                f"The output is not a whole {self._name}: {why}.", text=self.result.text
+                f"The output is not a complete {self._name}: {why}.", text=self.result.text
             )
 
     def _end(self, reason: Any, *, whole: bool) -> None:

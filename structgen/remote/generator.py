@@ -286,7 +286,7 @@ class _Bound:
         self._exchange = exchange
         coding = response.headers.get("content-encoding", "").lower() or "identity"
         if coding not in CODINGS:  # several in a row make gigabytes of kilobytes, in one piece
-            raise RemoteError(f"The server sent an answer in the coding {coding[:_SHOWN]!r}.")
+            raise RemoteError(f"The server sent an answer in the encoding {coding[:_SHOWN]!r}.")
         kind = response.headers.get("content-type", "")
         # The client keeps the whole of any other answer, also of an error or a redirect.
         self._is_stream = (
@@ -388,18 +388,18 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
             return
         if is_timeout:
             raise RemoteError(
-                f"{where} did not answer in time. timeout= of its client says how long that is."
+                f"{where} did not answer in time. The timeout= of its client sets the limit."
             ) from error
         transports = ("httpx", "httpx2", "httpcore", "httpcore2")  # not wrapped in streams
         is_of_transport = type(error).__module__.partition(".")[0] in transports
         if isinstance(error, openai.APIConnectionError) or is_of_transport:
             cause = error.__cause__ or error
             why = _shown(cause) or type(cause).__name__
-            raise RemoteError(f"{where} cannot be reached, or broke off: {why}.") from error
+            raise RemoteError(f"{where} cannot be reached, or disconnected: {why}.") from error
         # The client lets through what reading an answer raises: no JSON, no UTF-8, too deep.
         if isinstance(error, (openai.OpenAIError, ValueError, RecursionError)):
             why = _shown(error)
-            raise RemoteError(f"{where} gave an answer that is not understood: {why}") from error
+            raise RemoteError(f"{where} gave an answer that cannot be read: {why}") from error
         raise
 
 
@@ -453,8 +453,8 @@ class RemoteGenerator(Generator[T_co]):
             OptionError: always.
         """
         raise OptionError(
-            "probabilities are not possible with a remote model: they take the scores of every "
-            "token, which servers do not give. Ask for logprobs=True, and look at result.logprobs."
+            "probabilities is not supported for a remote model: it uses the scores of every "
+            "token, which servers do not return. Pass logprobs=True, and use result.logprobs."
         )
 
     def stream(self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]) -> Stream[T_co]:
@@ -701,17 +701,17 @@ def from_openai(
         import openai
     except ImportError as error:
         raise ModelError(
-            "from_openai needs the package openai. Install it: pip install 'structgen[openai]'."
+            "from_openai requires the package openai. Install it: pip install 'structgen[openai]'."
         ) from error
     found = dialect_of(dialect)
     if not isinstance(model, str) or not model:
-        raise OptionError(f"model={model!r} is not a name. Pass what the server calls the model.")
+        raise OptionError(f"model={model!r} is not a name. Pass the server's name of the model.")
     others = dict(request or {})
     ours = _OURS | {path[0] for path in found.body.values()}
     for name in (*others, *(others.get("extra_body") or ())):
         if name in ours:
             raise OptionError(
-                f"request has {name!r}, which structgen says itself: by the output type, the "
+                f"request has {name!r}, which structgen sets itself from the output type, the "
                 "prompt and the options of a call."
             )
     if isinstance(client, openai.OpenAI):
@@ -719,6 +719,6 @@ def from_openai(
     if isinstance(client, openai.AsyncOpenAI):
         return AsyncRemoteModel(client, model, found, others)
     raise ModelError(
-        f"The client is a {type(client).__name__}, none of the package openai. Pass "
+        f"The client is a {type(client).__name__}, not a client of the package openai. Pass "
         "openai.OpenAI(base_url=..., api_key=...) or openai.AsyncOpenAI(...)."
     )

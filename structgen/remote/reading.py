@@ -119,7 +119,7 @@ class _Object:
 
     def finish(self) -> None:
         if self._state != "closed":
-            raise NotOfType('The answer ended before its object {"value": …} was whole.')
+            raise NotOfType('The answer ended before its object {"value": …} was complete.')
 
     def _inside(self, data: bytes) -> tuple[bytes, bytes]:
         """Return what of the value comes, and what comes behind it."""
@@ -148,7 +148,7 @@ class _Object:
 
     def _wrong(self, found: bytes) -> NotOfType:
         shown = found.decode("utf-8", "replace")[:60]
-        return NotOfType(f'The answer is not of the form {{"value": …}}: it has {shown!r} there.')
+        return NotOfType(f'The answer is not of the form {{"value": …}}: it has {shown!r} instead.')
 
 
 class _Checked:
@@ -178,7 +178,7 @@ class _Checked:
 
     def _why(self, token: int | bytes) -> str:
         if len(self._read) > _MOST_EXPLAINED:
-            return f"It is of no such type after {len(self._read):,} bytes."
+            return f"It does not match the type after {len(self._read):,} bytes."
         return why_barred(self._constraint, self._read, token, chosen=-1)
 
 
@@ -203,7 +203,7 @@ class _WithoutNulls(_Checked):
             events = self._reader.feed(data)
         except (IndexError, ValueError):  # no JSON
             self._accept(self._held)
-            raise NotOfType("The answer is no JSON.") from None
+            raise NotOfType("The answer is not JSON.") from None
         at = self._reader.n_bytes - len(self._held)  # where in the answer what is held begins
 
         def take(end: int) -> bytes:

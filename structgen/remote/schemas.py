@@ -79,7 +79,7 @@ def _scalar(schema: Any) -> ir.Regex:
     kind = schema.get("type") if isinstance(schema, dict) else None
     if isinstance(kind, str) and kind in _SCALARS and not set(schema) - _SAYS_NOTHING:
         return regexes.parse_python(_SCALARS[kind])
-    raise CannotSay("JSON beside text")
+    raise CannotSay("JSON inside text")
 
 
 _SAYS_NOTHING = {"type", "title", "description", "default", "examples", "$structgen-digits"}
@@ -456,9 +456,9 @@ class _Writer:
     def _check_reference(self, target: Any, path: str) -> None:
         if not isinstance(target, str) or not (target == "#" or target.startswith("#/")):
             raise self._refuse(
-                f"the reference {target!r} leads out of the schema, or to an anchor",
+                f"the reference {target!r} points outside the schema or to an anchor",
                 path,
-                "Move what it leads to into $defs, and write '#/$defs/NAME'.",
+                "Move its target into $defs, and write '#/$defs/NAME'.",
             )
 
     def _pattern(self, schema: Mapping[str, Any], path: str) -> str | None:
@@ -571,16 +571,16 @@ class _Writer:
         others = schema.get("additionalProperties", True)
         if not members and others is not False:
             raise self._refuse(
-                "OpenAI's strict mode has no objects with names that are not known before",
+                "OpenAI's strict mode does not support objects with unknown property names",
                 path,
-                "Use a list of pairs, such as list[Entry] with a name and a value; or pass "
-                "dialect='openai-non-strict': then the schema is a hint, and the answer is "
-                "validated here.",
+                "Use a list of pairs, such as list[Entry] with a name and a value, or pass "
+                "dialect='openai-non-strict': then the schema is a hint, and structgen checks the "
+                "answer.",
             )
         required = schema.get("required") or ()
         missing = [name for name in required if name not in members]
         if missing:
-            raise self._refuse(f"{missing[0]!r} is required and not among properties", path, "")
+            raise self._refuse(f"{missing[0]!r} is required but not in properties", path, "")
         out["type"] = schema.get("type", "object")
         out["properties"] = {}
         for name, part in members.items():
@@ -623,11 +623,11 @@ class _Writer:
 
     def _any(self, path: str) -> OutputTypeError:
         return self._refuse(
-            "OpenAI's strict mode wants to know the type of every value, and the schema does not "
-            "say it",
+            "OpenAI's strict mode requires the type of every value, but the schema does not give "
+            "it",
             path,
-            "Give it a type; or pass dialect='openai-non-strict': then the schema is a hint, and "
-            "the answer is validated here.",
+            "Give it a type, or pass dialect='openai-non-strict': then the schema is a hint, and "
+            "structgen checks the answer.",
         )
 
 

@@ -106,12 +106,12 @@ def sent(constraint: Constraint | None, dialect: Dialect, output_type: Any) -> S
         return _tools(constraint, dialect, output.offered, output_type)
     if any(one.max_tokens or one.temperature is not None for one in ir.embedded(output.grammar)):
         raise OutputTypeError(
-            f"{output.name} has rules with max_tokens= or temperature=. A server does not say "
-            "where tokens end, and samples all of them alike. Leave these options out, or load "
-            "the model here."
+            f"{output.name} has rules with max_tokens= or temperature=. Servers do not report "
+            "where tokens end and sample all of them alike. Remove these options, or load the "
+            "model here."
         )
     if dialect.json == "none":
-        return Sent(enforcement=enforcement(constraint, dialect.name, "nothing of the type", None))
+        return Sent(enforcement=enforcement(constraint, dialect.name, "no output type", None))
     if isinstance(output.grammar, ir.Json):
         return _json(constraint, dialect, output.grammar)
     return _text(constraint, dialect)
@@ -121,7 +121,7 @@ def _json(constraint: Constraint, dialect: Dialect, grammar: ir.Json) -> Sent:
     output = constraint.output
     if "documents" in grammar.options:
         raise OutputTypeError(
-            f"{output.name} has documents=, which cannot be sent. Move what is referred to into "
+            f"{output.name} has documents=, which cannot be sent. Move what it refers to into "
             "$defs of the schema."
         )
     made = sent_schema(grammar.schema, dialect, output.name)
@@ -146,7 +146,7 @@ def _text(constraint: Constraint, dialect: Dialect) -> Sent:
             return _in_body(constraint, dialect, "regex", as_pattern(grammar))
         if "grammar" in dialect.body:
             if not dialect.reads_left_recursion and is_left_recursive(grammar):
-                raise CannotSay("a rule that begins with itself")
+                raise CannotSay("a left-recursive rule")
             made = as_gbnf(grammar)
             what = ", GBNF" + ("" if made.is_exact else ", which allows more than the grammar")
             unsure = () if made.is_exact else None
@@ -157,12 +157,12 @@ def _text(constraint: Constraint, dialect: Dialect) -> Sent:
             pattern = as_pattern(grammar)
             schema = text_schema(None if pattern == r"[\s\S]*" else pattern)
     except CannotSay as error:
-        fix = "Pass dialect='none' to from_openai: its server is told nothing of the type then, and"
+        fix = "Pass dialect='none' to from_openai: then its server does not get the type, and"
         if isinstance(grammar, ir.ContextFree) and "grammar" not in dialect.body:
             fix = f"vLLM, SGLang and llama.cpp read grammars. Elsewhere: {fix[0].lower()}{fix[1:]}"
         raise OutputTypeError(
-            f"{output.name} cannot be sent in the dialect {dialect.name!r}, which has no words for "
-            f"{error}. {fix} the answer is validated here."
+            f"{output.name} cannot be sent in the dialect {dialect.name!r}, which cannot express "
+            f"{error}. {fix} structgen checks the answer."
         ) from None
     keyword = "choice" if isinstance(grammar, ir.Choice) else "pattern"
     is_enforced = {"choice": "enum", "pattern": "pattern"}[keyword] in dialect.keywords
@@ -179,8 +179,8 @@ def _tools(
     if isinstance(output_type, ToolCalls):
         if output_type.answer is not None:
             raise OutputTypeError(
-                f"{output_type!r}: answer= is not sent to servers, which differ in what they make "
-                "of tools beside a response format. Leave it out, or load the model here."
+                f"{output_type!r}: answer= is not sent to servers, which differ in how they "
+                "combine tools with a response format. Remove it, or load the model here."
             )
         choice = output_type.choice
         arguments["tool_choice"] = (

@@ -62,24 +62,24 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
             if value is False or value is None:
                 continue
             raise OptionError(
-                "with_schema_hint= is not possible with a remote model: its server decides how "
+                "with_schema_hint= is not supported for a remote model: its server decides how "
                 "the model sees the schema. Write the schema into the prompt."
             )
         if name in ("think", "draft"):
             raise OptionError(
-                f"{name}= is not possible with a remote model: its server decides what comes "
-                "before an answer. Models that reason by themselves give it as result.reasoning."
+                f"{name}= is not supported for a remote model: its server decides what comes "
+                "before an answer. The reasoning of such models is in result.reasoning."
             )
         if name == "processor":
-            raise OptionError(f"processor= is not possible: {OPTIONS[name].remote}", option=name)
+            raise OptionError(f"processor= is not supported: {OPTIONS[name].remote}", option=name)
         if name in _CHECKING or name in ("ensure_ascii", "indent"):
             raise OptionError(
-                f"{name}= is not possible with a remote model: its server decides how JSON is "
-                "written. Every way is understood."
+                f"{name}= is not supported for a remote model: its server decides how JSON is "
+                "written. structgen reads every form."
             )
         if name not in _FOR_TYPES:
             misplaced = search_options.misplaced({name: options[name]})
-            raise OptionError(misplaced or f"{name}= is not possible with a remote model.")
+            raise OptionError(misplaced or f"{name}= is not supported for a remote model.")
     kept = {name: value for name, value in options.items() if name in _FOR_TYPES}
     return {**_CHECKING, **kept}
 
@@ -95,8 +95,8 @@ def messages_of(prompt: Any) -> list[dict[str, Any]]:
         return [{"role": "user", "content": parsed}]
     if parsed[-1]["role"] == "assistant":
         raise PromptError(
-            "The last message is the assistant's, and servers begin a new one after it. End with "
-            "a message of the user's or of a tool's."
+            "The last message is the assistant's, but servers begin a new one after it. End with "
+            "a message of the user or a tool."
         )
     return [
         {**message, "content": [openai_part(one) for one in message["content"]]}
@@ -132,7 +132,7 @@ def arguments_of(
             continue
         if isinstance(option.remote, str):
             raise OptionError(
-                f"{name}= is not possible with a remote model: {option.remote}", option=name
+                f"{name}= is not supported for a remote model: {option.remote}", option=name
             )
         if dialect.servers not in option.remote:
             raise _no_option(name, dialect)
@@ -145,7 +145,7 @@ def arguments_of(
         (arguments if there in STANDARD else extra)[there] = value
     if search.stop:
         if dialect.name.startswith("openai") and len(search.stop) > 4:
-            raise OptionError(f"stop= has {len(search.stop)} strings, and OpenAI takes 4 at most.")
+            raise OptionError(f"stop= has {len(search.stop)} strings; OpenAI accepts at most 4.")
         arguments["stop"] = list(search.stop)
     if search.do_sample is False:
         arguments["temperature"] = 0
@@ -153,7 +153,7 @@ def arguments_of(
         arguments["logprobs"] = True
         if search.top_logprobs > 20:
             raise OptionError(
-                f"top_logprobs={search.top_logprobs} is more than servers give: 20 at most."
+                f"top_logprobs={search.top_logprobs} is too large: servers return at most 20."
             )
         if search.top_logprobs:
             arguments["top_logprobs"] = search.top_logprobs
@@ -170,8 +170,8 @@ def _no_option(name: str, dialect: Dialect) -> OptionError:
     ]
     has += ["logprobs", "top_logprobs"] if dialect.has_logprobs else []
     return OptionError(
-        f"{name}= is not possible in the dialect {dialect.name!r}: its servers have no such "
-        f"option. They have: {', '.join(sorted(has))}.",
+        f"{name}= is not supported in the dialect {dialect.name!r}: its servers have no such "
+        f"option. Supported: {', '.join(sorted(has))}.",
         option=name,
     )
 
@@ -181,7 +181,7 @@ def _bias(token: int, added: float) -> float:
         return -100
     if not -100 <= added <= 100:
         raise OptionError(
-            f"logit_bias[{token}]={added:g} is out of range. Servers take -100 to 100."
+            f"logit_bias[{token}]={added:g} is out of range. Servers accept -100 to 100."
         )
     return added
 
@@ -217,11 +217,11 @@ class Task:
         compiled = checking_options(options)
         if isinstance(output_type, Constraint):
             raise OptionError(
-                "A compiled constraint is for a vocabulary, and a remote model has none here. Pass "
-                "the output type itself."
+                "A compiled constraint is for a vocabulary, but a remote model has none here. "
+                "Pass the output type itself."
             )
         if output_type is None and options:
-            raise OptionError(f"{', '.join(options)}: only meaningful with an output type.")
+            raise OptionError(f"{', '.join(options)} requires an output type.")
         self.model = model
         self.constraint: Constraint[Any] | None = None
         if output_type is not None:
@@ -242,11 +242,11 @@ class Task:
         search = search_options.parse(options)
         arguments_of(options, search, self.model.dialect)
         if search.retries and self.constraint is None:
-            raise OptionError("retries= needs an output type: free text is never wrong.")
+            raise OptionError("retries= requires an output type: free text is never wrong.")
         if search.retries > MAX_RETRIES:
             raise OptionError(
-                f"retries={search.retries:,} is out of range. Each is a request: {MAX_RETRIES} at "
-                "most."
+                f"retries={search.retries:,} is out of range. Each is a request: at most "
+                f"{MAX_RETRIES}."
             )
         return search
 
@@ -273,11 +273,11 @@ class Task:
         search = self.search(options)
         if is_stream:
             if Several.are_asked(prompt, search) and prompt:  # an empty list is told as such
-                raise OptionError("stream makes one output: it takes one prompt and no n=.")
+                raise OptionError("stream returns one output: pass one prompt and no n=.")
             if search.retries:
                 raise OptionError(
-                    "retries= is not possible in a stream: what it has given out cannot be taken "
-                    "back. Call parse or result."
+                    "retries= is not supported in a stream, which cannot take back what it "
+                    "returned. Call parse or result."
                 )
         return Exchange(self.question(prompt, search, options, 0), is_stream=is_stream)
 

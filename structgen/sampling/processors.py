@@ -166,7 +166,7 @@ class TokenMask:
                 raise OptionError(
                     "processor= ruled out every token that the output type allows here "
                     f"({self.allowed:,}). Lower scores to a large negative number, such as -1e9, "
-                    "instead of -inf: such a token is then taken only when no other is left."
+                    "instead of -inf: such a token is then chosen only when no other is left."
                 )
             return logits
 

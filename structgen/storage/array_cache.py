@@ -107,7 +107,7 @@ def load(folder: str, name: str, key: str) -> Arrays | None:
             return None
         with open(path, "rb") as file:
             if not user_folder.is_own(os.fstat(file.fileno())):
-                _log.debug("%s is somebody else's, and made anew", path)
+                _log.debug("%s is not your own file and is rebuilt", path)
                 return None
             data = file.read()
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def load(folder: str, name: str, key: str) -> Arrays | None:
     try:
         arrays = _decoded(data, key)
     except _Foreign as reason:
-        _log.debug("%s is made anew: %s", path, reason)
+        _log.debug("%s is rebuilt: %s", path, reason)
         return None
     with contextlib.suppress(OSError):
         if time.time() - path.stat().st_mtime > _USED_SECONDS:
@@ -168,7 +168,7 @@ def _is_trusted(path: Path) -> bool:
         return True
     if reason not in _logged:
         _logged.add(reason)
-        warnings.warn(f"The cache on disk is not used: {reason}", stacklevel=2)
+        warnings.warn(f"The disk cache is not used: {reason}", stacklevel=2)
     return False
 
 
@@ -205,7 +205,7 @@ def _encoded(key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 def _decoded(data: bytes, key: str) -> Arrays:
     start = len(_MAGIC) + 32
     if not data.startswith(_MAGIC) or len(data) < start + 4:
-        raise _Foreign("it is not of this format")
+        raise _Foreign("it has a different format")
     if hashlib.sha256(memoryview(data)[start:]).digest() != data[len(_MAGIC) : start]:
         raise _Foreign("it is damaged")
     header_end = start + 4 + int.from_bytes(data[start : start + 4], "little")
@@ -214,23 +214,23 @@ def _decoded(data: bytes, key: str) -> Arrays:
     try:
         header = json.loads(data[start + 4 : header_end])
         if header["key"] != key:
-            raise _Foreign("it was made from something else")
+            raise _Foreign("it was created from something else")
         at = header_end + -header_end % _ALIGNMENT
         arrays: Arrays = {}
         for name, dtype, shape in header["arrays"]:
             if not _DTYPE.fullmatch(dtype) or not all(type(n) is int and n >= 0 for n in shape):
-                raise _Foreign("its header makes no sense")
+                raise _Foreign("its header is invalid")
             flat = np.frombuffer(data, np.dtype(dtype), math.prod(shape), at)
             arrays[name] = flat.reshape(shape).astype(flat.dtype.newbyteorder("="), copy=False)
             at += flat.nbytes + -flat.nbytes % _ALIGNMENT
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
-        raise _Foreign("its header makes no sense") from error
+        raise _Foreign("its header is invalid") from error
     return arrays
 
 
 def _path(folder: str, name: str, under: Path | None = None) -> Path:
     if not _SAFE_NAME.fullmatch(folder) or not _SAFE_NAME.fullmatch(name):
-        raise ValueError(f"{folder!r}/{name!r} is not a plain folder and file name")
+        raise ValueError(f"{folder!r}/{name!r} is not a simple folder and file name")
     return (under or root()).joinpath(folder, f"{name}{_SUFFIX}")
 
 

@@ -67,8 +67,8 @@ def distrust(folder: Path, top: Path | None = None) -> str | None:
         reason = _others(found)
         if reason is not None:
             return (
-                f"{path} {reason}. Make it yours alone (chmod go-w {path}) and empty it if it may "
-                "hold what is not yours, or set STRUCTGEN_CACHE to another folder."
+                f"{path} {reason}. Make it accessible only to you (chmod go-w {path}) and empty "
+                "it if it may contain files of others, or set STRUCTGEN_CACHE to another folder."
             )
         if not found.st_mode & (stat.S_IXGRP | stat.S_IXOTH):
             return None
@@ -89,10 +89,10 @@ def inside(folder: Path, name: object) -> Path:
         ValueError: it is no such path; the message says why.
     """
     if not isinstance(name, str) or not name.isprintable():
-        raise ValueError(f"{str(name)[:_LONGEST_NAME]!r} is not a path of a file")
+        raise ValueError(f"{str(name)[:_LONGEST_NAME]!r} is not a file path")
     written = name.encode()
     if len(written) > _LONGEST_PATH or max(map(len, written.split(b"/"))) > _LONGEST_NAME:
-        raise ValueError(f"{name[:_LONGEST_NAME]!r}… is too long for a path of a file")
+        raise ValueError(f"{name[:_LONGEST_NAME]!r}… is too long for a file path")
     ways = (PurePosixPath(name), PureWindowsPath(name))
     if any(path.anchor or ".." in path.parts or not path.parts for path in ways):
         raise ValueError(f"{name!r} is not a path inside the folder")
@@ -100,7 +100,7 @@ def inside(folder: Path, name: object) -> Path:
     blobs = [parent.parent / "blobs" for parent in top.parents if parent.name == "snapshots"]
     real = Path(os.path.realpath(path))  # which is no error where links lead in a circle
     if not any(real.is_relative_to(place) for place in (top, *blobs)):
-        raise ValueError(f"{name!r} is a link that leads out of the folder")
+        raise ValueError(f"{name!r} is a link that points outside the folder")
     return path
 
 
@@ -118,9 +118,9 @@ def contents(file: Path, most: int | None = None) -> bytes:
     """
     found = file.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise OSError(errno.EINVAL, "it is not a file, but a pipe or a device", str(file))
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(file))
     if found.st_size > (most := most or LARGEST):
-        says = f"it has {found.st_size:,} bytes, and may have {most:,}"
+        says = f"it has {found.st_size:,} bytes; the limit is {most:,}"
         raise OSError(errno.EFBIG, says, str(file))
     return file.read_bytes()
 
@@ -162,7 +162,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise ValueError(f"the name {name[:100]!r} is twice in one object")
+                raise ValueError(f"the name {name[:100]!r} appears twice in one object")
             seen.add(name)
     return found
 
@@ -175,7 +175,7 @@ def flag(config: Mapping[str, Any], name: str, default: bool = False) -> bool:
     """
     value = config.get(name, default)
     if value not in (True, False, None):
-        raise ValueError(f"{name} = {repr(value)[:40]} is neither true nor false")
+        raise ValueError(f"{name} = {repr(value)[:40]} must be true or false")
     return bool(value)
 
 
@@ -187,7 +187,7 @@ def is_own(found: os.stat_result) -> bool:
 def _others(found: os.stat_result) -> str | None:
     """Return who else can write what ``found`` is of, as the end of a sentence."""
     if found.st_uid not in (0, os.geteuid()):
-        return f"belongs to another user (uid {found.st_uid}, and you are {os.geteuid()})"
+        return f"belongs to another user (uid {found.st_uid}, but you are {os.geteuid()})"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
     return None

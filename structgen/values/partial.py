@@ -145,7 +145,7 @@ class Partial(Generic[T_co]):
         """
         if not self._final:
             raise IncompleteOutput(
-                "This value is still being written. Its .so_far has what there is.",
+                "This value is still being written. Use its .so_far for what is there.",
                 text=str(self._text()) if self._text is not None else "",
             )
         value: T_co = self._final[0]
@@ -211,8 +211,8 @@ class Partial(Generic[T_co]):
         if found is MISSING:
             raise AttributeError(
                 self._unknown(name)
-                or f"{name!r} has not been written yet, or is not a field of this value. "
-                f'Ask done({name!r}), or "{name}" in partial, before.'
+                or f"{name!r} has not been written yet, or is not a field of this value. First "
+                f'check done({name!r}), or "{name}" in partial.'
             )
         return found
 
@@ -220,7 +220,7 @@ class Partial(Generic[T_co]):
         if self._kind == "array" and isinstance(step, int):
             there = len(self)
             if not -there <= step < there:
-                raise IndexError(f"There are {there} items so far, and no item {step}.")
+                raise IndexError(f"There are {there} items so far, but no item {step}.")
             return self._get(step % there)
         found = MISSING if self._kind != "object" else self._get(step)
         if found is MISSING:
@@ -306,7 +306,7 @@ class Partial(Generic[T_co]):
             return ""
         listed = sorted(map(str, fields))
         return (
-            f"There is no field {name!r}.{did_you_mean(name, listed)} The fields are: "
+            f"{name!r} is not a field.{did_you_mean(name, listed)} The fields are: "
             f"{', '.join(listed) or 'none'}."
         )
 

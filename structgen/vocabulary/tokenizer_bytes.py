@@ -162,7 +162,7 @@ def _understood(file: Path, document: dict[str, Any]) -> TokenTable:
     added, special = _added_tokens(file, document)
     if len(ids) + len(added) > _MOST_TOKENS:
         n = len(ids) + len(added)
-        _fail(file, f"it has {n:,} tokens, and may have {_MOST_TOKENS:,}", _ELSE)
+        _fail(file, f"it has {n:,} tokens; the limit is {_MOST_TOKENS:,}", _ELSE)
     # The token for "something unknown" stands for no particular text.
     unknown = model.get("unk_id")
     if not isinstance(unknown, int):
@@ -245,8 +245,8 @@ def find_eos_token_ids(table: TokenTable) -> tuple[int, ...]:
     if not found:
         _fail(
             table.path,
-            "no end-of-sequence id is known: neither a configuration file beside it nor the name "
-            "of a special token gives one",
+            "the end-of-sequence id is unknown: it is not in a configuration file in the folder "
+            "or the name of a special token",
             "Pass eos_token_ids=[id, ...].",
         )
     return tuple(sorted(found))
@@ -317,8 +317,8 @@ def _decoder(file: Path, document: dict[str, Any]) -> _Decoder:
             _fail(
                 file,
                 f"its decoder {json.dumps(section, ensure_ascii=False)} has a step, "
-                f"{json.dumps(part, ensure_ascii=False)}, that does not give each token bytes "
-                "of its own",
+                f"{json.dumps(part, ensure_ascii=False)}, that does not map each token to its own "
+                "bytes",
                 _ELSE,
             )
         steps.append(step)
@@ -467,7 +467,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     try:
         text = contents(file)
     except FileNotFoundError:
-        _fail(file, "there is no such file", "Pass a tokenizer.json, or the folder that holds one.")
+        _fail(file, "the file does not exist", "Pass a tokenizer.json, or the folder with it.")
     except OSError as error:
         _fail(file, f"it cannot be read ({error.strerror})", "Check the path and its permissions.")
     if n_values(text) > MOST_OF_TOKENIZER:
@@ -479,9 +479,9 @@ def _object(file: Path, text: str | bytes) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        _fail(file, f"it is not JSON ({error})", "Fetch the file again.")
+        _fail(file, f"it is not JSON ({error})", "Download the file again.")
     if not isinstance(document, dict):
-        _fail(file, "it is not a JSON object", "Fetch the file again.")
+        _fail(file, "it is not a JSON object", "Download the file again.")
     return document
 
 

@@ -368,7 +368,7 @@ class Vocabulary:
         if not set(map(type, tokens)) <= {bytes}:
             at, token = next((i, t) for i, t in enumerate(tokens) if type(t) is not bytes)
             raise VocabularyError(
-                f"Token {at} is {token!r}; tokens are bytes objects. Encode text as UTF-8."
+                f"Token {at} is {token!r}; tokens must be bytes. Encode text as UTF-8."
             )
         width = len(tokens) if size is None else operator.index(size)
         if width > MAX_SIZE:
@@ -398,7 +398,7 @@ class Vocabulary:
             last = max(token_id for token_id, token in enumerate(table) if token)
             raise VocabularyError(
                 f"The vocabulary has text up to id {last:,} but size={width:,}. Pass the width of "
-                "the model's logits, or leave size out."
+                "the model's logits, or omit size."
             )
         del table[width:]
         names = {name: operator.index(i) for name, i in (named_tokens or {}).items()}
@@ -516,8 +516,8 @@ class Vocabulary:
         if written is None:
             raise VocabularyError(
                 f"from_tokenizer takes a tokenizers.Tokenizer, got {type(tokenizer).__name__}. "
-                "For a tokenizer.json: Vocabulary.from_tokenizer_json(path); for bytes of tokens: "
-                "Vocabulary.from_tokens(tokens, eos_token_ids)."
+                "For a tokenizer.json: Vocabulary.from_tokenizer_json(path); for the bytes of "
+                "tokens: Vocabulary.from_tokens(tokens, eos_token_ids)."
             )
         table = tokenizer_bytes.read_text(written())
         if eos_token_ids is None:
@@ -704,7 +704,7 @@ def _ids(given: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted({operator.index(token_id) for token_id in given}))
     except TypeError as error:
         raise VocabularyError(
-            f"eos_token_ids takes ids, such as [2]; got {given!r}. The ids of tokens by name "
+            f"eos_token_ids must be ids, such as [2]; got {given!r}. The ids of tokens by name "
             "are in tokenizer.json, under added_tokens."
         ) from error
 

@@ -92,7 +92,7 @@ class Trie:
             at = int(lengths.argmax())
             raise VocabularyError(
                 f"Token {at} is {int(lengths[at]):,} bytes long; the limit is "
-                f"{MAX_TOKEN_BYTES:,}. Declare it special if it never stands for text."
+                f"{MAX_TOKEN_BYTES:,}. Declare it special if it does not represent text."
             )
         text = np.frombuffer(b"".join(tokens), dtype=np.uint8)
         start = np.cumsum(lengths) - lengths
@@ -115,8 +115,8 @@ class Trie:
             level_start.append(level_start[-1] + len(level))
             if level_start[-1] > _MOST_NODES:
                 raise VocabularyError(
-                    f"The tokens are too long together: they have more than {_MOST_NODES:,} "
-                    "beginnings. Declare those special that never stand for text."
+                    f"The tokens are too long in total: they have more than {_MOST_NODES:,} "
+                    "prefixes. Declare those special that do not represent text."
                 )
             depth += 1
             inside = lengths[alive] > depth

@@ -89,7 +89,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         if think is not None and not (type(think) is int and think == 0):
             think = think if isinstance(think, Think) else Think(think)
         if draft is not None and not isinstance(draft, (bool, Draft)):
-            raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.", option="draft")
+            raise OptionError(f"draft={draft!r} must be a bool or a Draft.", option="draft")
         self.model = model
         self.constraint: Constraint[T_co] | None = None
         self._made_of = host, syntax, output_type, options
@@ -136,7 +136,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             return self._filled(options).stream(prompt, **_without_documents(options))
         search = self._search(options)
         if Several.are_asked(prompt, search):
-            raise OptionError("stream makes one output: it takes one prompt and no n=.")
+            raise OptionError("stream returns one output: pass one prompt and no n=.")
         return WorkerStream(self, self._call(_parsed(prompt), search, wants_chunks=True))
 
     def streams(
@@ -329,9 +329,9 @@ class KnownConfidence(dict[str, ValueConfidence]):
 
     def __missing__(self, path: str) -> ValueConfidence:
         raise OptionError(
-            f"How sure the model is of {path} was not worked out, and the model is in another "
-            "process. Pass abstain_below={path: probability} to the call; "
-            "result.abstained then says which values are below it."
+            f"The confidence of {path} was not computed, and the model is in another process. "
+            "Pass abstain_below={path: probability} to the call; result.abstained then lists the "
+            "values below it."
         )
 
 
@@ -345,8 +345,8 @@ def _same(value: Any, text: str) -> Any:
 
 def _elsewhere(name: str) -> str:
     return (
-        f"{name}= does not travel to the process that runs the model. Use a model of this "
-        "process, from structgen.load, in a thread: await asyncio.to_thread(generator, prompt)."
+        f"{name}= cannot be sent to the process that runs the model. Use a model of this process, "
+        "from structgen.load, in a thread: await asyncio.to_thread(generator, prompt)."
     )
 
 
@@ -378,6 +378,6 @@ def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any, schema_
         return pickle.dumps(lowered, pickle.HIGHEST_PROTOCOL)
     except RecursionError:
         raise OutputTypeError(
-            f"{lowered.name} is nested too deep to be sent to the process that runs the model. "
+            f"{lowered.name} is nested too deeply to be sent to the process that runs the model. "
             "Use a model of this process, from structgen.load."
         ) from None

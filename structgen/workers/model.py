@@ -101,7 +101,7 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
         _check_rows(batch_size)
         if model.folder is None or model.options is None:
             raise ModelError(
-                f"{model.name} was handed in as the runtime's objects, which do not travel to "
+                f"{model.name} was created from objects of the runtime, which cannot be sent to "
                 "another process. Load it from its folder: structgen.load_async(folder)."
             )
         host = Host(

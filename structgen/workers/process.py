@@ -347,22 +347,22 @@ class WorkerProcess:
         if self._is_stopping:
             return ModelError(f"The model {self._name} was closed.")
         code = self._process.returncode
-        how = f"by itself, with exit code {code}"
+        how = f"with exit code {code}"
         if self._is_hung:
             how = (
-                f"because it had said nothing for {self._silent:g} s (max_silence): it hung in the "
+                f"after {self._silent:g} s without a message (max_silence): it hung in the "
                 "runtime, or was stopped"
             )
         elif code < 0:
             try:
-                how = f"by itself, by signal {-code} ({signal.Signals(-code).name})"
+                how = f"by signal {-code} ({signal.Signals(-code).name})"
             except ValueError:
-                how = f"by itself, by signal {-code}"
+                how = f"by signal {-code}"
             if -code == getattr(signal, "SIGKILL", 9):
-                how += ", which a system sends that is short of memory"
+                how += ", which a system sends when it is short of memory"
         text = f"The process that runs {self._name} ended {how}. The next call starts another."
         written = bytes(self._stderr).decode(errors="replace").strip()
-        return WorkerDied(f"{text}\nIt wrote last:\n{written}" if written else text)
+        return WorkerDied(f"{text}\nIts last output:\n{written}" if written else text)
 
 
 @final
@@ -434,7 +434,7 @@ class Host:
                 self._vocabulary = ready.vocabulary
             elif ready.vocabulary is not None:
                 raise ModelError(
-                    f"The tokenizer of {ready.name} has changed since it was first read. Load the "
+                    f"The tokenizer of {ready.name} has changed since it was loaded. Load the "
                     "model again."
                 )
         except BaseException as error:
@@ -650,7 +650,7 @@ def _send(process: WorkerProcess, call: Call) -> None:
     except Exception as error:
         raise PromptError(
             f"The prompt cannot be sent to the process that runs the model: {error}. Messages "
-            "are made of texts, numbers, lists and dicts."
+            "must be texts, numbers, lists and dicts."
         ) from error
     finally:
         call.lowered = lowered
@@ -683,7 +683,7 @@ def apart(function: Callable[[], Any]) -> Any:
         process.stdin.flush()
         ended = Frames(cast("BinaryIO", process.stdout)).read()
     if ended is None:
-        raise WorkerDied(f"The process of the call ended by itself (exit code {process.wait()}).")
+        raise WorkerDied(f"The process of the call ended (exit code {process.wait()}).")
     return raised(ended)
 
 

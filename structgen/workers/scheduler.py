@@ -152,7 +152,7 @@ class WorkJob:
         """
         if self._is_late:
             raise IncompleteOutput(
-                f"There is no result: timeout={self.timeout:g} seconds were over.", text=""
+                f"There is no result: it timed out (timeout={self.timeout:g} seconds).", text=""
             )
         if self._is_cancelled:
             raise IncompleteOutput("There is no result: it was cancelled.", text="")

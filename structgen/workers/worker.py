@@ -536,7 +536,7 @@ class _Call:
         except Exception as failure:  # ends this call, and not the process with all others
             result, error = None, failure
         if error is not None:
-            error = _portable(error, "The output cannot be made")
+            error = _portable(error, "The output cannot be generated")
         self._worker._end(self._message.id, result, error)
 
     def _without_scores(self, result: GenerationResult[Any]) -> GenerationResult[Any]:
@@ -620,7 +620,7 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object],
         elif isinstance(message, Ping):
             if any(next(pings) > most for pings in [*seen.values()]):
                 print(
-                    f"A call of the embedder takes more than {most:g} s (max_silence).",
+                    f"A call of the embedder took more than {most:g} s (max_silence).",
                     file=sys.stderr,
                 )
                 sys.stderr.flush()

@@ -156,7 +156,7 @@ def test_a_module_that_fails_is_told_by_its_own_line(tmp_path, monkeypatch, code
         ("--grammar", "broken.lark", 'start: "a" )', "Unexpected ')'"),
         ("--schema", "bad.json", '{"type": "objekt"}', "objekt"),
         ("--schema", "bad.json", "{", "is not valid JSON"),
-        ("--schema", "bad.json", '{"type": "string", "type": "null"}', "'type' is twice"),
+        ("--schema", "bad.json", '{"type": "string", "type": "null"}', "'type' appears twice"),
         ("--schema", "bad.json", "[" * 100_000, "is not valid JSON"),
         ("--regex", None, "(", "--regex '(': "),
     ],

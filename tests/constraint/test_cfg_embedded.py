@@ -214,12 +214,12 @@ def test_ambiguity_does_not_multiply_states() -> None:
 @pytest.mark.parametrize(
     ("grammar", "line", "column", "says"),
     [
-        ('start: "a" %json {"type": }', 1, 27, "must come a JSON Schema"),
+        ('start: "a" %json {"type": }', 1, 27, "must be followed by a JSON Schema"),
         ('start: "a"\n  | %json 12', 2, 11, "object or a boolean, got 12"),
         ('start: A\nA: "x" %json {}', 2, 8, "part of a terminal"),
         ('start: %json {"a":\n1} b\n', 2, 4, "'b' used but not defined"),
         ('start: %json {"a":\n1} "x" )\n', 2, 8, "Unexpected ')'"),
-        ('start: "%json {" %regex {}', 1, 18, "%regex is llguidance's"),
+        ('start: "%json {" %regex {}', 1, 18, "%regex is llguidance syntax"),
         ('start: %json {"a":\n\n1} A\nA: /[z/', 4, 4, "unterminated"),
     ],
 )

@@ -48,7 +48,7 @@ def test_malformed_grammars_name_the_place(grammar: str, line: int, column: int,
     ("grammar", "says"),
     [
         ("sql-select", "Write Cfg.named('sql-select')."),
-        ("", "The grammar has no rules. A rule is written in lower case: start:"),
+        ("", "The grammar has no rules. Write a rule in lower case: start:"),
         ('A: "a"', "The grammar has no rules"),
         (
             "start: NUM",
@@ -56,7 +56,7 @@ def test_malformed_grammars_name_the_place(grammar: str, line: int, column: int,
         ),
         (
             "start: NUM",
-            "common.NUMBER? Else define it: NUM: /…/, or give it: Cfg(..., terminals=",
+            "common.NUMBER? Else define it: NUM: /…/, or pass it: Cfg(..., terminals=",
         ),
         (
             "start: A\nA: INTT",
@@ -72,7 +72,7 @@ def test_malformed_grammars_name_the_place(grammar: str, line: int, column: int,
         ("start: a{2}\na: /x/", "with numbers after ~: a ~ 2, "),
         (
             "root ::= x",
-            "Define it: x ::= ... (Read as GBNF. Pass dialect for another notation.)",
+            "Define it: x ::= ... (Read as GBNF. Pass dialect= for another notation.)",
         ),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_code_without_digits_is_no_comment(grammar: str, line: int, column: in
 def test_arguments() -> None:
     with pytest.raises(GrammarError, match="takes a grammar as a str"):
         Cfg(b"start: 'a'")  # type: ignore[arg-type]
-    with pytest.raises(GrammarError, match="no grammar dialect 'bnf'"):
+    with pytest.raises(GrammarError, match="There is no grammar dialect 'bnf'"):
         Cfg('start: "a"', dialect="bnf")
     with pytest.raises(GrammarError, match="Cannot read"):
         Cfg("no/such/file.lark")
@@ -201,7 +201,7 @@ def test_what_is_told_has_its_place(text: str, dialect: str, place: tuple[int, i
 
 
 def test_an_import_of_nothing_is_an_error() -> None:
-    with pytest.raises(GrammarError, match="NOPE is imported here, and") as error:
+    with pytest.raises(GrammarError, match="NOPE is imported here, but") as error:
         structgen.compile(Cfg("start: NOPE\n%import common.NOPE\n"), TINY)
     assert (error.value.line, error.value.column) == (2, 16)
     assert problems("start: A B\n%import common.DIGIT -> A\n%import lark.TOKEN -> B\n") == []
@@ -222,7 +222,7 @@ def test_what_is_wrong_with_what_is_embedded() -> None:
     for text, part in (
         ("start: C\nC: %json {}", "%json cannot be part"),
         ("start: C\nC: <|x|>", "<|x|> cannot be part"),
-        ('start: C\n%declare C\nc: %json {"a": }', "must come a JSON Schema"),
+        ('start: C\n%declare C\nc: %json {"a": }', "must be followed by a JSON Schema"),
         (
             'start: %json {"type": "strin"}',
             "line 1, column 8 cannot be used: 'type' must be one of",
@@ -283,27 +283,27 @@ def test_what_is_imported_from_a_file_is_read_anew(tmp_path: Path) -> None:
     [
         ('start: A\nA: "a" x\nx: "b"', (2, 8), "aren't allowed inside terminals ('x' in A). Make"),
         ('start: A\nA: p{"a"}\np{x}: x', (2, 4), "Templates aren't allowed inside terminals"),
-        ("start: p\np{x}: x", (1, 8), "A template is used with arguments, p{…}"),
-        ("start{x}: x", (1, 1), "Take the parameters away"),
+        ("start: p\np{x}: x", (1, 8), "Use a template with arguments, p{…}"),
+        ("start{x}: x", (1, 1), "Remove the parameters"),
         ('start: p{"a", "b"}\np{x}: x', (1, 8), "for p (expected 1, got 2)"),
         ('start: q{"c"}', (1, 8), "Rule 'q' used but not defined (in rule start). Define it"),
-        ('start: r{"d"}\nr: "x"', (1, 8), "without parameters takes no {"),
+        ('start: r{"d"}\nr: "x"', (1, 8), "of a rule without parameters"),
         ('start: "ab".."c"', (1, 8), "from one character to another, without flags"),
         ('start: "d"i.."e"', (1, 8), "from one character to another, without flags"),
         ('%override q: "a"\nstart: x', (1, 11), "nonexisting rule q. Write it without %override"),
         ('%extend R: "a"\nstart: x', (1, 9), "Define it above, or import it"),
         ("%import commn.INT\nstart: INT", (1, 9), "Did you mean common?"),
-        ("%import .nope.INT -> B\nstart: B", (1, 10), "this grammar is given as a text"),
+        ("%import .nope.INT -> B\nstart: B", (1, 10), "this grammar is a string"),
         ("%import common\nstart: x", (1, 9), "Write %import common.NAME"),
         ("%import common.NUMBR\nstart: NUMBR", (1, 16), "not define it. Did you mean NUMBER"),
-        ("%import common.INT -> n\nstart: n", (1, 23), "a terminal is imported in upper case"),
+        ("%import common.INT -> n\nstart: n", (1, 23), "import a terminal in upper case"),
         ("start: /(/ B\nB: /x/", (1, 8), "missing )"),
-        ('start: A\nA: "b" -> x', (2, 8), "Leave -> and the name out"),
+        ('start: A\nA: "b" -> x', (2, 8), "Remove -> and the name"),
         ('start: A\nA: "a" B\nB: C\nC: "c" B', (3, 1), "Recursion in terminal 'B'"),
         ('%declare C x\nstart: C "a"', (1, 12), "Only terminals can be declared"),
         ('%declare C C\nstart: C "a"', (1, 10), "defined more than once"),
-        ("%ignore /b/\nstart: /a\nb/", (2, 8), "put x behind the pattern"),
-        (r'start: "\x" "\n"', (1, 8), "has an escape that is none"),
+        ("%ignore /b/\nstart: /a\nb/", (2, 8), "add x to the pattern"),
+        (r'start: "\x" "\n"', (1, 8), "has an invalid escape"),
         ('start: "x"\ny: "a" "b\0"', (2, 8), r"\x00 for NUL"),
         ('p{a, start}: a\nstart: p{"a", "b"}', (2, 1), "conflicts with rule start"),
         ("start: 'a'", (1, 8), "in double quotes"),
@@ -359,7 +359,7 @@ def test_mistakes_in_files_that_are_imported(tmp_path: Path) -> None:
 
     part.write_text('a: "x"\nmiss: "y"\n')
     (message,) = told()
-    assert message.startswith("3: b is imported here, and the grammar that it comes from does not")
+    assert message.startswith("3: b is imported here, but the grammar that it comes from does not")
     part.write_text('a: "x" c\nmissing: "y"\n')
     assert f"In {part}, which is imported: Rule 'c' used but not" in told()[0]
     part.write_text('a: "x" )\nmissing: "y"\n')

@@ -190,7 +190,7 @@ def test_an_end_that_does_not_fit_is_refused() -> None:
             compiled(f"start: n\nn[max_tokens=2]: {pattern}")
     with pytest.raises(GrammarError, match="max_tokens= is not supported for %json"):
         compiled('start: n\nn[max_tokens=2]: %json {"type": "integer"}')
-    with pytest.raises(GrammarError, match="Only what is regular can stand in a rule with max_tok"):
+    with pytest.raises(GrammarError, match="Only regular parts can be in a rule with max_tok"):
         compiled('start: n\nn[max_tokens=2]: %lark {\n  start: "(" start ")" | "a"\n}')
 
 
@@ -273,7 +273,7 @@ def test_retries_and_several_outputs(model: TextModel) -> None:
     generator = Generator(model, _STORY)
     outputs = generator("A person.", n=3, max_new_tokens=40, seed=5)
     assert len({*outputs}) > 1
-    with pytest.raises(OptionError, match="retries= does not go with temperature="):
+    with pytest.raises(OptionError, match="retries= cannot be combined with temperature="):
         generator("A person.", retries=2, max_new_tokens=40)
 
 

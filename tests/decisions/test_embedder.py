@@ -125,15 +125,17 @@ def test_without_holding_up_the_loop(embedder, learned):
 
 def test_what_an_embedder_cannot_do(embedder):
     decider = Decider(embedder)
-    with pytest.raises(OptionError, match=r"'so': an embedder has to know what yes and no mean"):
+    with pytest.raises(OptionError, match=r"'so': an embedder cannot tell what yes and no mean"):
         decider.decide(STATE, {"so": Predicate("So?", criteria={True: "so"})})
-    with pytest.raises(PromptError, match=r"The state has 502 tokens, and all-minilm-l6-v2 takes"):
+    with pytest.raises(
+        PromptError, match=r"The state has 502 tokens, but the limit of all-minilm-l6-v2 is"
+    ):
         decider.decide("word " * 500, QUESTIONS)
     with pytest.raises(OptionError, match="debias= is for text models"):
         Decider(embedder, debias="prior")
     with pytest.raises(OptionError, match="embedder= requires a text model"):
         Decider(embedder, embedder="another")
-    with pytest.raises(OptionError, match="embedder='x' is none"):
+    with pytest.raises(OptionError, match="embedder='x': pass"):
         Decider(FakeModel(), embedder="x")
     with pytest.raises(ModelError, match="load_embedder"):
         Decider(3)
@@ -155,7 +157,7 @@ def test_texts_far_longer_than_it_reads_are_never_tokenized(embedder, monkeypatc
 
     monkeypatch.setattr(Embedder, "result", spy)
     decider = Decider(embedder)
-    with pytest.raises(PromptError, match=r"The state has 200,000 characters.*takes 256 tokens"):
+    with pytest.raises(PromptError, match=r"The state has 200,000 characters.*is 256 tokens"):
         decider.decide("!?" * 100_000, {"team": TEAM})
     long = Choice("Which team?", {"billing": "payments " * 20_000, "other": None})
     assert decider.decide(STATE, {"team": long})["team"].mass == 1
@@ -182,11 +184,13 @@ def test_a_question_is_learned_of_examples(embedder, learned):
 
 
 def test_too_little_to_learn_from(embedder):
-    with pytest.raises(OptionError, match=r"There are 7 examples of 'No'. Fitting takes 8 of each"):
+    with pytest.raises(
+        OptionError, match=r"There are 7 examples of 'No'. Fitting requires 8 of each"
+    ):
         Decider(embedder).fit(CAT, EXAMPLES[:-1])
-    with pytest.raises(OptionError, match=r"There are 2 examples of 'Yes'. Fitting takes 8 of"):
+    with pytest.raises(OptionError, match=r"There are 2 examples of 'Yes'. Fitting requires 8 of"):
         Decider(embedder).fit(CAT, EXAMPLES[:4])
-    with pytest.raises(OptionError, match=r"fit learns from vectors: Decider\(model, embedder=…\)"):
+    with pytest.raises(OptionError, match=r"fit requires vectors: Decider\(model, embedder=…\)"):
         Decider(FakeModel()).fit(CAT, EXAMPLES)
 
 
@@ -206,7 +210,7 @@ def test_a_text_model_learns_from_vectors_too(embedder, tmp_path):
     again = Decider.load(tmp_path / "cat.json", decider.model, embedder=embedder)
     assert (again.template, again.debias) == (template, "none")
     assert again.decide(text, {"q": CAT})["q"] == answer
-    with pytest.raises(OptionError, match="needs vectors of all-minilm-l6-v2 with 384 numbers"):
+    with pytest.raises(OptionError, match="requires vectors of all-minilm-l6-v2 with 384 numbers"):
         Decider.load(tmp_path / "cat.json", decider.model)
 
 
@@ -217,7 +221,7 @@ def test_a_decider_is_saved_and_loaded(embedder, learned, tmp_path):
     assert again.calibrations == learned.calibrations
     assert again.abstain_below == {"q": 0.9}
     assert again.decide("A cat.", {"c": CAT})["c"] == learned.decide("A cat.", {"c": CAT})["c"]
-    with pytest.raises(OptionError, match="was made for the model all-minilm-l6-v2"):
+    with pytest.raises(OptionError, match="is for the model all-minilm-l6-v2"):
         Decider.load(file, FakeModel())
 
 
@@ -268,7 +272,7 @@ def test_a_runner_decides_as_a_saved_decider_says(embedder, learned, folder, tmp
         other = tmp_path / "other.json"
         other.write_text(saved.replace(embedder.name, "another"), encoding="utf-8")
         runner.add_model("other", {"source": embedder, "decider": other})
-        with pytest.raises(OptionError, match="was made for the model another"):
+        with pytest.raises(OptionError, match="is for the model another"):
             runner.load("other")
         assert runner.get_model_status("other") == "failed"
 
@@ -328,10 +332,10 @@ def test_files_that_are_no_one_decider(embedder, learned, folder, tmp_path):
         Decider.load(tmp_path, embedder)
     learned.save(tmp_path / "cat.json")
     learned.save(tmp_path / "same.json")
-    with pytest.raises(OptionError, match="two files about one question"):
+    with pytest.raises(OptionError, match="two files for one question"):
         Decider.load(tmp_path, embedder)
     Decider(embedder, abstain_below=0.9).save(tmp_path / "same.json")
-    with pytest.raises(OptionError, match=r"same\.json asks otherwise than .*cat\.json"):
+    with pytest.raises(OptionError, match=r"same\.json differs from .*cat\.json"):
         Decider.load(tmp_path, embedder)
     for wrong, message in (
         ({"decider": tmp_path / "none"}, "none: No such file"),
@@ -368,11 +372,14 @@ FIRST = ("calibrations", 0)
         (changed(*FIRST, "temperature", to="warm"), "temperature"),
         (changed(*FIRST, "bias", 0, to=float("nan")), "its numbers are out of range"),
         (changed(*FIRST, "weights", 1, 7, to=1e300), "its numbers are out of range"),
-        (changed(*FIRST, "weights", 1, to=[0.5]), "not one row of weights a label"),
-        (changed(*FIRST, "weights", to=[[0.5]]), "not one row of weights a label"),
-        (changed(*FIRST, "labels", to=["Yes"]), "not one bias a label"),
+        (changed(*FIRST, "weights", 1, to=[0.5]), "its number of rows of weights differs"),
+        (changed(*FIRST, "weights", to=[[0.5]]), "its number of rows of weights differs"),
+        (changed(*FIRST, "labels", to=["Yes"]), "its number of biases differs"),
         (changed("settings", "debias", to="all"), "debias='all'"),
-        (changed("settings", "template", to={"text": "{state}"}), "needs {state} and {question}"),
+        (
+            changed("settings", "template", to={"text": "{state}"}),
+            "must have {state} and {question}",
+        ),
         (changed("abstain_below", to=[]), "abstain_below"),
     ],
 )
@@ -394,7 +401,7 @@ def test_labels_that_a_stranger_has_added_are_told(embedder, learned, tmp_path):
     for name in ("labels", "bias", "weights"):
         saved["calibrations"][0][name] += saved["calibrations"][0][name][:1]
     file.write_text(json.dumps(saved), encoding="utf-8")
-    with pytest.raises(OptionError, match="has 3 labels, and the question 2"):
+    with pytest.raises(OptionError, match="has 3 labels, but the question 2"):
         Decider.load(file, embedder).decide("a cat", {"cat": CAT})
 
 

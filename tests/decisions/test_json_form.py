@@ -81,7 +81,7 @@ def test_openai_s_shape_means_the_same():
     named = [{"name": name, **question} for name, question in theirs.items()]
     assert questions_from_json(named) == questions_from_json(QUESTIONS)
     for wrong in ([named[0], named[0]], [{"type": "predicate", "instructions": "x"}], [3]):
-        with pytest.raises(OptionError, match=r'questions\[[01]\] .*"name" of its own'):
+        with pytest.raises(OptionError, match=r'questions\[[01]\] .*its own "name"'):
             questions_from_json(wrong)
 
 
@@ -104,17 +104,20 @@ def choice(**labels):
         ({"q": {"type": "choice", "instructions": "x"}}, "lacks 'options'"),
         ({"q": {"type": "predicate", "instructions": "x", "options": []}}, "has 'options'"),
         ({"q": {"type": "score", "instructions": "x", "levels": ["a"]}}, "'q': A Score has 1"),
-        (choice(options=["a", "b"], choices=["a", "b"]), "has 'choices'. A choice has: inst"),
+        (
+            choice(options=["a", "b"], choices=["a", "b"]),
+            "has 'choices'. The keys of a choice are: inst",
+        ),
         (
             choice(choices=[{"value": "a"}, "b"]),
             """choices[1] is 'b'. Pass objects such as {"val""",
         ),
         (choice(choices=[{"label": "a"}]), "choices[0] is {'label': 'a'}"),
         (choice(options=[{"value": "a", "about": 1}]), "options[0] is {'value': 'a', 'about': 1}"),
-        (choice(choices=[{"value": "a"}] * 2), "choices[1]: the value 'a' is there twice"),
+        (choice(choices=[{"value": "a"}] * 2), "choices[1]: the value 'a' is given twice"),
         (
             choice(choices=[{"value": ["a"]}]),
-            "choices[0]: the value ['a'] is there twice, or is no",
+            "choices[0]: the value ['a'] is given twice, or is no",
         ),
     ],
 )

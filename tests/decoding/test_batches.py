@@ -133,7 +133,7 @@ def test_chats_and_texts_lists_and_samples():
 @pytest.mark.parametrize("call", ["parse", "result", "stream", "stream_values"])
 def test_errors_are_put_among_several_outputs_only(call):
     generator = Generator(FakeModel("hello"))
-    with pytest.raises(structgen.OptionError, match="return_errors= is for calls of several"):
+    with pytest.raises(structgen.OptionError, match="return_errors= requires a call with several"):
         getattr(generator, call)("x", return_errors=True)
     assert generator.batch(["x"], return_errors=True) == ["hello"]
     assert getattr(generator, call)("x", return_errors=False)
@@ -170,7 +170,7 @@ def test_when_all_fail_nothing_is_said_of_others():
 @pytest.mark.parametrize("ending", ["", "."])
 def test_what_failed_first_is_a_sentence(ending):
     errors = dict.fromkeys(range(2), structgen.ParseError(f"It is 'no'{ending}", text="no"))
-    assert "the first: It is 'no'. Each one's error is in .errors." in _what_failed(errors, 2)
+    assert "the first: It is 'no'. Their errors are in .errors." in _what_failed(errors, 2)
     assert ".errors[0]: It is 'no'. The others are in" in _what_failed(errors, 3)
 
 
@@ -480,5 +480,5 @@ def test_an_output_of_long_tokens_ends_alone(monkeypatch):
     failed = [isinstance(one, ModelError) for one in found]
     assert failed == [n > 30 for n in lengths]
     assert {*failed} == {True, False}
-    with pytest.raises(ModelError, match="the tokens of this model are too long"):
+    with pytest.raises(ModelError, match="this model's tokens are too long"):
         generator(PROMPTS[failed.index(True)], max_new_tokens=30)

@@ -174,11 +174,11 @@ def test_a_cancelled_output_ends_while_a_value_is_weighed():
 def test_what_does_not_go():
     model = FakeModel()
     for output_type in (None, Regex("[a-z]+"), list[str]):
-        with pytest.raises(OptionError, match="choice among few"):
+        with pytest.raises(OptionError, match="few alternatives"):
             Generator(model, output_type)("p", best=True)
-    with pytest.raises(OptionError, match=r"stop= does not go with best="):
+    with pytest.raises(OptionError, match=r"stop= cannot be combined with best="):
         Generator(model, bool)("p", best=True, stop="x")
-    with pytest.raises(OptionError, match=r"retries= does not go with best="):
+    with pytest.raises(OptionError, match=r"retries= cannot be combined with best="):
         Generator(model, Review)("p", best=True, retries=2)
     with pytest.raises(OptionError, match="best"):
         Generator(model, bool)("p", best="yes")

@@ -342,7 +342,7 @@ def test_an_assistants_message_alone_is_refused(model):
 def test_keys_that_nobody_reads_are_told(model):
     with pytest.raises(structgen.PromptError, match=r"Message 0 has the key 'nmae'.*mean 'name'"):
         Generator(model)([user("Hi", nmae="Bob")])
-    with pytest.raises(structgen.PromptError, match=r"Message 1 has the key 'sent'.*Leave it out"):
+    with pytest.raises(structgen.PromptError, match=r"Message 1 has the key 'sent'.*Remove it"):
         encode_chat(Templated(naming, model), [user("Hi", more="!"), user("Hi", sent=3)])
     encode_chat(Templated(naming, model), [user("Hi", more="!", name="Bob", tool_call_id="3")])
 

@@ -227,7 +227,7 @@ def test_a_draft_model_is_loaded_shared_and_closed(
 def test_a_draft_model_of_another_vocabulary_is_refused(folders: tuple[Path, Path, Path]) -> None:
     large, small, other = folders
     with pytest.raises(
-        ModelError, match=r"other does not fit large: token 0 is '<pad>', and '<\|endof"
+        ModelError, match=r"other does not match large: token 0 is '<pad>', but '<\|endof"
     ):
         structgen.load(large, draft_model=other)
     for options in ({"draft_tokens": 3}, {"draft_model": small, "draft_tokens": 0}):
@@ -260,7 +260,7 @@ def test_a_runner_and_an_asynchronous_model_have_one(
         assert details.accepted_prediction_tokens > 5
 
     async def refused() -> None:
-        with pytest.raises(ModelError, match="does not fit"):
+        with pytest.raises(ModelError, match="does not match"):
             await AsyncModel.load(large, LoadOptions(draft_model=other), in_process=True)
 
     asyncio.run(refused())

@@ -310,7 +310,7 @@ def test_the_chat_template_is_the_models_own(model):
 
 
 def test_a_prompt_longer_than_the_context_names_both_numbers(model, free):
-    with pytest.raises(structgen.PromptError, match=r"9,\d\d\d tokens.*holds 8,192.*at least"):
+    with pytest.raises(structgen.PromptError, match=r"9,\d\d\d tokens.*is 8,192.*at least"):
         free("word " * 9_000)
 
 

@@ -79,11 +79,11 @@ def test_what_is_no_json_has_no_schema(output_type: Any) -> None:
 
 def test_texts_and_other_values_are_refused() -> None:
     model = Heard()
-    with pytest.raises(OptionError, match="with_schema_hint=True needs a chat"):
+    with pytest.raises(OptionError, match="with_schema_hint=True requires a chat"):
         Generator(model, Meeting, with_schema_hint=True)("When?", max_new_tokens=90)
     with pytest.raises(OptionError, match="with_schema_hint='yes' is not a bool"):
         Generator(model, Meeting, with_schema_hint="yes")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="belongs to Generator"):
+    with pytest.raises(OptionError, match="Pass it to Generator"):
         Generator(model, Meeting)(ASK, with_schema_hint=True)  # type: ignore[call-overload]
 
 

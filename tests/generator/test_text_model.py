@@ -52,7 +52,7 @@ def test_streaming_values(model):
 def test_unknown_options_are_told(model):
     with pytest.raises(structgen.OptionError, match=r"max_tokens.*It is called 'max_new_tokens'"):
         model("x", int, max_tokens=3)
-    with pytest.raises(structgen.OptionError, match="only meaningful with an output type"):
+    with pytest.raises(structgen.OptionError, match="requires an output type"):
         model("x", whitespace="compact")
 
 

@@ -105,14 +105,14 @@ def test_json_masks_and_walks() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column", "says"),
     [
-        ('root ::= "a', 1, 10, "never closed"),
-        ('root ::= ("a"\nb ::= "c"', 1, 10, "never closed"),
-        ("root ::= [a-", 1, 10, "never closed"),
+        ('root ::= "a', 1, 10, "not closed"),
+        ('root ::= ("a"\nb ::= "c"', 1, 10, "not closed"),
+        ("root ::= [a-", 1, 10, "not closed"),
         ("root ::= b\n", 1, 10, "not defined"),
         ('root ::= "a"\nroot ::= "b"', 2, 1, "twice"),
         ('root := "a"', 1, 6, "::="),
         ('root ::= "a" {2,1}', 1, 14, ""),
-        ("root ::= [z-a]", 1, 10, "wrong way round"),
+        ("root ::= [z-a]", 1, 10, "is reversed"),
         ('root ::= "\\xZZ"', 1, 11, "hexadecimal"),
     ],
 )

@@ -76,7 +76,7 @@ def test_the_first_sentence_says_what_a_grammar_is(name: str) -> None:
 def test_an_unknown_name_is_told_near_ones() -> None:
     with pytest.raises(OptionError, match="Did you mean json-lines"):
         grammars.text("jsonlines")
-    with pytest.raises(OptionError, match="There are: arithmetic, "):
+    with pytest.raises(OptionError, match="Grammars: arithmetic, "):
         grammars.text("../errors")
 
 

@@ -52,7 +52,7 @@ def test_a_text_without_rules(
     assert "error: " in output
     assert "dialect=" not in output
     if not content.strip(MARK + b"\n"):
-        assert "The grammar has no rules. A rule is written" in output
+        assert "The grammar has no rules. Write a rule" in output
         assert output.count("error: ") == 1
 
 
@@ -118,7 +118,7 @@ def test_what_is_read_is_told_outside_of_what_is_shown(
     with pytest.raises(GrammarError) as error:
         structgen.compile(Cfg("start: /a(/"), TINY)
     lines = str(error.value).splitlines()
-    assert lines[0].endswith("at position 1. (Read as Lark. Pass dialect for another notation.)")
+    assert lines[0].endswith("at position 1. (Read as Lark. Pass dialect= for another notation.)")
     assert lines[1:] == [
         "  a(", "   ^", "  at line 1, column 8", "  start: /a(/", "         ^",
     ]  # fmt: skip
@@ -134,10 +134,10 @@ def test_what_is_read_is_told_outside_of_what_is_shown(
     assert output.endswith(f"{file}: 1 error, 0 warnings.\n")
     with pytest.raises(SystemExit):
         main(["generate", "x", "--grammar", str(file)])
-    assert "(Read as Lark. Pass dialect for another notation.)\n" in capsys.readouterr().err
+    assert "(Read as Lark. Pass dialect= for another notation.)\n" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["generate", "x", "--grammar", str(file), "--dialect", "gbnf"])
-    assert "must come ::=" in capsys.readouterr().err
+    assert "must be followed by ::=" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["generate", "x", "--dialect", "gbnf"])
     assert "--dialect requires --grammar" in capsys.readouterr().err
@@ -201,33 +201,33 @@ def told(text: str, dialect: str | None = None) -> list[tuple[int, int, str]]:
 NOTATIONS = [
     ('root ::= [z-a] | "a"{3,1}', "gbnf", (1, 10, "Swap")),
     ('root ::= [a-z] | "a"{3,1}', "gbnf", (1, 21, "Write {1,3}")),
-    ('root ::= "\\q"', "ebnf", (1, 11, "no escape \\q")),
+    ('root ::= "\\q"', "ebnf", (1, 11, "Unknown escape \\q")),
     ("root ::= x", "ebnf", (1, 10, "'x' is used")),
     ("root ::= a = b", "gbnf", (1, 12, "found '='")),
-    ('root ::= "a" ) b', "gbnf", (1, 14, "closes none")),
+    ('root ::= "a" ) b', "gbnf", (1, 14, "closes nothing")),
     ("root ::= (= 'b' c) d", "ebnf", (1, 10, "lookahead")),
-    ('root ::= (= "b") a', "gbnf", (1, 10, "(= …), is XGrammar's")),
+    ('root ::= (= "b") a', "gbnf", (1, 10, "(= …), is XGrammar syntax")),
     (
         'term ::= factor | "a" - \nfactor ::= "z"',
         None,
-        (1, 23, "After - must come what is taken away"),
+        (1, 23, "- must be followed by what is excluded"),
     ),
-    ("a ::= 'b' | ('c' - ) ", "ebnf", (1, 18, "After -")),
-    ("a ::= 'b' -", "ebnf", (1, 11, "After -")),
+    ("a ::= 'b' | ('c' - ) ", "ebnf", (1, 18, "- must be")),
+    ("a ::= 'b' -", "ebnf", (1, 11, "- must be")),
     ("root ::= 'a' b", "gbnf", (1, 10, 'in double quotes: "text"')),
-    ("root ::= [a-z] - [b] c", "gbnf", (1, 16, "Only EBNF takes away")),
+    ("root ::= [a-z] - [b] c", "gbnf", (1, 16, "Only EBNF excludes")),
     ('root ::= "a", b', "gbnf", (1, 13, "without commas")),
-    ("root ::= !x b", "gbnf", (1, 10, "is written !<name>")),
-    ("root ::= {b}", "gbnf", (1, 10, "is written (…)*")),
-    ("root ::= b{,3}", "gbnf", (1, 11, "is written {0,3}")),
+    ("root ::= !x b", "gbnf", (1, 10, "as !<name>")),
+    ("root ::= {b}", "gbnf", (1, 10, "as (…)*")),
+    ("root ::= b{,3}", "gbnf", (1, 11, "as {0,3}")),
     ("root ::= 'b' }", "ebnf", (1, 14, "found '}'")),
     ("root ::= a . b", "ebnf", (1, 12, "Any character is [^]")),
-    ('root ::= a\n  b "x"\nc ::= d', "gbnf", (2, 3, "A rule ends with its line in GBNF")),
-    ("root ::= TagDispatch(x)", "ebnf", (1, 10, "TagDispatch(…) is a macro of XGrammar's")),
+    ('root ::= a\n  b "x"\nc ::= d', "gbnf", (2, 3, "In GBNF, a rule ends with its line")),
+    ("root ::= TagDispatch(x)", "ebnf", (1, 10, "TagDispatch(…) is an XGrammar macro")),
     ("root ::= 'x' Token(12)", "ebnf", (1, 14, "Pass dialect='xgrammar'")),
-    ("root ::= a\na[max_tokens=3] ::= b", "ebnf", (2, 2, "[max_tokens=3], are XGrammar's")),
-    ("root := a", "gbnf", (1, 6, "must come ::=, as in root ::= …")),
-    ('root ::= b\nb = "b"', "gbnf", (2, 1, "this begins none: name ::= …")),
+    ("root ::= a\na[max_tokens=3] ::= b", "ebnf", (2, 2, "[max_tokens=3], are XGrammar syntax")),
+    ("root := a", "gbnf", (1, 6, "must be followed by ::=, as in root ::= …")),
+    ('root ::= b\nb = "b"', "gbnf", (2, 1, "this does not begin a rule: name ::= …")),
     ("<b> ::= <c> | x\n<c> ::= 'd'", None, (1, 1, "without angle brackets")),
     (r"root ::= [\d]", "gbnf", (1, 11, "[0-9]")),
     (r"root ::= [\w]", "gbnf", (1, 11, "[A-Za-z0-9_]")),
@@ -237,7 +237,7 @@ NOTATIONS = [
     (r"a ::= '\U99999999'", "ebnf", (1, 8, "no character")),
     ('root ::= %json {"a" b\nc ::= d', "gbnf", (1, 21, "JSON Schema")),
     ("root ::= < a", "gbnf", (1, 10, "without spaces")),
-    ("root ::= <[2-1]>", "gbnf", (1, 10, "some by their ids")),
+    ("root ::= <[2-1]>", "gbnf", (1, 10, "several by their ids")),
     ('root ::= "a" // b', "gbnf", (1, 14, "comment begins with #")),
     ('root ::= "a" /* b */', "gbnf", (1, 14, "comment begins with #")),
     ("root ::= \\d+ a", "gbnf", (1, 10, "in literals and classes only")),
@@ -287,12 +287,12 @@ def test_escapes_of_xgrammar() -> None:
 
 
 LARK = [
-    ('start: "a" | "b" ;', [(1, 18, "leave the ; out")]),
+    ('start: "a" | "b" ;', [(1, 18, "remove the ;")]),
     ('start: x\nx[capture]: "a"', [(2, 2, "Begin the grammar with %llguidance {}")]),
     ('start := "a" b', [(1, 8, "name: … in Lark, name ::= … in GBNF or EBNF")]),
-    ('start -> "a"\n', [(1, 7, "A rule is written name: … in Lark")]),
-    ('{"type": "object"}', [(1, 1, "This is JSON. A JSON Schema is")]),
-    ("start ← b\n", [(1, 7, "A rule is written name: … in Lark")]),
+    ('start -> "a"\n', [(1, 7, "Write a rule as name: … in Lark")]),
+    ('{"type": "object"}', [(1, 1, "This is JSON. For a JSON Schema")]),
+    ("start ← b\n", [(1, 7, "Write a rule as name: … in Lark")]),
     ('start ::= "a"', [(1, 8, "dialect='ebnf'")]),
     ('<b> ::= "a"', [(1, 6, "names without: name: … in Lark, name ::= … in GBNF or EBNF")]),
     (
@@ -379,9 +379,9 @@ def test_names_that_are_refused_are_not_suggested() -> None:
         return str(error.value)
 
     assert message("start: <|python_tag|>", named).endswith("Did you mean <|python_tags|>?")
-    assert message("start: <b>", named).endswith("There are: <|python_tags|>.")
+    assert message("start: <b>", named).endswith("Special tokens: <|python_tags|>.")
     assert "end the sequence" in message("start: <|eot|>", {"<|eot_id|>": 256})
-    assert "names none at all" in message("start: <|eot|>", {})
+    assert "has no names of tokens" in message("start: <|eot|>", {})
 
 
 def test_of_rules_that_nothing_uses_no_more_is_told() -> None:

@@ -343,9 +343,9 @@ def test_ecma_classes_hold_exactly_what_node_matches() -> None:
         (parse_python, r"(?P<n>a)(?P=n)", 8, "backreference"),
         (parse_python, r"(a)?(?(1)b|c)", 4, "conditional"),
         (parse_python, r"x(?<=a+)", 1, "fixed-width"),
-        (parse_ecma, "a(b", 1, "never closed"),
+        (parse_ecma, "a(b", 1, "not closed"),
         (parse_ecma, "a)b", 1, "closes no group"),
-        (parse_ecma, "[ab", 0, "never closed"),
+        (parse_ecma, "[ab", 0, "not closed"),
         (parse_ecma, "[z-a]", 1, "out of order"),
         (parse_ecma, "a{3,2}", 1, "out of order"),
         (parse_ecma, "*a", 0, "nothing to repeat"),
@@ -609,7 +609,7 @@ def test_possessive_errors_have_a_caret() -> None:
     with pytest.raises(UnsupportedFeature) as caught:
         parse_python("ab(?>a*b)c")
     lines = str(caught.value).splitlines()
-    assert lines[0].endswith("one fixed width, at position 2")
+    assert lines[0].endswith("fixed width, at position 2")
     assert lines[1:3] == ["  ab(?>a*b)c", "    ^"]
     assert "lookahead" in lines[3]
 

@@ -116,7 +116,7 @@ def test_explain_agrees_with_the_mask_on_every_token(output_type, budget, seed):
         asked = len(trace) < 20 or step.index % 4 == seed
         for token_id in range(SIZE if asked else 0):
             said = trace.explain(token_id, step.index)
-            allowed = re.search(r"was allowed|was chosen|only begins what is forced", said)
+            allowed = re.search(r"was allowed|was chosen|is only part of the forced text", said)
             assert bool(allowed) == bool(bits[token_id]), (step, token_id, said)
         cursor.accept(step.token_id)
 
@@ -126,21 +126,19 @@ def test_explanations_say_what_was_refused_and_what_could_come(boxed):
     index = next(s.index for s in trace if s.start == SCRIPT.encode().index(b"dog"))
     assert trace[index].path == "$.items[0].kind"
     assert trace.explain("dot", index) == (
-        "'dot' was not allowed: 't', its byte 3, is refused at $.items[0].kind after "
+        "'dot' was not allowed: 't', its byte 3, is invalid at $.items[0].kind after "
         """'me":"é\\\\n<b>","kind":"do'; expected 'g'."""
     )
-    assert trace.explain("c", index) == (
-        "'c' was allowed at $.items[0].kind: 'd' was chosen instead."
-    )
+    assert trace.explain("c", index) == ("'c' was allowed at $.items[0].kind, but 'd' was chosen.")
     assert trace.explain("d", index) == "'d' was chosen at $.items[0].kind."
-    assert trace.explain(PAD, index) == "Token 0 stands for no text, so no output has it."
+    assert trace.explain(PAD, index) == "Token 0 has no text, so it is never in an output."
     assert trace.explain(END, index) == (
-        "The end was not allowed at $.items[0].kind: the output was not whole. The least that was "
-        """missing is 'cat"}],"count":0}'."""
+        "The end was not allowed at $.items[0].kind: the output was not complete. The least that "
+        """was missing is 'cat"}],"count":0}'."""
     )
     last = trace[-1]
     assert "expected" in trace.explain(b"\xff", last.index)
-    assert "is not one token" in trace.explain('{"items":[', 0)
+    assert "is not a single token" in trace.explain('{"items":[', 0)
     count = next(step.index for step in trace if step.path == "$.count")
     assert "expected ' ', '-' or '0' to '9'" in trace.explain("x", count)
     for token, message in ((SIZE, "does not exist"), ("", "is empty")):
@@ -163,7 +161,7 @@ def test_explain_finds_the_step_at_which_the_model_wanted_it():
     trace = Generator(model, Regex("[0-9a-z ]{17}")).result("x", trace=True).trace
     step = next(s for s in trace if s.masked_favourite and s.masked_favourite.token == b"STOP")
     assert trace.explain("STOP") == trace.explain("STOP", step.index)
-    assert trace.explain("STOP").startswith("'STOP' was not allowed: 'S', its byte 1, is refused")
+    assert trace.explain("STOP").startswith("'STOP' was not allowed: 'S', its byte 1, is invalid")
     liked = trace[3].logprob.unmasked_top[-1]
     assert not liked.is_allowed
     barred = [[t.token_id for t in s.logprob.unmasked_top if not t.is_allowed] for s in trace]
@@ -182,8 +180,8 @@ def test_a_budget_is_a_reason_too():
     assert [step.token for step in trace] == [b"a", b"a", b"b"]
     said = trace.explain("a", 2)
     assert said == (
-        "'a' fits after 'aa', but with 2 of 4 tokens left the output could not have been finished "
-        "after it."
+        "'a' is allowed after 'aa', but with 2 of 4 tokens left, the output could not have "
+        "been completed after it."
     )
 
 
@@ -317,11 +315,12 @@ def test_a_special_token_is_named_by_its_text(boxed):
     assert trace.explain("<end>", step=3) == trace.explain(END, step=3)
     assert "The end was not allowed" in trace.explain("<end>", step=3)
     assert (
-        trace.explain("<pad>") == "The special token <pad> stands for no text, so no output has it."
+        trace.explain("<pad>")
+        == "The special token <pad> has no text, so it is never in an output."
     )
     assert boxed.trace.explain("<end>", step=3) != trace.explain("<end>", step=3)
 
 
 def test_a_trace_is_not_saved_where_there_is_no_folder(boxed, tmp_path):
-    with pytest.raises(structgen.OptionError, match="there is no folder"):
+    with pytest.raises(structgen.OptionError, match="does not exist"):
         boxed.trace.save(tmp_path / "none" / "x.html")

@@ -67,7 +67,7 @@ def test_a_job_is_asked_elsewhere_and_written_here(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together_is_told(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="do not go with cluster="):
+    with pytest.raises(OptionError, match="cannot be combined with cluster="):
         batch(["x"], cluster=There(), workers=2)
     for wrong in ({"actors": (0, 1)}, {"actors": (3, 2)}, {"cpus": -1}, {"rows": 0}):
         with pytest.raises(OptionError, match=r"actors=|cpus="):
@@ -197,7 +197,7 @@ def test_a_pool_that_cannot_go_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         (wrong, answered, "no such model"),
         (lost, answered, "Ray: "),
         (fine, wrong, "no such model"),
-        (fine, lost, "5 actors were lost one after the other"),
+        (fine, lost, "5 actors in a row were lost"),
     ):
         with (
             job(FakeRay(begin, asked), monkeypatch, 9) as made,

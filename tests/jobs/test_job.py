@@ -198,7 +198,7 @@ def test_what_becomes_of_rows_that_fail() -> None:
     made = Job(Source.of(rows_to(10)), Ask(), window=2, on_error="fail")
     with pytest.raises(StructgenError, match="Row 5: no"):
         list(made)
-    with pytest.raises(OptionError, match="none of row, skip, fail"):
+    with pytest.raises(OptionError, match="must be one of row, skip, fail"):
         Job(Source.of([]), Ask(), window=1, on_error="nope")
 
 
@@ -392,29 +392,29 @@ def test_parquet_has_the_types_of_the_output(runner: Runner, tmp_path: Path) -> 
 
 def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None:
     for options, said in (
-        ({"nope": 1}, "The output type is the second argument. Options are: prompt, "),
+        ({"nope": 1}, "Pass the output type as the second argument. Options are: prompt, "),
         ({"outptu": "x"}, "Did you mean 'output'?"),
         ({"max_new_token": 9}, "Did you mean 'max_new_tokens'?"),
-        ({"n": 2}, r"There is no option 'n' here\. The"),
-        ({"tools": []}, "There is no option 'tools'"),  # nothing was written of the calls
-        ({"session_id": "x"}, "There is no option 'session_id'"),  # rows were one conversation
+        ({"n": 2}, r"Unknown option 'n'\. Pass the"),
+        ({"tools": []}, "Unknown option 'tools'"),  # nothing was written of the calls
+        ({"session_id": "x"}, "Unknown option 'session_id'"),  # rows were one conversation
         ({"max_tokens": 9, "max_new_tokens": 9}, "given twice"),
-        ({"workers": 2}, "do not go with runner="),
-        ({"embed": True, "batch_size": 2}, "do not go with runner="),
+        ({"workers": 2}, "cannot be combined with runner="),
+        ({"embed": True, "batch_size": 2}, "cannot be combined with runner="),
         ({"messages": []}, "messages= is empty"),
         ({"embed": True, "questions": {}}, "exclude each other"),
         ({"temperature": "hot"}, "temperature"),
-        ({"output": tmp_path / "x", "format": "xml"}, "none of jsonl, parquet"),
+        ({"output": tmp_path / "x", "format": "xml"}, "must be one of jsonl, parquet"),
     ):
         with pytest.raises(OptionError, match=said):
             list(batch(TEXTS, runner=runner, progress=lambda job: None, **options))
     with pytest.raises(OptionError, match="workers=0 is out of range"):
         batch(TEXTS, workers=0)
-    with pytest.raises(OptionError, match="do not go with embed=True"):
+    with pytest.raises(OptionError, match="cannot be combined with embed=True"):
         batch(TEXTS, embed=True, workers=2)
     questions = {"q": {"type": "choice", "instructions": "Which?", "choices": ["a", "b"]}}
     asks: Any = {"questions": questions, "model": "all-minilm-l6-v2"}
-    with pytest.raises(OptionError, match="do not go with all-minilm-l6-v2, an embedder"):
+    with pytest.raises(OptionError, match="are not for all-minilm-l6-v2, an embedder"):
         list(batch(TEXTS, **asks, workers=2, progress=lambda job: None))
     (row,) = batch(TEXTS[:1], **asks, progress=lambda job: None)
     assert row["output"]["q"]["choice"] in ("a", "b")
@@ -466,23 +466,23 @@ def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
     assert sorted(tmp_path.glob("out/part-*")) == parts
     again = CliRunner().invoke(cli, [*asked, "--on-error", "skip"], standalone_mode=False)
     assert again.exception is None, again.output
-    assert "Continuing after row 6.\nAll rows were done already." in again.output
+    assert "Continuing after row 6.\nAll rows were already done." in again.output
     (tmp_path / "bad.csv").write_text("id,text\n1\n2\n")
     bad = ["batch", str(tmp_path / "bad.csv"), "--model", str(model.folder), "-o"]
     for how in ("row", "row", "skip"):
         ask = [*bad, str(tmp_path / how), "--on-error", how]
         failed = CliRunner().invoke(cli, ask, standalone_mode=False)
-        why = "on_error='skip' left them out" if how == "skip" else f"{tmp_path / how} says why"
+        why = "on_error='skip' omitted them" if how == "skip" else f"see {tmp_path / how}"
         assert "All 2 rows have failed, " in str(failed.exception)
         assert why in str(failed.exception)
-        assert failed.output.endswith(("2 errors\n", "done already.\n"))
+        assert failed.output.endswith(("2 errors\n", "already done.\n"))
     both = [*command, "--column", "a", "--prompt", "{a}"]
     told = CliRunner().invoke(cli, both, standalone_mode=False)
     assert str(told.exception).startswith("--prompt, --column and --messages exclude each other")
     wrong = CliRunner().invoke(cli, ["batch", "ticketz", "-o", str(tmp_path / "w")])
-    assert "ticketz: there is no such file" in str(wrong.exception) + wrong.output
+    assert "ticketz does not exist" in str(wrong.exception) + wrong.output
     folder = CliRunner().invoke(cli, ["batch", str(tmp_path), "-o", str(tmp_path / "w")])
-    assert f"{tmp_path} is a folder. Name its files" in str(folder.exception) + folder.output
+    assert f"{tmp_path} is a folder. Pass its files" in str(folder.exception) + folder.output
     other = CliRunner().invoke(cli, [*asked, "--seed", "2"], standalone_mode=False)
     assert "another job: options" in str(other.exception)
 

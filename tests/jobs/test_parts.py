@@ -154,7 +154,7 @@ def test_a_description_that_is_a_link_is_not_written_through(tmp_path: Path) -> 
     mine.write_text('{"precious": true}')
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "job.json").symlink_to(mine)
-    with pytest.raises(OptionError, match="a link that leads out of the folder"):
+    with pytest.raises(OptionError, match="a link that points outside the folder"):
         Parts(tmp_path / "out", "jsonl", JOB)
     assert mine.read_text() == '{"precious": true}'
 
@@ -225,21 +225,21 @@ def test_a_part_that_was_damaged_is_made_again_with_all_after_it(seed: int, tmp_
 
 def test_another_job_is_refused_with_what_differs(tmp_path: Path) -> None:
     fill(tmp_path, 3)
-    with pytest.raises(OptionError, match='prompt is "new" and was null'):
+    with pytest.raises(OptionError, match='prompt is "new" but was null'):
         Parts(tmp_path, "jsonl", {**JOB, "prompt": "new"})
-    with pytest.raises(OptionError, match='format is "parquet" and was "jsonl"'):
+    with pytest.raises(OptionError, match='format is "parquet" but was "jsonl"'):
         Parts(tmp_path, "parquet", JOB)
     fill(tmp_path, 5)  # the folder is free again
     many = [{"file": f"{i}.csv"} for i in range(40)]
     with Parts(tmp_path / "many", "jsonl", {"input": many}) as parts:
         parts.write([row(0)], 1)
-    with pytest.raises(OptionError, match=r'is ….*"35\.csv.* and was ….*"30\.csv'):
+    with pytest.raises(OptionError, match=r'is ….*"35\.csv.* but was ….*"30\.csv'):
         Parts(tmp_path / "many", "jsonl", {"input": [*many[:30], *many[35:]]})
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(OptionError, match="holds something else"):
+    with pytest.raises(OptionError, match="contains something else"):
         Parts(tmp_path, "jsonl", JOB)
     assert (tmp_path / "mine.txt").read_text() == "x"
     (tmp_path / "mine.txt").rename(tmp_path / "job.json")
@@ -247,7 +247,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         Parts(tmp_path, "jsonl", JOB)
     with pytest.raises(OptionError, match="cannot be written"):
         Parts(tmp_path / "job.json" / "below", "jsonl", JOB)
-    with pytest.raises(OptionError, match="none of jsonl, parquet"):
+    with pytest.raises(OptionError, match="must be one of jsonl, parquet"):
         Parts(tmp_path / "new", "csv", JOB)
 
 

@@ -128,7 +128,7 @@ def test_datasets(cluster: Any) -> None:
     assert 0 <= json.loads(row["output"])["good"]["probability"] <= 1
     row = structgen.ray.embed(dataset.limit(2), column="text", cluster=one).take(1)[0]
     assert len(row["output"]) == 384
-    with pytest.raises(structgen.OptionError, match="no option 'nothing'"):
+    with pytest.raises(structgen.OptionError, match="Unknown option 'nothing'"):
         structgen.ray.generate(dataset, nothing=1)
 
 

@@ -68,11 +68,11 @@ def test_lines_that_cannot_be_read_are_rows_with_an_error(tmp_path: Path, monkey
         {"text": "last"},
     ]  # fmt: skip
     told = [row.error for row in found if isinstance(row, BadRow)]
-    assert "x.jsonl, line 2: it is not JSON" in told[0]
+    assert "x.jsonl, line 2 is not JSON" in told[0]
     assert "not list" in told[1]
     assert "line 4: it is not UTF-8" in told[2]
-    assert "line 6: it has more than 100 bytes" in told[3]
-    assert "line 8: it is not JSON: the name 'b' is twice" in told[5]
+    assert "line 6 has more than 100 bytes" in told[3]
+    assert "line 8 is not JSON: the name 'b' appears twice" in told[5]
 
 
 def test_a_line_of_csv_with_other_fields_is_a_row_with_an_error(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_line_of_csv_with_other_fields_is_a_row_with_an_error(tmp_path: Path) 
     found = list(Source.of(path).read())
     assert found[0] == {"a": "1", "b": "2"}
     assert found[3] == {"a": "3", "b": "4"}
-    assert all(isinstance(row, BadRow) and "2 fields" in row.error for row in found[1:3])
+    assert all(isinstance(row, BadRow) and "instead of 2" in row.error for row in found[1:3])
 
 
 def test_csv_of_other_programs(tmp_path: Path, monkeypatch) -> None:
@@ -91,7 +91,7 @@ def test_csv_of_other_programs(tmp_path: Path, monkeypatch) -> None:
     path.write_bytes("id,text\n1,é\n2,e\n".encode("latin-1"))
     bad, good = Source.of(path).read()
     assert isinstance(bad, BadRow)
-    assert "x.csv, line 2: it is not UTF-8. Convert the file: iconv" in bad.error
+    assert "x.csv, line 2: it is not UTF-8. Convert the file, for example with iconv" in bad.error
     assert good == {"id": "2", "text": "e"}
     path.write_text('a,b\n1,"x" y\n1,2\n1,"not closed\n2,3\n')
     found = list(Source.of(path).read())
@@ -99,7 +99,7 @@ def test_csv_of_other_programs(tmp_path: Path, monkeypatch) -> None:
     before = csv.field_size_limit()
     for data, said in (
         (b"\xe9,text\n1,2\n", "line 1: it is not UTF-8"),
-        (b"a,b,a\n1,2,3\n", "two columns 'a'"),
+        (b"a,b,a\n1,2,3\n", "two columns named 'a'"),
         (b'a,b\n1,"2\n' + b"x,y\n" * 99, "line 26: the row has more than 100 characters"),
     ):
         monkeypatch.setattr(rows, "LONGEST_LINE", 100)
@@ -120,7 +120,7 @@ def test_what_json_has_not_is_told(tmp_path: Path) -> None:
     assert source.total == 4
     found = list(source.read())
     assert [isinstance(row, BadRow) for row in found] == [True, True, False, True]
-    assert "NaN is not a number of JSON" in found[0].error  # type: ignore[union-attr]
+    assert "NaN is not a JSON number" in found[0].error  # type: ignore[union-attr]
     with pytest.raises(PromptError, match="is empty"):
         Prompts().of({"text": float("nan")})
     with pytest.raises(PromptError, match="empty in this row"):
@@ -158,13 +158,16 @@ def test_parquet_that_cannot_be_rows_is_told(tmp_path: Path) -> None:
         with contextlib.suppress(OptionError):
             list(Source.of(path).read())
     # The head of a page with a list of 2**32 values, of which each takes little.
-    with pytest.raises(ValueError, match="fields of the kind 9"):
+    with pytest.raises(ValueError, match="fields of type 9"):
         rows._thrift(b"\x19\xf1\xff\xff\xff\xff\x0f" + b"\0" * 9, 0)
     with pytest.raises(ValueError, match="a list of 4,294,967,295 values"):
         rows._thrift(b"\x19\xf1\xff\xff\xff\xff\x0f" + b"\0" * 9, 0, has_lists=True)
     late = pyarrow.array([1_600_000_000_000_000_001], pyarrow.timestamp("ns"))
     twice = pyarrow.table([["x"], ["y"]], names=["a", "a"])
-    for table, said in ((pyarrow.table({"t": late}), "anosecond"), (twice, "two columns 'a'")):
+    for table, said in (
+        (pyarrow.table({"t": late}), "anosecond"),
+        (twice, "two columns named 'a'"),
+    ):
         pyarrow.parquet.write_table(table, path)
         with pytest.raises(OptionError, match=said):
             list(Source.of(path).read())
@@ -198,7 +201,7 @@ def test_standard_input(monkeypatch) -> None:
 
     monkeypatch.setattr(sys, "stdin", Stdin)
     assert list(Source.of("-").read()) == [{"text": "x"}]
-    with pytest.raises(OptionError, match="goes with no other input"):
+    with pytest.raises(OptionError, match="cannot be combined with other input"):
         Source.of(["-", "x.csv"])
 
 
@@ -215,9 +218,9 @@ def test_tables_texts_and_iterables() -> None:
     assert made is not None
     assert made([1], {"c": [{"d": 1}]}) == odd.slice(1).append_column("c", [[{"d": 1}]])
     assert made([0, 1], {}) == odd
-    with pytest.raises(OptionError, match="The table has two columns 'a'"):
+    with pytest.raises(OptionError, match="The table has two columns named 'a'"):
         Source.of(pyarrow.table([["x"], ["y"]], names=["a", "a"]))
-    for columns, said in (([1, 1], "two columns 1"), ([0, "a"], "a column 0")):
+    for columns, said in (([1, 1], "two columns named 1"), ([0, "a"], "a column 0")):
         frame = SimpleNamespace(to_dict=lambda how: [], columns=columns)  # as pandas has it
         with pytest.raises(OptionError, match=f"The table has {said}"):
             Source.of(frame)
@@ -225,14 +228,14 @@ def test_tables_texts_and_iterables() -> None:
     assert list(Source.of(row for row in TABLE).read()) == TABLE
     bad = list(Source.of([{1: 2}, 3]).read())
     assert all(isinstance(row, BadRow) for row in bad)
-    for given, said in ((7, "type int"), ("no.csv", "no such file"), (b"x", "type bytes")):
+    for given, said in ((7, "type int"), ("no.csv", "does not exist"), (b"x", "type bytes")):
         with pytest.raises(OptionError, match=said):
             Source.of(given)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xlsx").write_bytes(b"")
-    with pytest.raises(OptionError, match="none of the files that rows are read from"):
+    with pytest.raises(OptionError, match="is not supported as input"):
         Source.of(tmp_path / "x.xlsx")
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
     with pytest.raises(OptionError, match="cannot be read as Parquet"):
@@ -246,7 +249,7 @@ def test_the_first_row_decides_which_column_is_the_prompt() -> None:
         prompts.of({"id": 3})
     with pytest.raises(OptionError, match="is not a message"):
         Prompts(messages={"role": "user"})  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="There are none"):
+    with pytest.raises(OptionError, match="The columns are none"):
         Prompts().of({})
 
 
@@ -275,7 +278,7 @@ def test_prompts() -> None:
 @pytest.mark.parametrize(
     ("prompts", "row", "said"),
     [
-        ({}, {"a": 1, "b": 2}, "Which column is the prompt"),
+        ({}, {"a": 1, "b": 2}, "Which column has the prompt"),
         ({"column": "c"}, {"a": 1}, "no column 'c'"),
         ({"prompt": "{c}"}, {"a": 1}, "no column 'c'"),
         ({"prompt": "{a}"}, {"a": None}, "'a' is empty"),
@@ -289,7 +292,7 @@ def test_prompts() -> None:
         *(
             ({"messages": [{"role": "user", "content": content}]}, {"a": None, "b": 1}, said)
             for content, said in (
-                ("{{ c }}", r"'c' is undefined\. There are the columns a, b"),
+                ("{{ c }}", r"'c' is undefined\. The columns are a, b"),
                 ("{{ a }}", "is empty in this row"),
                 ("{% if %}", "The template"),
                 ("{{ b + 'x' }}", "unsupported operand"),
@@ -322,7 +325,7 @@ def test_a_row_of_parquet_with_too_many_values_is_told(wrap, kind, tmp_path, mon
     first, bad, last = Source.of(path).read()
     assert [len(str(row["zeros"])) > 900 for row in (first, last)] == [True, False]
     assert isinstance(bad, BadRow)
-    assert bad.error == "x.parquet, row 2: it has more than 1,000 values."
+    assert bad.error == "x.parquet, row 2 has more than 1,000 values."
 
 
 def test_a_small_file_of_long_lists_is_not_unpacked(tmp_path, monkeypatch):
@@ -330,7 +333,9 @@ def test_a_small_file_of_long_lists_is_not_unpacked(tmp_path, monkeypatch):
     path = tmp_path / "x.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"zeros": [[0] * 1_000_000]}), path)
     monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", None)
-    with pytest.raises(OptionError, match=r"are 1,000,000 values. Write its lists as several rows"):
+    with pytest.raises(
+        OptionError, match=r"contain 1,000,000 values. Write its lists as several rows"
+    ):
         list(Source.of(path).read())
 
 
@@ -344,7 +349,9 @@ def test_the_end_of_a_file_may_lie_about_its_lists(tmp_path, monkeypatch):
     assert many in data[end:]
     path.write_bytes(data[:end] + data[end:].replace(many, one))
     monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", None)
-    with pytest.raises(OptionError, match=r"are 1,000,000 values. Write its lists as several rows"):
+    with pytest.raises(
+        OptionError, match=r"contain 1,000,000 values. Write its lists as several rows"
+    ):
         list(Source.of(path).read())
 
 
@@ -371,7 +378,7 @@ def test_pages_that_unpack_to_far_more_than_the_file_are_not_read(tmp_path, monk
     monkeypatch.setattr(rows, "_MOST_UNPACKED", 1_000)
     path = tmp_path / "x.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a" * 100_000]}), path, compression="zstd")
-    with pytest.raises(OptionError, match=r"have pages of 100,004 bytes"):
+    with pytest.raises(OptionError, match=r"contain pages of 100,004 bytes"):
         list(Source.of(path).read())
 
 

@@ -279,7 +279,7 @@ def test_a_link_to_another_file_is_no_template(folder: Path, tmp_path: Path) -> 
     (place / "chat_template.jinja").unlink()
     (tmp_path / "secret").write_text("password")
     (place / "chat_template.jinja").symlink_to(tmp_path / "secret")
-    with pytest.raises(ModelError, match=r"'chat_template\.jinja' is a link that leads out"):
+    with pytest.raises(ModelError, match=r"'chat_template\.jinja' is a link that points outside"):
         structgen.load(place)
 
 

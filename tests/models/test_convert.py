@@ -404,7 +404,7 @@ def test_a_lying_file(change, says, tmp_path):
 @pytest.mark.parametrize(
     ("tokenizer", "says"),
     [
-        ({"add_bos_token": "no"}, "add_bos_token = 'no' is neither true nor false"),
+        ({"add_bos_token": "no"}, "add_bos_token = 'no' must be true or false"),
         ({"chat_template": 7}, "tokenizer.chat_template = 7 must be text"),
     ],
 )

@@ -196,7 +196,7 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (tmp_path / "secret").write_text("password")
     (folder / "chat_template.jinja").symlink_to(tmp_path / "secret")
-    with pytest.raises(ConversionError, match="a link that leads out of the folder"):
+    with pytest.raises(ConversionError, match="a link that points outside the folder"):
         models.convert(folder, tmp_path / "out")
     (folder / "chat_template.jinja").unlink()
     (tmp_path / "secret").write_text('{"password": 1}')
@@ -204,7 +204,7 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
         kept = (folder / name).read_bytes() if (folder / name).exists() else b"{}"
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(tmp_path / "secret")
-        with pytest.raises(ConversionError, match=rf"{name}.* a link that leads out"):
+        with pytest.raises(ConversionError, match=rf"{name}.* a link that points outside"):
             models.convert(folder, tmp_path / "out")
         (folder / name).unlink()
         (folder / name).write_bytes(kept)
@@ -320,7 +320,7 @@ LLAMA3 = {
         ({"config": {"rope_theta": -1.0}}, "-1.0 is out of range for RoPE"),
         ({"config": {"rope_scaling": LLAMA3 | {"factor": 1e-300}}}, "out of range for RoPE"),
         ({"config": {"layer_types": ["full_attention", "linear"]}}, "layers of type 'linear'"),
-        ({"config": {"tie_word_embeddings": "false"}}, "is neither true nor false"),
+        ({"config": {"tie_word_embeddings": "false"}}, "must be true or false"),
         ({"config": {"use_bidirectional_attention": True}}, "non-causal attention"),
         (
             {"config": {"rope_scaling": LLAMA3, "partial_rotary_factor": 1e8}},

@@ -112,7 +112,7 @@ def test_a_number_of_layers_that_is_no_number(folder, layers):
     [
         ('"decoder": {"filename": "../model.onnx"}', r"model\.decoder\.filename .* inside"),
         ('"decoder": {"filename": "/model.onnx"}', "not a path inside"),
-        ('"decoder": {"filename": "link.onnx"}', "is a link that leads out"),
+        ('"decoder": {"filename": "link.onnx"}', "is a link that points outside"),
         ('"pipeline": [{"a": {"config_filename": "x/../../a.json"}}]', "not a path inside"),
         ('"decoder": null', "cannot be parsed"),
         ('"tokenizer_dir": "other"', r"model\.tokenizer_dir to 'other'.*may not set"),
@@ -176,9 +176,9 @@ def test_a_number_of_layers_that_is_no_number(folder, layers):
         ('"provider_options": [{"cuda": {"user_compute_stream": "1"}}]', "compute_stream"),
         ('"provider_options": [{"WebGPU": {"dawnProcTable": "1"}}]', "dawnProcTable"),
         # The runtime reads both, where a dict has the last.
-        ('"x": {"custom_ops_library": "a.so"}, "x": {}', "is twice in one object"),
-        ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "is twice in one object"),
-        ('"eos_token_id": [5]', "is twice in one object"),
+        ('"x": {"custom_ops_library": "a.so"}, "x": {}', "appears twice in one object"),
+        ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "appears twice in one object"),
+        ('"eos_token_id": [5]', "appears twice in one object"),
         ('"vision": true', r"model\.vision to 'True'"),  # which stands for no settings
     ],
 )
@@ -671,9 +671,9 @@ def test_what_a_folder_says_of_itself_can_be_printed(folder):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        *(("../a.tiktoken", "not a path inside"), ("link.tiktoken", "leads out of the folder")),
+        *(("../a.tiktoken", "not a path inside"), ("link.tiktoken", "points outside the folder")),
         *(("/dev/zero", "not a path inside"), ("sub/a.tiktoken", "in another folder")),
-        *((5, "'5' is not a path"), ("a.bin", "does not end in one of"), ("a.tiktoken", None)),
+        *((5, "'5' is not a file path"), ("a.bin", "does not end in one of"), ("a.tiktoken", None)),
     ],
 )
 @pytest.mark.parametrize("config", ["tokenizer_config.json", "tokenizer_module.json"])

@@ -657,9 +657,9 @@ def test_a_tokenizer_beside_the_graph_is_no_reason_to_pass_over_the_settings_abo
             "100,002 characters",
         ),
         ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode is not a name"),
-        ("1_Pooling/config.json", {"pooling_mode_cls_token": "true"}, "neither true nor false"),
-        ("1_Pooling/config.json", {"include_prompt": "false"}, "neither true nor false"),
-        ("sentence_bert_config.json", {"do_lower_case": "false"}, "neither true nor false"),
+        ("1_Pooling/config.json", {"pooling_mode_cls_token": "true"}, "must be true or false"),
+        ("1_Pooling/config.json", {"include_prompt": "false"}, "must be true or false"),
+        ("sentence_bert_config.json", {"do_lower_case": "false"}, "must be true or false"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "the pooling 'nothing'"),
         ("1_Pooling/config.json", {"pooling_mode": []}, "the pooling 'nothing'"),
         ("sentence_bert_config.json", {"max_seq_length": "9"}, "'9' is not an integer"),
@@ -897,7 +897,7 @@ def test_settings_have_few_bytes(tmp_path):
     """Prompts of 126 MB took 510 MB of the server's memory."""
     place = tiny.folder(tmp_path)
     (place / "config_sentence_transformers.json").write_text("{}" + " " * 32_000_000)
-    with pytest.raises(ModelError, match="32,000,002 bytes, and may have 32,000,000"):
+    with pytest.raises(ModelError, match="32,000,002 bytes; the limit is 32,000,000"):
         load_embedder(place)
 
 

@@ -227,11 +227,11 @@ def test_damage_is_told(data, message):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"OggS" + bytes(40), "it is Ogg, and WAV, MP3 and FLAC are read"),
-        (bytes(4) + b"ftypM4A " + bytes(20), "it is MP4"),
-        (b"\x1aE\xdf\xa3" + bytes(20), "it is WebM"),
-        (b"FORM" + bytes(20), "it is AIFF"),
-        (b"hello, I am a text", "it is of no known kind"),
+        (b"OggS" + bytes(40), "Audio is Ogg; WAV, MP3 and FLAC are supported"),
+        (bytes(4) + b"ftypM4A " + bytes(20), "Audio is MP4"),
+        (b"\x1aE\xdf\xa3" + bytes(20), "Audio is WebM"),
+        (b"FORM" + bytes(20), "Audio is AIFF"),
+        (b"hello, I am a text", "Audio is of an unknown kind"),
         (np.zeros((2, 2), np.float32), r"the array is float32 of shape \(2, 2\)"),
         (np.zeros(9, np.int16), "the array is int16"),
     ],
@@ -249,7 +249,7 @@ def test_sources(tmp_path):
         assert Audio(source).data == data
     assert np.abs(sound.decoded(Audio(sounds.tone(), 16_000).data) - sounds.tone()).max() < 1e-3
     assert Audio(data, language="de", translate=True).language == "de"
-    with pytest.raises(PromptError, match="language=5 has to be a str"):
+    with pytest.raises(PromptError, match="language=5 must be a str"):
         Audio(data, language=5)
 
 

@@ -80,7 +80,7 @@ def test_who_enforced_what_is_said(remote: Any) -> None:
     assert "$.properties.name minLength" in enforcement.here
     assert any("capital" in place for place in enforcement.here)
     assert enforcement.neither == ()
-    assert "validated here alone\n  $.properties.name minLength" in str(enforcement)
+    assert "only checked by structgen\n  $.properties.name minLength" in str(enforcement)
     told_nothing = Generator(remote('{"name":"Ann","age":3}', dialect="none"), Person).result(
         "Who?"
     )
@@ -148,13 +148,15 @@ def test_types_that_a_dialect_cannot_say_are_refused_before_a_request(
 ) -> None:
     with pytest.raises(structgen.OutputTypeError, match=r"dialect 'openai'.*a grammar.*vLLM"):
         Generator(remote("a"), Cfg('root ::= "a"'))
-    with pytest.raises(structgen.OutputTypeError, match=r"strict mode has no objects.* at \$"):
+    with pytest.raises(
+        structgen.OutputTypeError, match=r"strict mode does not support objects.* at \$"
+    ):
         Generator(remote("a"), dict[str, int])
     with pytest.raises(structgen.OutputTypeError, match=r"'vllm'.*a lookahead"):
         Generator(remote("a", dialect="vllm"), Regex(r"(?=a)\w"))
-    with pytest.raises(structgen.OutputTypeError, match="begins with itself"):
+    with pytest.raises(structgen.OutputTypeError, match="a left-recursive rule"):
         Generator(remote("a", dialect="llama.cpp"), Cfg('root ::= root "a" | "b"'))
-    with pytest.raises(structgen.OutputTypeError, match=r"leads out of the schema"):
+    with pytest.raises(structgen.OutputTypeError, match=r"points outside the schema"):
         Generator(remote("a"), JsonSchema({"$ref": "#n", "$defs": {"a": {"$anchor": "n"}}}))
     for options in ("temperature=2", "max_tokens=4"):
         text = f"start: n\nn[{options}]: /[a-z]+/"
@@ -202,11 +204,11 @@ def test_after_the_last_retry_all_attempts_are_told(server: ChatServer, remote: 
     assert len(server.requests) == 3
     with pytest.raises(structgen.OptionError, match="retries=-1"):
         generator.parse("Who?", retries=-1)
-    with pytest.raises(structgen.OptionError, match="cannot be taken back"):
+    with pytest.raises(structgen.OptionError, match="cannot take back"):
         generator.stream("Who?", retries=1)
-    with pytest.raises(structgen.OptionError, match="needs an output type"):
+    with pytest.raises(structgen.OptionError, match="requires an output type"):
         Generator(remote("a"))("?", retries=1)
-    with pytest.raises(structgen.OptionError, match="20 at most"):
+    with pytest.raises(structgen.OptionError, match="at most 20"):
         generator.parse("Who?", retries=21)
 
 
@@ -322,7 +324,7 @@ def test_errors_of_the_server_are_told(server: ChatServer, remote: Any) -> None:
     assert caught.value.status == 400
     with pytest.raises(structgen.RemoteError, match="status 500"):
         list(Generator(remote(Reply(status=500))).stream("?"))
-    with pytest.raises(structgen.RemoteError, match=r"broke off|no finish_reason"):
+    with pytest.raises(structgen.RemoteError, match=r"disconnected|no finish_reason"):
         list(Generator(remote(Reply("a long text, and more", cut=True))).stream("?"))
     with pytest.raises(structgen.RemoteError, match="no finish_reason"):
         Generator(remote(Reply("text", finish_reason=None))).result("?")
@@ -524,7 +526,7 @@ def test_the_extra_body_of_requests_stands_against_nothing(server: ChatServer, r
 
 
 def test_what_is_no_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(structgen.ModelError, match="none of the package openai"):
+    with pytest.raises(structgen.ModelError, match="not a client of the package openai"):
         structgen.from_openai("http://x", "m")  # type: ignore[call-overload]
     with openai.OpenAI(base_url="http://127.0.0.1:9/v1", api_key="x") as client:
         with pytest.raises(structgen.OptionError, match="dialect='vlm' is unknown"):

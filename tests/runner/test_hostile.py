@@ -316,7 +316,7 @@ def test_a_prompt_that_is_too_long_is_not_sent_for_each_output(
         called = [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", **call}]}]
         told = {"role": "tool", "tool_call_id": "a", "content": "ok"}
         begun: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}, *called, told]
-        with pytest.raises(PromptError, match="holds 128"):
+        with pytest.raises(PromptError, match="is 128"):
             fragile.chat(messages=begun, max_tokens=1)
         assert bool(sent) == is_sent
     sent.clear()
@@ -346,7 +346,7 @@ def test_what_an_output_that_was_cut_should_have_had_names_no_option_of_generato
 ) -> None:
     asked = {"prompt": "the", "output_type": list[int], "timeout": 1e-6}
     for call in (fragile.complete, lambda **fields: list(fragile.stream_complete(**fields))):
-        with pytest.raises(IncompleteOutput, match=", or set a limit on tokens") as caught:
+        with pytest.raises(IncompleteOutput, match=", or set a token limit") as caught:
             call(**asked)
         assert caught.value.text == ""
     with pytest.raises(RequestError, match="100,000") as told:

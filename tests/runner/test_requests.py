@@ -519,7 +519,7 @@ def test_the_schema_is_told_where_that_is_asked_for(runner: Runner) -> None:
     plain, told = (runner.chat({**asked, "with_schema_hint": one}) for one in (False, True))
     assert told.usage.prompt_tokens > plain.usage.prompt_tokens + 30
     assert told.choices[0].message.content in ('{"a": true}', '{"a": false}')
-    with pytest.raises(RequestError, match="needs an output type") as caught:
+    with pytest.raises(RequestError, match="requires an output type") as caught:
         runner.chat({"messages": "Hi", "max_tokens": 2, "with_schema_hint": True})
     assert caught.value.param == "with_schema_hint"
 

@@ -332,5 +332,5 @@ def test_top_n_sigma_keeps_tokens_near_the_greatest_of_those_that_the_mask_allow
     given = {"top_n_sigma": 1.5}
     arguments_of(given, parse(given), dialect_of("llama.cpp"))
     for dialect in ("openai", "vllm", "sglang", "ollama", "json-schema"):
-        with pytest.raises(OptionError, match=r"top_n_sigma= is not possible in the dialect"):
+        with pytest.raises(OptionError, match=r"top_n_sigma= is not supported in the dialect"):
             arguments_of(given, parse(given), dialect_of(dialect))

@@ -115,7 +115,7 @@ def test_names_are_compared_a_few_times_each() -> None:
         __hash__ = str.__hash__
 
     pairs = [(Name(at), 0) for at in range(1_000)]
-    with pytest.raises(ValueError, match="'999' is twice"):
+    with pytest.raises(ValueError, match="'999' appears twice"):
         unique([*pairs, (Name(999), 0)])
     assert compared < 5_000
 

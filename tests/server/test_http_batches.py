@@ -140,8 +140,8 @@ def test_a_line_with_a_name_twice(kept: Served) -> None:
         batch = until(asks, begun(asks, file), lambda one: one.status == "completed")
         assert [one["custom_id"] for one in rows(asks, batch.output_file_id)] == ["b"]
         (refused,) = rows(asks, batch.error_file_id)
-        assert "line 1: " in refused["error"]["message"]
-        assert "the name 'n' is twice" in refused["error"]["message"]
+        assert "line 1 " in refused["error"]["message"]
+        assert "the name 'n' appears twice" in refused["error"]["message"]
 
 
 def test_fields_of_an_upload(kept: Served) -> None:

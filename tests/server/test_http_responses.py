@@ -390,7 +390,7 @@ def test_decisions_call_questions_by_their_names(client: openai.OpenAI) -> None:
     assert [one["type"] for one in made["answers"]] == ["refusal", "choice"]
     for name, called in (("money", "'money'"), (None, r"'questions\[0\]'")):
         asked = {"type": "predicate", "instructions": "Money?", "name": name}
-        with pytest.raises(openai.BadRequestError, match=f"{called}: an embedder has to know"):
+        with pytest.raises(openai.BadRequestError, match=f"{called}: an embedder cannot tell"):
             client.post("/decisions", body={**body, "questions": [asked]}, cast_to=object)
 
 

@@ -132,7 +132,7 @@ def test_sounds_in_chats(client: openai.OpenAI) -> None:
     ("fields", "param", "said"),
     [
         ({"language": "xx"}, "file", "does not support the language 'xx'"),
-        ({"file": b"hello, I am a text"}, "file", "WAV, MP3 and FLAC are read"),
+        ({"file": b"hello, I am a text"}, "file", "WAV, MP3 and FLAC are supported"),
         ({"file": sounds.flac([0] * 2000, size=65_535)}, "file", "at most 1,800"),
         ({"file": sounds.wav(sounds.tone()[:0])}, "file", "it has no samples"),
         ({"file": b""}, "file", "The file is missing"),

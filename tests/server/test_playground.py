@@ -226,7 +226,7 @@ def test_why_a_token_was_barred(http: httpx.Client) -> None:
         "chosen": trace[0]["token_id"],
     }
     reason = http.post("/v1/grammars/explain", json=place).json()["reason"]
-    assert reason.startswith("'blue' was not allowed: 'b', its byte 1, is refused")
+    assert reason.startswith("'blue' was not allowed: 'b', its byte 1, is invalid")
     assert reason.endswith("expected 'g' or 'r'.")
     free = {"before": [], "token": 5, "chosen": 4}
     assert "free text" in http.post("/v1/grammars/explain", json=free).json()["reason"]

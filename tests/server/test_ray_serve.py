@@ -94,7 +94,7 @@ def test_models_by_their_id(served: httpx.Client) -> None:
 def test_what_replicas_cannot_share_is_refused() -> None:
     from structgen.ray import deployment
 
-    with pytest.raises(OptionError, match="sessions= is of one server only"):
+    with pytest.raises(OptionError, match="sessions= requires one server"):
         deployment(replicas=(1, 2), sessions="x.sqlite")
     with pytest.raises(OptionError):
         deployment(nothing=1)

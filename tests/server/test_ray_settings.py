@@ -32,5 +32,5 @@ def test_replicas_share_no_file_of_the_environment(
     monkeypatch.setenv(f"STRUCTGEN_SERVER_{name.upper()}", "x")
     deployment(replicas=1)
     for make in (lambda: deployment(replicas=(1, 2)), server):  # here, and where a replica begins
-        with pytest.raises(OptionError, match=f"{name}= is of one server only, and there are 2"):
+        with pytest.raises(OptionError, match=f"{name}= requires one server, but there are 2"):
             make()

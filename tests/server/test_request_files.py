@@ -64,7 +64,7 @@ def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.Text
     assert "messages" in made[1]["response"]["body"]["error"]["message"]
     assert "method must be POST, and url one of" in made[2]["error"]["message"]
     assert "without stream" in made[3]["error"]["message"]
-    assert "line 5: it is not JSON" in made[4]["error"]["message"]
+    assert "line 5 is not JSON" in made[4]["error"]["message"]
     assert made[5]["response"]["body"]["object"] == "response"
     assert sum(outcome(one)[1] for one in made) >= 1 + 3 + 2
     assert made[0]["response"]["request_id"].startswith("req_")

@@ -129,7 +129,7 @@ def test_longest_token() -> None:
 def test_the_size_of_the_trie_is_bounded(monkeypatch):
     monkeypatch.setattr(trie, "_MOST_NODES", 2_001)
     assert Trie([b"a" * 1_000, b"b" * 1_000]).n_nodes == 2_001
-    with pytest.raises(VocabularyError, match="more than 2,001 beginnings"):
+    with pytest.raises(VocabularyError, match="more than 2,001 prefixes"):
         Trie([b"a" * 1_000, b"b" * 1_001])
 
 
@@ -365,7 +365,7 @@ def test_no_reference_cycle_keeps_it_alive() -> None:
         ({"size": -(2**63)}, "End-of-sequence id 3 is outside the vocabulary of -9,223,372,036"),
         ({"eos_token_ids": [-1]}, "End-of-sequence id -1 is outside"),
         ({"special_token_ids": [7]}, "Special id 7 is outside"),
-        ({"tokens": [b"a", "b"], "eos_token_ids": [0]}, "Token 1 is 'b'; tokens are bytes"),
+        ({"tokens": [b"a", "b"], "eos_token_ids": [0]}, "Token 1 is 'b'; tokens must be bytes"),
     ],
 )
 def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
@@ -644,7 +644,7 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", r"it is not JSON .* Fetch the file again"),
+        ("{", r"it is not JSON .* Download the file again"),
         ("\ufeff[]", "it is not JSON|it is not a JSON object"),
         ([], "it is not a JSON object"),
         ({}, 'it has no "model" with a "vocab"'),
@@ -655,17 +655,17 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
         (document(model={"type": "BPE", "vocab": {"a": "1"}}), "token 'a' has the id '1'"),
         (document(model={"type": "BPE", "vocab": {"a": 1 << 40}}), "token 'a' has the id"),
         (document(model={"type": "BPE", "vocab": {"\ud800": 0}}), "half a surrogate pair"),
-        (document(decoder={"type": "\ud800"}), r"\\ud800.* that does not give each token"),
+        (document(decoder={"type": "\ud800"}), r"\\ud800.* that does not map each token"),
         (document(added_tokens=[{"id": 4}]), "lacks an id or content"),
         (document(added_tokens=[{"id": 1 << 21, "content": "x"}]), "lacks an id or content"),
         (document(added_tokens=[{"id": "x" * 5_000}]), "added token .*x{400}…x{400}x*'} lacks"),
-        (document(added_tokens=[]), r"no end-of-sequence id is known.*Pass eos_token_ids"),
-        (document(decoder={"type": "CTC"}), "does not give each token bytes of its own"),
+        (document(added_tokens=[]), r"the end-of-sequence id is unknown.*Pass eos_token_ids"),
+        (document(decoder={"type": "CTC"}), "does not map each token to its own bytes"),
         (
             document(
                 decoder={"type": "Replace", "pattern": {"Regex": " +"}, "content": " "},
             ),
-            "does not give each token bytes of its own",
+            "does not map each token to its own bytes",
         ),
         (
             document(
@@ -674,7 +674,7 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
                     "decoders": [{"type": "Fuse"}, {"type": "Metaspace"}],
                 },
             ),
-            "does not give each token bytes of its own",
+            "does not map each token to its own bytes",
         ),
         (document(added_tokens=7), "cannot be parsed"),
         (document(model={"type": "BPE", "vocab": {}, "unk_token": ["x"]}), "cannot be parsed"),
@@ -688,10 +688,10 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
             ),
             "more than 16,777,216 characters",
         ),
-        (document(decoder={**TENFOLD, "content": "a" * 1000}), "bytes of its own"),
+        (document(decoder={**TENFOLD, "content": "a" * 1000}), "its own bytes"),
         (
             document(decoder={"type": "Sequence", "decoders": [{"type": "Metaspace"}] * 40}),
-            "bytes of its own",
+            "its own bytes",
         ),
     ],
 )
@@ -706,7 +706,7 @@ def test_malformed_files(content: Any, message: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bound", "message"),
     [
-        ("_MOST_TOKENS", "it has 4 tokens, and may have 2"),
+        ("_MOST_TOKENS", "it has 4 tokens; the limit is 2"),
         ("MOST_OF_TOKENIZER", "more than 2 values"),
     ],
 )
@@ -748,9 +748,9 @@ def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(VocabularyError, match=r"no such file.*Pass a tokenizer\.json"):
+    with pytest.raises(VocabularyError, match=r"the file does not exist.*Pass a tokenizer\.json"):
         Vocabulary.from_tokenizer_json(tmp_path)
-    with pytest.raises(VocabularyError, match="there is no such file"):
+    with pytest.raises(VocabularyError, match="the file does not exist"):
         Vocabulary.from_tokenizer_json(tmp_path / "other.json")
 
 
@@ -775,7 +775,7 @@ def test_an_added_token_of_the_library(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", [3, ["</s>"], None])
 def test_ids_that_are_none(given: Any) -> None:
-    with pytest.raises(VocabularyError, match="takes ids"):
+    with pytest.raises(VocabularyError, match="must be ids"):
         Vocabulary.from_tokens([b"a", b"b", b"ab", b"</s>"], eos_token_ids=given)
 
 

@@ -252,9 +252,9 @@ def test_streams(worker: AsyncModel) -> None:
         stream = generator.stream(prompt, max_new_tokens=30)
         with pytest.raises(structgen.StructgenError, match="read to its end"):
             stream.result  # noqa: B018
-        with pytest.raises(TypeError, match="Write async for and async with"):
+        with pytest.raises(TypeError, match="Use async for and async with"):
             list(stream)  # type: ignore[call-overload]
-        with pytest.raises(TypeError, match="Write async for and async with"), stream:  # type: ignore[attr-defined]
+        with pytest.raises(TypeError, match="Use async for and async with"), stream:  # type: ignore[attr-defined]
             pass
         pieces = [piece async for piece in stream]
         values = [value async for value in generator.stream_values(prompt, max_new_tokens=30)]

@@ -125,7 +125,7 @@ def test_one_that_hangs_is_killed_and_its_calls_end(make: Make, hangs: threading
     for call in calls:
         error = call.get(timeout=60).error
         assert isinstance(error, WorkerDied)
-        assert "said nothing for 0.1 s (max_silence)" in str(error)
+        assert "after 0.1 s without a message (max_silence)" in str(error)
         assert "The next call starts another" in str(error)
     assert not worker.is_alive
     with pytest.raises(WorkerDied, match="max_silence"):

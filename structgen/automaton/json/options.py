@@ -102,8 +102,8 @@ class JsonOptions:
                 raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
         if self.ensure_ascii and self.spelling == "python":
             raise OptionError(
-                "ensure_ascii=True and spelling='python' cannot be combined: spelling='python' "
-                "writes each character in one way. Remove one of them."
+                "ensure_ascii=True and spelling='python' cannot be combined: with the latter, "
+                "each \\uXXXX is one character. Remove one of them."
             )
         if not isinstance(self.whitespace, str):
             raise OptionError(

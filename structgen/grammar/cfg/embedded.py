@@ -112,11 +112,11 @@ def lift(text: str, given: Mapping[str, Given]) -> Lifted:
     while (found := _PIECES.search(text, at)) is not None:
         at = found.end()
         if found["other"]:
-            message = f"{found['other']} is llguidance's: pass dialect='llguidance'."
+            message = f"{found['other']} is llguidance syntax: pass dialect='llguidance'."
             raise placed(message, text, found.start())
         if not found["json"] and not found["token"]:
             continue
-        reading.spend(1 + (len(text) >> 7), "so much is embedded in so long a grammar; write less")
+        reading.spend(1 + (len(text) >> 7), "the grammar has too much embedded in it; write less")
         if _is_in_terminal(text, found.start()):
             message = f"{found[0]} cannot be part of a terminal. Put it into a rule (lower case)."
             raise placed(message, text, found.start())
@@ -143,11 +143,11 @@ def lift(text: str, given: Mapping[str, Given]) -> Lifted:
 
 def _check_given(name: str, text: str) -> None:
     if not re.fullmatch(r"_?[A-Z][_A-Z0-9]*", name):
-        raise GrammarError(f"{name!r} cannot be a terminal: in Lark they are written IN_CAPITALS.")
+        raise GrammarError(f"{name!r} cannot be a terminal: Lark terminals are IN_CAPITALS.")
     defined = re.search(rf"^[ \t]*[?!]*{name}[ \t]*(?:\.-?\d+)?[ \t]*:", text, re.MULTILINE)
     if defined:
         raise placed(
-            f"Terminal {name} is given by terminals= and defined here. Leave one of them out.",
+            f"Terminal {name} is both in terminals= and defined here. Remove one of them.",
             text,
             defined.start(),
         )
@@ -163,7 +163,7 @@ def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
     is_listed = _IDS.fullmatch(name) and all(int(low) <= int(high) for low, high in ends)
     if name.startswith(("<!", "<[")) and not is_listed:
         raise placed(
-            "A token is named by its text, as in <|tool_call|>, or by its id, <[128010]>; some by "
+            "Write a token by its text, as in <|tool_call|>, or by its id, <[128010]>; several by "
             "their ids, <[12,20-30]>, all but some, <[^12,20-30]>, all <[*]>.",
             text,
             at,
@@ -197,11 +197,11 @@ def json_after(command: str, text: str, at: int) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         what = "a JSON Schema" if is_schema else "an object"
         raise placed(
-            f"After {command} must come {what}, as JSON: {error.msg}.", text, error.pos
+            f"{command} must be followed by {what} as JSON: {error.msg}.", text, error.pos
         ) from None
     except RecursionError:
         raise placed(
-            "The JSON Schema after %json is nested too deeply. Take parts of it out into $defs.",
+            "The JSON Schema after %json is nested too deeply. Move parts of it into $defs.",
             text,
             begin,
         ) from None

@@ -7,51 +7,51 @@ from __future__ import annotations
 
 import re
 
-NO_ISO = "EBNF of ISO 14977 (a = b, c;) is not read: write a ::= b c, in 'ebnf'."
+NO_ISO = "EBNF of ISO 14977 (a = b, c;) is not supported: write a ::= b c, in 'ebnf'."
 """What is said of a notation that some have in mind."""
 
 MACRO = re.compile(r"(?:Regex|Substring|(?:Token)?TagDispatch|(?:Exclude)?Token)\(")
 """How a macro of XGrammar's begins."""
 
 _LINES = {
-    re.compile(r"\s*(?:(?:lexer|parser)\s+)?grammar\s+\w+\s*;"): "This is ANTLR. Lark has no such "
-    'line; it writes a rule as name: "text" OTHER, without ; at its end, classes of characters as '
-    "patterns, /[0-9]+/, and begins with start.",
+    re.compile(r"\s*(?:(?:lexer|parser)\s+)?grammar\s+\w+\s*;"): "This is ANTLR. Lark does not "
+    'have this line; it writes a rule as name: "text" OTHER, without ; at its end, '
+    "character classes as patterns, /[0-9]+/, and begins with start.",
     re.compile(r"\s*[A-Za-z][\w \t]*=(?![=>]).*[;.]\s*(?:\(\*.*)?$"): NO_ISO,
-    re.compile(r"\s*<[^<>]+>\s*(?:::=|:=|=|:|->|→)"): "This is BNF, with names in angle brackets, "
-    "which stand for special tokens here. Write names without: name: … in Lark, name ::= … in GBNF "
-    "or EBNF.",
-    re.compile(r"\s*[\w-]+\s*::="): "Lark writes a rule as name: …. This is GBNF or EBNF: say "
+    re.compile(r"\s*<[^<>]+>\s*(?:::=|:=|=|:|->|→)"): "This is BNF, with names in angle "
+    "brackets, which mean special tokens here. Write names without: name: … in Lark, name ::= "
+    "… in GBNF or EBNF.",
+    re.compile(r"\s*[\w-]+\s*::="): "Lark writes a rule as name: …. This is GBNF or EBNF: pass "
     "dialect='gbnf' or dialect='ebnf'.",
     re.compile(r"\s*\w+\[\w[^\]]*\]\s*:"): "Options of rules, as in name[capture]: …, are "
-    "llguidance's. Begin the grammar with %llguidance {}, or say dialect='llguidance'.",
-    re.compile(r"\s*[\w-]+\s*(?::=|->|→|<-|←|=>|=)"): "A rule is written name: … in Lark, "
-    "name ::= … in GBNF or EBNF.",
+    "llguidance syntax. Begin the grammar with %llguidance {}, or pass dialect='llguidance'.",
+    re.compile(r"\s*[\w-]+\s*(?::=|->|→|<-|←|=>|=)"): "Write a rule as name: … in Lark, name "
+    "::= … in GBNF or EBNF.",
 }
 """Lines of other notations, and what to write in Lark."""
 
 _PLACES = {
     re.compile(r"'"): 'Lark writes literals in double quotes: "text".',
-    re.compile(r'"[^"]*$'): 'The literal has to end on its line: "text". A quote inside it is '
-    'written \\".',
-    re.compile(r"/[^/]*$"): "The pattern has to end with a slash: /pattern/. A slash inside it is "
-    "written \\/.",
-    re.compile(r"\{|(?<=\{)"): "Lark repeats with * and +: (…)*, and with numbers after ~: a ~ 2, "
+    re.compile(r'"[^"]*$'): 'A literal must end on its line: "text". Write a quote inside it as '
+    '\\".',
+    re.compile(r"/[^/]*$"): "A pattern must end with a slash: /pattern/. Write a slash inside it "
+    "as \\/.",
+    re.compile(r"\{|(?<=\{)"): "Lark repeats with * and +: (…)*, or with numbers after ~: a ~ 2, "
     "b ~ 2..3.",
-    re.compile(r";"): "Lark ends a rule with its line: leave the ; out.",
+    re.compile(r";"): "Lark ends a rule with its line: remove the ;.",
 }
 """What stands where a line cannot be read, and what to write in Lark."""
 
 _ITEMS = {
-    re.compile(r"\{\s*,"): " At most three times is written {0,3}.",
+    re.compile(r"\{\s*,"): " Write at most three times as {0,3}.",
     re.compile(r"//|/\*"): " A comment begins with #.",
-    re.compile(r"\\"): " Escapes stand in literals and classes only.",
+    re.compile(r"\\"): " Escapes are allowed in literals and classes only.",
     re.compile(r"'"): ' GBNF writes literals in double quotes: "text".',
-    re.compile(r"-"): " Only EBNF takes away with -, from what stands before it.",
-    re.compile(r"!"): " Any token but one is written !<name>.",
+    re.compile(r"-"): " Only EBNF excludes with -, as in [a-z] - [aeiou].",
+    re.compile(r"!"): " Write any token but one as !<name>.",
     re.compile(r"/"): " Patterns between slashes are Lark's. Write classes, [a-z]+.",
-    re.compile(r"\{"): " What may be repeated is written (…)*.",
-    re.compile(r","): " What follows each other stands side by side, without commas.",
+    re.compile(r"\{"): " Write a repetition as (…)*.",
+    re.compile(r","): " Write a sequence without commas.",
     re.compile(r"\."): " Any character is [^], and names have no dots: write - or _.",
 }
 """What is in GBNF or EBNF where a literal, a class, a name or a bracket must, and what to write
@@ -65,11 +65,11 @@ _LONGEST_LINE = 1000
 def in_lark(text: str, at: int) -> str:
     """Return what to write in Lark instead of the text at ``at``; empty if not known."""
     if re.match(r"\s*\{\s*\"", text):
-        return "This is JSON. A JSON Schema is an output type of its own: JsonSchema(...)."
+        return "This is JSON. For a JSON Schema, use the output type JsonSchema(...)."
     line, column = _line(text, at)
     for found in _CLASS.finditer(line):
         if found.start() <= column <= found.end():
-            return f"Lark writes a class of characters as a pattern: /{found[0]}/."
+            return f"Lark writes a character class as a pattern: /{found[0]}/."
     known = [advice for look, advice in _PLACES.items() if look.match(line, column)]
     known += [advice for look, advice in _LINES.items() if look.match(line)]
     return known[0] if known else ""
@@ -84,8 +84,8 @@ def mixed_case(text: str, at: int) -> tuple[str, int] | None:
         if is_mixed and found.start() <= column < found.end():
             rule = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
             message = (
-                "In Lark names are all in lower case, of rules, or all in upper case, of "
-                f"terminals, and {word!r} is neither. Write {rule} or {rule.upper()}."
+                "In Lark, names of rules are all in lower case and names of terminals all in "
+                f"upper case, but {word!r} is neither. Write {rule} or {rule.upper()}."
             )
             return message, at - column + found.start()
     return None

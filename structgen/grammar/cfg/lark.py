@@ -180,7 +180,7 @@ def spend(text: str) -> None:
     """Count the work of one time that Lark reads ``text``; see `reading.spend`."""
     reading.spend_text(text, _STEPS)
     squares = sum(len(blanks) ** 2 for blanks in _BLANKS.findall(text))
-    reading.spend(squares // 400, "the grammar has too many blank lines in a row; leave them out")
+    reading.spend(squares // 400, "the grammar has too many blank lines in a row; remove them")
 
 
 def _check_terminals(terminals: list[Statement]) -> None:
@@ -209,8 +209,8 @@ def _check_terminals(terminals: list[Statement]) -> None:
             if parts:
                 reading.spend(
                     work,
-                    "terminals with terminals in them are too long, written out; make rules of "
-                    "them (in lower case), or write patterns",
+                    "terminals inside terminals are too long when expanded; make them rules (in "
+                    "lower case), or write patterns",
                     f"terminal {name}",
                 )
 
@@ -250,30 +250,30 @@ _EXPECTED = {
 """How Lark calls what may come next, and how it is written."""
 
 _FIXES = {
-    "defined more than once": "Give one of them another name, write both as alternatives of one "
-    "definition, or say %override or %extend.",
+    "defined more than once": "Rename one of them, write both as alternatives of one definition, "
+    "or write %override or %extend.",
     "Recursion in terminal": "Write a rule (in lower case), or repeat with * and +.",
-    "inside terminals": "Make a rule of the terminal (in lower case), or a terminal of what is in "
-    "it (in upper case).",
-    "Empty terminals": "Leave the literal out: an alternative may be empty, and ? makes things "
+    "inside terminals": "Make the terminal a rule (in lower case), or what is in it a terminal "
+    "(in upper case).",
+    "Empty terminals": "Remove the literal: an alternative may be empty, and ? makes things "
     "optional.",
-    "Bad Range": "The first number is the least, the second the most.",
-    "can only use newlines": r"Write \n for a line break, or put x behind the pattern: /…/x.",
-    "Aliasing not allowed": "Leave -> and the name out.",
+    "Bad Range": "The first number is the minimum, the second the maximum.",
+    "can only use newlines": "Write \\n for a line break, or add x to the pattern: /…/x.",
+    "Aliasing not allowed": "Remove -> and the name.",
     "Nothing was imported": "Write %import common.NAME.",
     "marked to ignore": "Define them above, or import them: %import common.WS.",
     "nonexisting": "Write it without %override, or import it.",
     "wasn't defined before": "Define it above, or import it.",
-    "with different parameters": "Name the same parameters in the same order.",
-    "cannot use the ?rule": "Leave the underscore or the ? out.",
-    "number of template arguments": "A rule without parameters takes no {…}.",
+    "with different parameters": "Use the same parameters in the same order.",
+    "cannot use the ?rule": "Remove the underscore or the ?.",
+    "number of template arguments": "Remove the {…} of a rule without parameters.",
     "limit (4300": "Repeat less often.",
 }
 """What mends a mistake, by what Lark says of it."""
 
 _BY_RULE = {
-    "range": 'A range is from one character to another, without flags: "a".."z"',
-    "template_usage": "What is used with arguments here is no template",
+    "range": 'A range goes from one character to another, without flags: "a".."z"',
+    "template_usage": "A name with arguments here is not a template",
 }
 """What is wrong where Lark fails at a part of a rule without saying why."""
 
@@ -375,7 +375,7 @@ class _Trees:
                 if given:
                     reading.spend(
                         _STEPS * len(list(tree.iter_subtrees())),
-                        "templates come to rules that are too long together; use them less often",
+                        "templates expand to rules that are too long; use them less often",
                         f"rule {rule}",
                     )
                 ways = [way.children[0] if way.data == "alias" else way for way in tree.children]
@@ -437,8 +437,8 @@ class _Trees:
             return found
         if name not in self._trees or self._trees[name][0]:
             raise self._source.error(
-                f"{name!r} is used as a rule, and none has this name. A template is used with "
-                f"arguments, {name}{{…}}; a terminal is imported in upper case.",
+                f"{name!r} is used as a rule, but no rule has this name. Use a template with "
+                f"arguments, {name}{{…}}; import a terminal in upper case.",
                 _find(self._source.text, name, is_use=True),
             )
         self._todo.setdefault(name, (name, {}))
@@ -455,16 +455,15 @@ class _Trees:
         parameters = self._trees[template][0] if template in self._trees else ()
         if len(parameters) != len(arguments):
             raise self._source.error(
-                "The grammar is malformed: What is used with arguments here is no template."
+                "The grammar is malformed: A name with arguments here is not a template."
             )
         key = (template, *arguments)
         if key not in self._instances:
             shown = f"{template}{{{','.join(map(self._shown, arguments))}}}"
             if len(self._instances) >= MAX_INSTANCES or len(shown) > _MAX_LENGTH:
                 raise CompileLimitExceeded(
-                    f"template {template} is used with ever more arguments: inside itself, say, "
-                    "with what it is given inside something else; write out the rules that are "
-                    "needed",
+                    f"template {template} is used with ever longer arguments, for example inside "
+                    "itself with its arguments inside something else; write out the rules you need",
                     limit=MAX_INSTANCES,
                     actual=MAX_INSTANCES + 1,
                     path=f"rule {template}",
@@ -507,21 +506,20 @@ class _Trees:
     def _no_start(self, start: str) -> GrammarError:
         if start in self._trees:
             return _error(
-                f"{start!r} is a template, and a grammar starts with a rule. Take the parameters "
-                "away, or write a rule that uses it with arguments.",
+                f"{start!r} is a template, but a grammar starts with a rule. Remove the "
+                "parameters, or write a rule that uses it with arguments.",
                 self._source,
                 start,
             )
         names = sorted(name for name, (parameters, _) in self._trees.items() if not parameters)
         if not names:
             return GrammarError(
-                f'The grammar has no rules. A rule is written in lower case: {start}: "text" '
-                "TERMINAL"
+                f'The grammar has no rules. Write a rule in lower case: {start}: "text" TERMINAL'
             )
         shown = [name for name in names if not name.startswith("_")] or names
         return GrammarError(
-            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(shown)}. "
-            f"Name one of them: start={shown[0]!r}."
+            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(shown)}. Choose "
+            f"one of them: start={shown[0]!r}."
         )
 
 
@@ -539,8 +537,8 @@ def _given(name: str, source: Lifted) -> ir.AnyTerminal:
     terminal = source.embedded.get(name)
     if terminal is None:
         raise _error(
-            f"Terminal {name} is declared (%declare) but never defined, so it cannot be written. "
-            f"Define it here, or give it: Cfg(..., terminals={{{name!r}: ...}}).",
+            f"Terminal {name} is declared (%declare) but never defined. Define it here, or pass "
+            f"it: Cfg(..., terminals={{{name!r}: ...}}).",
             source,
             name,
         )
@@ -614,9 +612,8 @@ def _file_for_lark(base: object, name: str, path: str | None, source: Lifted) ->
     at = None if found is None else found.start(1)
     if isinstance(base, str) and path is None:
         raise source.error(
-            f"%import .{shown} reads a file beside the grammar's own file, and this grammar is "
-            "given as a text. Pass its file instead, Cfg(Path(...)), or write here what it "
-            "imports.",
+            f"%import .{shown} reads a file in the folder of the grammar's file, but this grammar "
+            "is a string. Pass its file instead, Cfg(Path(...)), or write here what it imports.",
             at,
         )
     try:
@@ -630,14 +627,13 @@ def _file_for_lark(base: object, name: str, path: str | None, source: Lifted) ->
     except (OSError, ValueError):
         if isinstance(base, str):
             message = (
-                f"There is no {name} in {base or '.'} to import from. Names with a dot in front "
-                "are files beside the grammar's."
+                f"There is no {name} in {base or '.'} to import from. Names that start with a dot "
+                "are files in the grammar's folder."
             )
         else:
             message = (
-                f"There is no grammar {shown!r} that comes with Lark.{_near(first, _LIBRARY)} "
-                f"Those that do are {', '.join(_LIBRARY)}; a file beside the grammar's is "
-                f"imported as .{shown}."
+                f"Lark has no grammar {shown!r}.{_near(first, _LIBRARY)} It has "
+                f"{', '.join(_LIBRARY)}; import a file in the grammar's folder as .{shown}."
             )
         raise source.error(message, at) from None
     raise FileNotFoundError(name)
@@ -656,7 +652,7 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
     if isinstance(getattr(error, "orig_exc", error), RecursionError):
         return GrammarError(
             "The grammar cannot be loaded: it is nested too deeply, or files import each other in "
-            "a circle. Give parts of it names, as rules of their own."
+            "a circle. Move parts of it into their own rules."
         )
     cause = error if isinstance(error, UnexpectedInput) else error.__context__
     if isinstance(cause, UnexpectedInput):
@@ -680,13 +676,13 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
         raw = error.args[0] if isinstance(cause, SyntaxError) else "\0"
         place = next((t.at for s in found for t in s.body if raw in t.text), None)
         said = (
-            f"{raw!r} has an escape that is none, or the character NUL. Write \\\\ for a "
-            "backslash, and \\x00 for NUL"
+            f"{raw!r} has an invalid escape or the character NUL. Write \\\\ for a backslash, and "
+            "\\x00 for NUL"
         )
     elif isinstance(error, AssertionError) and not said:
         said, place = _unexplained(found)
     elif isinstance(error, AttributeError):
-        said = "Only terminals can be declared, whose names are in upper case"
+        said = "Only terminals can be declared; their names are in upper case"
         rules = (t.at for s in found if s.kind == "declare" for t in s.body if t.kind == "rule")
         place = next(rules, None)
     for token in getattr(getattr(error, "obj", None), "scan_values", lambda _: ())(bool):
@@ -708,17 +704,17 @@ def _unexplained(found: list[Statement]) -> tuple[str, int | None]:
             depth += (token.kind in "([") - (token.kind in ")]")
             if token.kind == "->" and depth:
                 return (
-                    "An alias (->) names an alternative of the whole rule. Leave it out, or make a "
-                    "rule of what is in the brackets",
+                    "An alias (->) must name an alternative of the whole rule. Remove it, or make "
+                    "a rule of what is in the brackets",
                     token.at,
                 )
             if statement.kind == "terminal" and token.text in declared:
                 return (
-                    f"Terminal {token.text!r} is declared or given, not defined, so it cannot be "
+                    f"Terminal {token.text!r} is declared or passed, not defined, so it cannot be "
                     f"part of another terminal. Make {statement.name!r} a rule (in lower case)",
                     token.at,
                 )
-    return "Lark does not say why", None
+    return "Lark does not give a reason", None
 
 
 def _unexpected(syntax: Any, error: Exception, source: Lifted, at: int) -> GrammarError:
@@ -755,7 +751,7 @@ def _undefined(name: str, where: str, source: Lifted, files: list[tuple[str, str
     found = statements(source.text)
     wanted = next((t for s in found if s.kind == "import" for t in s.body if t.text == name), None)
     if wanted is not None:
-        message = f"{name} is imported here, and the grammar that it comes from does not define it."
+        message = f"{name} is imported here, but the grammar that it comes from does not define it."
         return source.error(message + _near(name, _COMMON.split()), wanted.at)
     at = _find(source.text, name, is_use=True)
     mixed = None if at is None else foreign.mixed_case(source.text, at)
@@ -765,7 +761,7 @@ def _undefined(name: str, where: str, source: Lifted, files: list[tuple[str, str
     kind, fix = "Rule", f"{name}: ..."
     if name.lstrip("_")[:1].isupper():
         known = {one: f"%import common.{one}" for one in _COMMON.split()} | known
-        kind, fix = "Terminal", f"{name}: /…/, or give it: Cfg(..., terminals={{{name!r}: ...}})."
+        kind, fix = "Terminal", f"{name}: /…/, or pass it: Cfg(..., terminals={{{name!r}: ...}})."
     near = _near(name, known)
     message = f"{kind} {name!r} used but not defined{where}.{near}"
     return source.error(f"{message}{' Else define' if near else ' Define'} it: {fix}", at)
@@ -853,8 +849,8 @@ def _ignored(name: str, source: Lifted) -> GrammarError:
 def _check_width(shown: str, may_be_empty: bool, source: Lifted, *written: str | None) -> None:
     if may_be_empty:
         raise _error(
-            f"Terminal {shown} can match the empty text, which a terminal must "
-            "not. Make it match something (+ instead of *), and make it optional in the rules.",
+            f"Terminal {shown} can match the empty text, which is not supported for a terminal. "
+            "Make it match something (+ instead of *), and make it optional in the rules.",
             source,
             *written,
         )

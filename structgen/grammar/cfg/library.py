@@ -41,7 +41,7 @@ def text(name: str) -> str:
     if name not in known:
         parts = [other for other in known if str(name) in other][:5] if name else []
         near = parts or difflib.get_close_matches(str(name), known, 3, 0.5)
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"Grammars: {', '.join(known)}."
         raise OptionError(f"There is no grammar called {name!r}. {hint}")
     return (_FOLDER / f"{name}.lark").read_text(encoding="utf-8")
 

@@ -188,7 +188,7 @@ class _Reader:
         while at < len(self.text):
             match = _TOKENS.match(self.text, at)
             if match is None:
-                self.wrong("This is no part of a grammar, or a string or pattern is not closed", at)
+                self.wrong("This is not grammar, or a string or pattern is not closed", at)
             kind, written, begin, at = str(match.lastgroup), match[0], at, match.end()
             value: Any = None
             if written == "%json":
@@ -282,18 +282,18 @@ class _Scope:
             elif token.text == "%declare":
                 while (name := self._take("terminal")) is not None:
                     if name.text not in self._reader.given:
-                        self._wrong(f"Give {name.text} a definition, or terminals=", name.at)
+                        self._wrong(f"Define {name.text}, or pass terminals=", name.at)
             elif token.text == "%llguidance":
                 self._options |= token.value
             else:
                 self._wrong(
-                    f"A rule, a terminal or a command must begin here, not {token.text!r}", token.at
+                    f"Expected a rule, a terminal or a command, found {token.text!r}", token.at
                 )
         for option, value in self._options.items():
             if option not in ("no_forcing", "allow_initial_skip", "ignore_once"):
                 self._wrong(f"%llguidance has an option {option!r}, which is not supported", 0)
             if not isinstance(value, bool):
-                self._wrong(f"The option {option!r} is true or false, not {value!r}", 0)
+                self._wrong(f"The option {option!r} must be true or false, not {value!r}", 0)
         return self._next
 
     def _definition(self, token: _Token) -> None:
@@ -302,8 +302,8 @@ class _Scope:
         if is_numbered:
             self._must("_")
         if self._here.text in ("{", "."):
-            what = "Templates" if self._here.text == "{" else "Priorities"
-            self._wrong(f"{what} are not llguidance's. Read the text as Lark: dialect='lark'")
+            what = "templates" if self._here.text == "{" else "priorities"
+            self._wrong(f"llguidance has no {what}. Read the text as Lark: dialect='lark'")
         options: dict[str, Any] = {}
         if self._take("["):
             if token.kind != "rule":
@@ -327,7 +327,7 @@ class _Scope:
                 self._wrong(f"{key.text} is given twice", key.at)
             given.add(key.text)
             if "stop" in given and given & {"suffix", "lazy"}:
-                self._wrong("A rule ends at stop=, or at suffix= or lazy. Leave one out", key.at)
+                self._wrong("A rule ends at stop=, or at suffix= or lazy. Remove one", key.at)
             if key.text in ("max_tokens", "temperature"):
                 self._must("=")
                 options[key.text] = self._limit(key, self._must("number"))
@@ -347,8 +347,8 @@ class _Scope:
                 self._must("string", "regex", "terminal")
             else:
                 self._wrong(
-                    f"There is no option {key.text!r} of rules. There are: capture, lazy, "
-                    "max_tokens, stop, stop_capture, suffix, temperature",
+                    f"Unknown option {key.text!r} of a rule. Options: capture, lazy, max_tokens, "
+                    "stop, stop_capture, suffix, temperature",
                     key.at,
                 )
             if not self._take(","):
@@ -356,8 +356,8 @@ class _Scope:
                 break
         if "stop_capture" in options and options.get("suffix") is None:
             self._wrong(
-                "stop_capture= needs suffix=. The text of stop= is never written, so that nothing "
-                "could be captured"
+                "stop_capture= requires suffix=. The text of stop= is never written, so there is "
+                "nothing to capture"
             )
         return options
 
@@ -371,7 +371,7 @@ class _Scope:
             if not number.text.startswith(("-", "0x", "0X")) and float(number.text) < math.inf:
                 return float(number.text)
             what = "0 or more"
-        self._wrong(f"{key.text}= is {what}, not {number.text}", number.at)
+        self._wrong(f"{key.text}= must be {what}, not {number.text}", number.at)
 
     def _pass_body(self) -> None:
         """Go to the end of a body: of its line, unless the next one continues with ``|``."""
@@ -434,7 +434,7 @@ class _Scope:
         """Return the rule of a name and, if it has them, a number."""
         found = self.defined.get(name)
         if found is None:
-            self._wrong(f"There is no {name!r}. Define it: {name}: …", at)
+            self._wrong(f"{name!r} is not defined. Define it: {name}: …", at)
         if found.is_numbered != (number is not None):
             has = f"has a number, as in {name}::0" if found.is_numbered else "has no number (::)"
             self._wrong(f"The rule {name!r} {has}", at)
@@ -499,14 +499,14 @@ class _Scope:
             inner = self._limited(self._inner(token), found)
         elif "max_tokens" in found.options:
             self._wrong(
-                "max_tokens= is not supported for %json: no JSON is cut off. Bound it in the "
-                "schema, with maxLength and maxItems",
+                "max_tokens= is not supported for %json, as JSON cannot be truncated. Bound it in "
+                "the schema, with maxLength and maxItems",
                 found.at,
             )
         else:
             inner = Placed(replace(token.value, temperature=found.options["temperature"]))
         if self._here.kind not in ("newline", "end") and self._here.text != "}":
-            self._wrong(f"A rule with limits is {token.text} alone, or a terminal")
+            self._wrong(f"A rule with limits must be {token.text} alone, or a terminal")
         return self._then_skip(inner)
 
     def _value_at(self, begin: int) -> ir.Regex:
@@ -524,20 +524,20 @@ class _Scope:
             found = self.defined.get(name.text)
             if found is None:
                 self._wrong(
-                    f"There is no {name.text}. Define it, or import it from common", name.at
+                    f"{name.text} is not defined. Define it, or import it from common", name.at
                 )
             if name.text in self._under_way:
                 self._wrong(
                     f"Terminal {name.text} contains itself. Write a rule, in lower case", name.at
                 )
             if len(self._under_way) > _MAX_DEPTH:
-                self._wrong(f"Terminals are more than {_MAX_DEPTH} deep in each other", name.at)
+                self._wrong(f"Terminals are nested more than {_MAX_DEPTH} deep", name.at)
             self._under_way.append(name.text)
             made = self._terminal_at(found.body, found.at)
             self._known[name.text] = made, sum(1 for _ in ir.nodes(made))
             self._under_way.pop()
         made, size = self._known[name.text]
-        reading.spend(8 * size, "terminals with terminals in them are too long; write rules")
+        reading.spend(8 * size, "terminals inside terminals are too long; write rules")
         return made
 
     def _terminal_at(self, begin: int, at: int) -> ir.Regex:
@@ -582,7 +582,7 @@ class _Scope:
     def _deepen(self, at: int) -> None:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            self._wrong(f"Brackets are more than {_MAX_DEPTH} deep in each other. Use rules", at)
+            self._wrong(f"Brackets are nested more than {_MAX_DEPTH} deep. Use rules", at)
 
     def _alternatives(self) -> Expression:
         self._deepen(self._here.at)
@@ -610,7 +610,7 @@ class _Scope:
         parts = [self._sequence()]
         while self._take("&"):
             if not self._in_terminal:
-                self._wrong("& is for terminals only, in upper case", at)
+                self._wrong("& is only for terminals, in upper case", at)
             parts.append(self._sequence())
         if len(parts) == 1:
             return parts[0]
@@ -651,13 +651,13 @@ class _Scope:
 
     def _repeated(self, body: Expression, least: int, most: int | None, at: int) -> Expression:
         if least < 0 or (most is not None and most < least):
-            self._wrong("The first number is the least, from 0, the second the most", at)
+            self._wrong("The first number is the minimum, from 0, the second the maximum", at)
         return Repeated(body, least, most)
 
     def _count(self) -> int:
         token = self._must("number")
         if not re.fullmatch(r"[+-]?\d{1,9}", token.text):
-            self._wrong(f"{token.text!r} is not a number of times", token.at)
+            self._wrong(f"{token.text!r} is not a valid number of times", token.at)
         return int(token.text)
 
     def _atom(self) -> Expression:
@@ -685,7 +685,7 @@ class _Scope:
         if token.text == "~" and self._in_terminal:
             return Regular(tree.complement(self._regular(self._atom(), token.at)))
         if token.kind == "grammar":
-            self._wrong("There are no other grammars here. Write %lark {…} or %json {…}", token.at)
+            self._wrong("Other grammars are not supported. Write %lark {…} or %json {…}", token.at)
         if self._in_terminal:
             where = "a terminal, or a rule with options other than capture"
             self._wrong(f"{token.text} cannot be in {where}", token.at)
@@ -711,7 +711,7 @@ class _Scope:
         if token.kind == "number":
             found = int(token.text, 0) if re.fullmatch(r"0[xX]\w+|[1-9]\d*|0", token.text) else None
         elif number is None or self._in_terminal:
-            self._wrong("Only a rule with a number has one: name::_ : …", token.at)
+            self._wrong("Only numbered rules have a number: name::_ : …", token.at)
         elif token.kind == "rule":
             kinds, function = _FUNCTIONS.get(token.text, ((), lambda _: None))
             given: list[Any] = []
@@ -760,14 +760,14 @@ class _Scope:
     def _range(self, first: _Token, last: _Token) -> ir.Regex:
         ends = [json.loads(token.text.removesuffix("i")) for token in (first, last)]
         if any(len(end) != 1 for end in ends) or ends[0] > ends[1]:
-            self._wrong('A range is from one character to a later one: "a".."z"', first.at)
+            self._wrong('A range goes from one character to a later one: "a".."z"', first.at)
         return ir.char_set([(ord(ends[0]), ord(ends[1]))])
 
     def _pattern(self, token: _Token) -> ir.Regex:
         end = token.text.rindex("/")
         flags = token.text[end + 1 :]
         if "l" in flags:
-            self._wrong(f"There are no flags {flags!r} here: i, m, s, u and x", token.at)
+            self._wrong(f"Unknown flags {flags!r}. Use i, m, s, u or x", token.at)
         number = functools.reduce(lambda a, b: a | getattr(re, b.upper()), flags, 0)
         try:
             return notation.pattern(token.text[1:end].replace(r"\/", "/"), number)
@@ -792,5 +792,5 @@ class _Scope:
             )
         if len(chunks) > notation.MAX_CHUNKS:
             most = notation.MAX_CHUNKS
-            self._wrong(f"A text of %regex has at most {most} words or chunks", token.at)
+            self._wrong(f"A text of %regex may have at most {most} words or chunks", token.at)
         return notation.pieces(chunks)

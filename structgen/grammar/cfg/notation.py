@@ -260,7 +260,7 @@ class _Builder:
         parts = [part for part in found if part is not None]
         if len(parts) < len(found):
             message = (
-                f"Only what is regular can stand in {expression.what}: no rules that contain "
+                f"Only regular parts can be in {expression.what}: no rules that contain "
                 "themselves, no embedded JSON. Write the rest out."
             )
             raise embedded.placed(message, self._text, expression.position)
@@ -371,7 +371,7 @@ class _Builder:
         count = least if most is None else most
         reading.spend(
             count * (len(body) + 1),
-            f"rules are repeated {count:,} times, which is written out; repeat fewer times",
+            f"rules are repeated {count:,} times, each of which is written out; repeat fewer times",
         )
         if most is None:
             self._lowered[made, tuple(body * least)] = None
@@ -569,8 +569,8 @@ _SPACE = {
 """What may be between two things."""
 
 _NO_CODE = (
-    "After #x must come the code of a character in hexadecimal digits, as in #x20. If this is a "
-    "comment, put a space after the #."
+    "#x must be followed by the code of a character in hexadecimal digits, as in #x20. If this is "
+    "a comment, put a space after the #."
 )
 
 
@@ -599,17 +599,17 @@ def parse(
     for name, terminal in (given or {}).items():
         if name in rules:
             raise GrammarError(
-                f"Rule {name!r} is given by terminals= and defined. Leave one of them out."
+                f"Rule {name!r} is both in terminals= and defined. Remove one of them."
             )
         rules[name] = Placed(given_terminal(name, terminal))
     if not rules:
-        raise GrammarError("The grammar has no rules. A rule is written: name ::= expression")
+        raise GrammarError("The grammar has no rules. Write a rule: name ::= expression")
     if start is None:
         start = "root" if reader.dialect != "ebnf" or "root" in rules else next(iter(rules))
     if start not in rules:
         raise GrammarError(
-            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
-            f"Name one of them: start={next(iter(rules))!r}."
+            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. Choose "
+            f"one of them: start={next(iter(rules))!r}."
         )
     for name, position in reader.references:
         if name not in rules:
@@ -677,7 +677,7 @@ class Reader:
         out: list[str] = []
         while not self.peek(quote):
             if self.at >= len(self.text) or self.peek("\n"):
-                self.wrong(f"This literal is never closed. Add {quote}.", opening)
+                self.wrong(f"This literal is not closed. Add {quote}.", opening)
             out.append(self.character())
         self.at += 1
         return "".join(out)
@@ -686,16 +686,14 @@ class Reader:
         """Return a class, ``[a-z]`` or ``[^a-z]``."""
         opening = self.at
         if self.dialect == "ebnf" and _CONSTRAINT.match(self.text, self.at):
-            self.wrong(
-                "A constraint of the W3C's is not supported. Write it as a comment, /* … */."
-            )
+            self.wrong("W3C constraints are not supported. Write it as a comment, /* … */.")
         self.at += 1
         negate = self.peek("^")
         self.at += negate
         ranges: list[tuple[int, int]] = []
         while not self.peek("]"):
             if self.at >= len(self.text) or self.peek("\n"):
-                self.wrong("This class is never closed. Add ].", opening)
+                self.wrong("This class is not closed. Add ].", opening)
             low = ord(self.character())
             high = low
             is_range = self.peek("-") and not self.peek("-]") and self.at + 1 < len(self.text)
@@ -704,7 +702,7 @@ class Reader:
                 high = ord(self.character())
                 if high < low:
                     self.wrong(
-                        f"The range {chr(low)}-{chr(high)} is the wrong way round. Swap them.",
+                        f"The range {chr(low)}-{chr(high)} is reversed. Swap the two.",
                         opening,
                     )
             ranges.append((low, high))
@@ -731,19 +729,19 @@ class Reader:
                 and re.match("[0-9A-Fa-f]", self.text[self.at])
             ):
                 self.wrong(
-                    "XGrammar reads all the digits after \\x, llama.cpp two, so it is not plain "
-                    "what is meant. Write \\uHHHH, or pass dialect='xgrammar'.",
+                    "XGrammar reads all the digits after \\x but llama.cpp only two, so this is "
+                    "ambiguous. Write \\uHHHH, or pass dialect='xgrammar'.",
                     begin,
                 )
             return char
         if not kind or kind == "\n":
-            self.wrong("A backslash at the end of a line. Write \\\\ for a backslash.")
+            self.wrong("A backslash ends the line. Write \\\\ for a backslash.")
         escapes = _ESCAPES if self.dialect == "gbnf" else _ESCAPES | _MORE_ESCAPES
         if kind not in escapes and kind.isalnum():
             meant = f"{_CLASSES[kind]} for the class" if kind in _CLASSES else f"{kind} for itself"
             if kind in _MORE_ESCAPES:
                 meant = f"\\x{ord(_MORE_ESCAPES[kind]):02x} for the character"
-            self.wrong(f"There is no escape \\{kind} here. Write {meant}, or \\\\ for a backslash.")
+            self.wrong(f"Unknown escape \\{kind}. Write {meant}, or \\\\ for a backslash.")
         self.at += 2
         return escapes.get(kind, kind)
 
@@ -755,7 +753,7 @@ class Reader:
         if not found or (digits is not None and len(found) < digits):
             self.wrong(f"Expected {digits or 'some'} hexadecimal digits.")
         if code > ir.MAX_CODE_POINT:
-            self.wrong(f"There is no character {found}: the last is 10FFFF.")
+            self.wrong(f"There is no character {found}; the last one is 10FFFF.")
         self.at = at + len(found)
         return code
 
@@ -776,7 +774,7 @@ class Reader:
             rules[name] = self.body(begin)
             self.skip()
             if self.peek(")"):
-                self.wrong("This bracket closes none. Leave it out, or add (.")
+                self.wrong("This bracket closes nothing. Remove it, or add (.")
             if self.peek(";"):
                 self.at += 1
                 self.skip()
@@ -790,7 +788,7 @@ class Reader:
         """Read the text between the name of a rule and ``::=``."""
         found = _OPTIONS.match(self.text, self.at)
         if found is not None:
-            self.wrong(f"Options of a rule, {found[0]}, are XGrammar's. {_IN_XGRAMMAR}")
+            self.wrong(f"Options of a rule, {found[0]}, are XGrammar syntax. {_IN_XGRAMMAR}")
 
     def head(self, goes_on: bool) -> str:
         """Go past a rule's name and ``::=``; the name.
@@ -801,20 +799,20 @@ class Reader:
         match = self.name.match(self.text, self.at)
         if goes_on and self.dialect == "gbnf" and not self._is_rule():
             self.wrong(
-                "A rule ends with its line in GBNF, except inside brackets, after | and before a "
-                "line that begins with |, and this begins none: name ::= …. Put it on the line "
-                "before, or have the text read as EBNF (dialect), where lines mean nothing."
+                "In GBNF, a rule ends with its line, except inside brackets, after | and before a "
+                "line that begins with |, but this does not begin a rule: name ::= …. Put it on "
+                "the line before, or read the text as EBNF (dialect), which ignores lines."
             )
         if match is None:
             is_code = self.dialect == "ebnf" and self.peek("#x")
-            begin = "A rule must begin with its name, without angle brackets, then ::="
+            begin = "A rule must begin with its name, without angle brackets, followed by ::="
             self.wrong(_NO_CODE if is_code else begin)
         self.at = match.end()
         self.options(match[0])
         self.skip()
         if not self.peek("::="):
             name = match[0]
-            self.wrong(f"After the name of rule {name!r} must come ::=, as in {name} ::= …")
+            self.wrong(f"The name of rule {name!r} must be followed by ::=, as in {name} ::= …")
         self.at += 3
         return match[0]
 
@@ -885,7 +883,7 @@ class Reader:
             self.skip()
             if self.is_end():
                 self.wrong(
-                    "After - must come what is taken away, as in [a-z] - [aeiou]; nothing does.",
+                    "- must be followed by what is excluded, as in [a-z] - [aeiou].",
                     position,
                 )
             found = Made((found, self.repeated()), less, "the difference", position)
@@ -925,11 +923,11 @@ class Reader:
             self.at += 1
             self.skip()
             if self.peek("="):
-                self.wrong(f"A lookahead assertion, (= …), is XGrammar's. {_IN_XGRAMMAR}", opening)
+                self.wrong(f"A lookahead, (= …), is XGrammar syntax. {_IN_XGRAMMAR}", opening)
             found = self.alternatives()
             self.skip()
             if not self.peek(")"):
-                self.wrong("This bracket is never closed. Add ).", opening)
+                self.wrong("This bracket is not closed. Add ).", opening)
             self.at += 1
             return found
         if char == '"' or (char == "'" and self.dialect == "ebnf"):
@@ -940,7 +938,7 @@ class Reader:
         if char == "<" or is_other:
             token = embedded.TOKEN.match(self.text, self.at + is_other)
             if token is None:
-                self.wrong("A special token is written <name>, without spaces.")
+                self.wrong("Write a special token as <name>, without spaces.")
             self.at = token.end()
             named = embedded.special_token(token[0], self.text, token.start())
             return Placed(replace(named, text=f"!{named.text}") if is_other else named)
@@ -962,7 +960,7 @@ class Reader:
                 f"{foreign.item(self.text, self.at)}"
             )
         if self.dialect != "xgrammar" and foreign.MACRO.match(self.text, self.at):
-            self.wrong(f"{match[0]}(…) is a macro of XGrammar's. {_IN_XGRAMMAR}")
+            self.wrong(f"{match[0]}(…) is an XGrammar macro. {_IN_XGRAMMAR}")
         self.references.append((match[0], self.at))
         self.at = match.end()
         return Reference(match[0])

@@ -58,7 +58,7 @@ def parse(
     for name in given:
         if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
             hint = did_you_mean(name, set(re.findall(r"[A-Za-z_][\w-]*", text)), 3)
-            raise GrammarError(f"terminals= has {name!r}, which the grammar does not use.{hint}")
+            raise GrammarError(f"terminals= has {name!r}, but the grammar does not use it.{hint}")
     chosen = dialect or dialect_of(text, path)
     try:
         with reading.reading():
@@ -67,7 +67,7 @@ def parse(
         if is_decided(dialect, path):
             raise
         raise error.noted(
-            f"(Read as {NAMES[chosen]}. Pass dialect for another notation.)"
+            f"(Read as {NAMES[chosen]}. Pass dialect= for another notation.)"
         ) from None
 
 

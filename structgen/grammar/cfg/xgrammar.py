@@ -46,9 +46,9 @@ _MACROS = {
 
 _MACRO = re.compile(rf"({'|'.join(_MACROS)})\s*\(")
 _NOT_HERE = {
-    "max_tokens": "Bound the characters: max_chars=80.",
+    "max_tokens": "Limit the characters: max_chars=80.",
     "temperature": "Pass temperature= to the generator, for the whole text.",
-    "capture": "Leave it out; capture is read.",
+    "capture": "Remove it; capture is supported.",
 }
 """Options of rules that are about more than texts, and what to do instead."""
 
@@ -95,7 +95,7 @@ class Reader(notation.Reader):
             self.alternatives()
             self.skip()
             if not self.peek(")"):
-                self.wrong("This lookahead is never closed. Add ).", opening)
+                self.wrong("This lookahead is not closed. Add ).", opening)
             self.at += 1
         for make in options:
             found = Made((found,), make, "a rule with lazy or max_chars", begin)
@@ -133,7 +133,7 @@ class Reader(notation.Reader):
         given, named = self._arguments()
         made = self._macro(found[1], given, named, begin)
         if made is None:
-            self.wrong(f"{found[1]} is written {_MACROS[found[1]]}.", begin)
+            self.wrong(f"Write {found[1]} as {_MACROS[found[1]]}.", begin)
         return made
 
     # -- macros -----------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def _bad_pattern(error: StructgenError, keyword: str, path: str) -> StructgenErr
             f"the pattern at {path} cannot be enforced: {error}",
             path=path,
             keyword=keyword,
-            fix="State the alternatives, or take the pattern out.",
+            fix="Write out the alternatives, or remove the pattern.",
         )
     return SchemaError(f"invalid regular expression at {path}: {error}", path=path, keyword=keyword)
 
@@ -129,7 +129,7 @@ def types(keyword: str, value: Any, place: HasPath) -> int:
     if not bits:
         path = place.at(keyword)
         raise SchemaError(
-            f"{keyword!r} must name at least one type, at {path}; got an empty array. Leave it out "
+            f"{keyword!r} must have at least one type, at {path}; got an empty array. Remove it "
             "to allow every type.",
             path=path,
             keyword=keyword,
@@ -140,7 +140,7 @@ def types(keyword: str, value: Any, place: HasPath) -> int:
 def type_hint(name: Any) -> str:
     """Return what somebody meant by a ``type`` that there is not, after a blank; or nothing."""
     if name == "any":
-        return " Leave 'type' out to allow every type."
+        return " Remove 'type' to allow every type."
     meant = _TYPE_NAMES.get(name.lower()) if isinstance(name, str) else None
     return f" Did you mean {meant!r}?" if meant else did_you_mean(str(name).lower(), TYPE_BITS)
 
@@ -170,7 +170,7 @@ def names(keyword: str, value: Any, place: HasPath, *inside: str) -> tuple[str, 
     if keyword == "required" and isinstance(value, bool):
         raise SchemaError(
             f"'required' must be an array of names, at {place.at(keyword)}; got {show(value)}. "
-            "Since draft 4, required properties are listed beside 'properties'.",
+            "Since draft 4, required properties are listed next to 'properties'.",
             path=place.at(keyword),
             keyword=keyword,
         )
@@ -209,10 +209,10 @@ def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
         found = json.dumps(error.object[error.start])
         path = place.at(keyword, *inside)
         raise UnsupportedFeature(
-            f"{keyword!r} asks for half a surrogate pair, {found}, which is not text, at {path}.",
+            f"{keyword!r} has half a surrogate pair, {found}, which is not text, at {path}.",
             path=path,
             keyword=keyword,
-            fix="Take it out, or complete the pair.",
+            fix="Remove it, or complete the pair.",
         ) from None
 
 
@@ -250,7 +250,7 @@ def no_names(keyword: str, value: Any, place: HasPath, name: str) -> SchemaError
     if isinstance(value, str):
         hint = f" Did you mean [{show(value)}]?"
     elif isinstance(value, (Mapping, bool)):
-        hint = " A schema belongs into dependentSchemas."
+        hint = " Put a schema into dependentSchemas."
     return SchemaError(
         f"{keyword!r} must have an array of names for each name, at {path}; got {show(value)}."
         f"{hint}",
@@ -267,7 +267,7 @@ def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaErr
     elif value in ("true", "false"):
         hint = f" Did you mean {value}, without quotes?"
     elif keyword == "dependentSchemas" and isinstance(value, list):
-        hint = " An array of names belongs into dependentRequired."
+        hint = " Put an array of names into dependentRequired."
     what = "a schema" if keyword is None else f"the schema in {keyword!r}"
     return SchemaError(
         f"{what} must be an object or a boolean, at {path}; got {show(value)}.{hint}",

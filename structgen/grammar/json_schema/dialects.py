@@ -133,8 +133,8 @@ def is_latest(uri: str) -> bool:
 def how_to_choose(name: str) -> str:
     """Return what to do for a schema to be read as the draft called ``name``."""
     return (
-        f'have the schema read as {name}: it may say "$schema": "{DIALECTS[name].uri}", or, where '
-        f'it has no $schema, pass JsonSchema(schema, dialect="{name}").'
+        f'have the schema read as {name}: write "$schema": "{DIALECTS[name].uri}", or, if it '
+        f'has no $schema, pass JsonSchema(schema, dialect="{name}").'
     )
 
 

@@ -46,7 +46,7 @@ def hinted_steps(raw: Any) -> list[str]:
 
 def meant(wanted: str, known: list[str]) -> str:
     """Return the nearest of the ``known`` names, or all if they are few."""
-    listed = f"There is {', '.join(map(repr, known))}." if 0 < len(known) <= _MOST_NAMED else ""
+    listed = f"Known: {', '.join(map(repr, known))}." if 0 < len(known) <= _MOST_NAMED else ""
     return did_you_mean(wanted, known).lstrip() or listed
 
 
@@ -249,16 +249,16 @@ class Documents:
                 if is_required is True and "json-schema.org/draft/" not in name:
                     raise SchemaError(
                         f"the metaschema {uri!r} requires the vocabulary {name!r}, which "
-                        f"structgen does not have, at {where}.",
+                        f"structgen does not support, at {where}.",
                         path=where,
                         keyword="$schema",
                     )
         elif metaschema is None and self._chosen is None:
             raise SchemaError(
-                f"'$schema' names no draft that structgen knows, at {where}; got {uri!r}. Known "
-                f"are {', '.join(DIALECTS)}: take $schema out, or pass the one to read the schema "
-                f'as, JsonSchema(schema, dialect="{DEFAULT.name}"). A metaschema of your own goes '
-                "into documents.",
+                f"'$schema' is not a supported draft, at {where}; got {uri!r}. Supported are "
+                f"{', '.join(DIALECTS)}: remove $schema, or pass the draft of the schema, "
+                f'JsonSchema(schema, dialect="{DEFAULT.name}"). Pass your own metaschema in '
+                "documents.",
                 path=where,
                 keyword="$schema",
             )
@@ -328,8 +328,8 @@ class Documents:
         places = self._doubled.get(uri)
         if places is not None:
             raise SchemaError(
-                f"{keyword!r} {reference!r} leads to two different schemas, at {path}: those at "
-                f"{places[0]} and {places[1]} give themselves one identifier. Give each its own.",
+                f"{keyword!r} {reference!r} matches two different schemas, at {path}: those at "
+                f"{places[0]} and {places[1]} have the same identifier. Give each its own.",
                 path=path,
                 keyword=keyword,
             )
@@ -358,8 +358,8 @@ class Documents:
             metaschema = _metaschemas().get(uri) if "json-schema.org" in uri else None
             if metaschema is None:
                 raise SchemaError(
-                    f"{keyword!r} {reference!r} leads to a document that is not at hand, "
-                    f"at {path}: {uri or 'this schema'}. Nothing is fetched; pass it as "
+                    f"{keyword!r} {reference!r} refers to a document that was not passed, at "
+                    f"{path}: {uri or 'this schema'}. structgen downloads nothing; pass it as "
                     f"JsonSchema(schema, documents={{{uri!r}: document}}).",
                     path=path,
                     keyword=keyword,
@@ -427,8 +427,8 @@ class Documents:
                     if known is not raw and known != raw:
                         first, second = sorted((place.path, path))
                         raise SchemaError(
-                            f"the anchor {name!r} is at two places, {first} and {second}. "
-                            "Give one of them another name.",
+                            f"the anchor {name!r} is in two places, {first} and {second}. Rename "
+                            "one of them.",
                             path=child_path(second, keyword),
                             keyword=keyword,
                         )

@@ -219,7 +219,7 @@ class Reader:
 
     def _too_many(self, last: Node) -> CompileLimitExceeded:
         return CompileLimitExceeded(
-            f"the schema reaches too many subschemas, the last at {last.path}",
+            f"the schema contains too many subschemas, the last at {last.path}",
             limit=MAX_NODES,
             actual=len(self._nodes) - 1,
         )
@@ -681,10 +681,10 @@ def _held(keyword: str, field: str, held: Callable[[Reader, Any, Place, str], An
 def _guidance(reader: Reader, node: Node, value: Any, place: Place) -> None:
     if place.path != "$":
         raise UnsupportedFeature(
-            f"{GUIDANCE!r} counts at the root of a schema only, and is at {place.path}.",
+            f"{GUIDANCE!r} is supported only at the root of a schema, not at {place.path}.",
             path=place.path,
             keyword=GUIDANCE,
-            fix="Move it there, or leave it out.",
+            fix="Move it there, or remove it.",
         )
 
 

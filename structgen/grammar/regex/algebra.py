@@ -66,7 +66,7 @@ def lower(expression: Any) -> ir.Regex:
                 return ir.Checksum(modulus, read, ir.characters(between), tuple(gaps), count)
     shown = repr(expression)
     raise SchemaError(
-        f"{shown if len(shown) <= 200 else shown[:200] + '…'} is not an expression of {KEYWORD}.",
+        f"{shown if len(shown) <= 200 else shown[:200] + '…'} is not a {KEYWORD} expression.",
         keyword=KEYWORD,
     )
 

@@ -60,7 +60,7 @@ _HINTS = {
     "A": "write ^ for the start",
     "Z": "write $ for the end",
     "z": "write $ for the end",
-    "G": "leave it out",
+    "G": "remove it",
     "a": r"write \x07",
     "e": r"write \x1B",
     "h": r"write [ \t]",
@@ -201,7 +201,7 @@ class _Parser:
             else:
                 group.terms.append(self.quantified(self.character(char, at), True))
         if len(stack) > 1:
-            raise self.error("this group is never closed", stack[-1].position)
+            raise self.error("this group is not closed", stack[-1].position)
         return stack[0].close()
 
     def error(self, what: str, position: int, is_valid: bool = False) -> PatternError:
@@ -244,18 +244,18 @@ class _Parser:
         if re.match(r"\?[ims]+\)", self.pattern[self.i : self.i + 5]):
             raise UnsupportedFeature(
                 f"Flags without a group are not ECMA-262, at position {at} of {self.pattern!r}.",
-                fix="Write the group that they are for: (?i:...).",
+                fix="Write the group that they apply to: (?i:...).",
             )
         if found is None:
             raise self.error(
-                "flags are any of i, m and s, those after - are taken away, and they hold inside "
-                "of their group: (?i:abc)",
+                "flags are any of i, m and s; those after - are switched off; they apply inside "
+                "their group: (?i:abc)",
                 at,
             )
         added, removed = found[1], found[2] or ""
         letters = added + removed
         if len(set(letters)) < len(letters) or not letters:
-            raise self.error("each flag is given once, and at least one", at)
+            raise self.error("give each flag once, and at least one", at)
         self.flags = self.flags.union(added).difference(removed)
         self.i = found.end()
 
@@ -323,7 +323,7 @@ class _Parser:
         ranges: list[tuple[int, int]] = []
         while True:
             if self.i >= len(pattern):
-                raise self.error("this class is never closed", at)
+                raise self.error("this class is not closed", at)
             if pattern[self.i] == "]":
                 self.i += 1
                 break
@@ -342,7 +342,7 @@ class _Parser:
             if pattern.startswith("-", dash) and not pattern.startswith("-]", dash):
                 self.i += 1
                 if self.i >= len(pattern):
-                    raise self.error("this class is never closed", at)
+                    raise self.error("this class is not closed", at)
                 high = self.class_atom()
                 if isinstance(low, int) and isinstance(high, int):
                     if high < low:

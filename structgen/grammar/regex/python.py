@@ -109,9 +109,9 @@ def _parsed(pattern: str, flags: int, lazy: bool) -> ir.Regex:
     posix = _POSIX.search(pattern)
     if posix is not None and not flags & int(re.VERBOSE):
         raise PatternError(
-            f"Python regular expressions have no class {posix[1]}: it would be a set of the "
-            f"characters written there. Write {POSIX_SETS.get(posix[2], 'the characters')} inside "
-            "the brackets, or escape the inner [",
+            f"Python regular expressions have no class {posix[1]}: it would be a set of its "
+            f"characters. Write {POSIX_SETS.get(posix[2], 'the characters')} inside the brackets, "
+            "or escape the inner [",
             pattern=pattern,
             position=posix.start(1),
         )
@@ -253,7 +253,7 @@ class _Lowering:
                 body = body.body
         if least != most or most == 0 or most >= sre.MAXREPEAT:
             raise UnsupportedFeature(
-                "Possessive quantifiers and atomic groups are only supported around a body of one "
+                "Possessive quantifiers and atomic groups are only supported around a body of "
                 f"fixed width{_at(self.pattern, position)}",
                 fix="Use an ordinary quantifier or group, or a lookahead.",
             )

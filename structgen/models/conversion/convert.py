@@ -301,8 +301,8 @@ def _layout(target: str) -> Target:
         return cast("Target", target)
     if target == "dml":
         raise ConversionError(
-            "target='dml' is not supported. Use `python -m onnxruntime_genai.models.builder -e "
-            "dml`."
+            "target='dml' is not supported: structgen cannot test DirectML. Use "
+            "`python -m onnxruntime_genai.models.builder -e dml`."
         )
     raise ConversionError(f"target={target!r} is unknown. Pass 'cpu' or 'cuda'.")
 
