@@ -124,10 +124,7 @@ def run(path: Path, write: bool) -> bool:
             shown = (
                 [("its output", text)]
                 if write
-                else [
-                    ("its output", text),
-                    ("what the document shows", following.text),
-                ]
+                else [("its output", text), ("what the document shows", following.text)]
             )
             for what, words in shown:
                 wrong = misshapen(words, following.form, names)

@@ -206,12 +206,7 @@ class GrammarError(OutputTypeError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        text: str = "",
-        line: int | None = None,
-        column: int | None = None,
+        self, message: str, *, text: str = "", line: int | None = None, column: int | None = None
     ) -> None:
         if line is not None and column is not None:
             message += _place(text, line, column)

@@ -460,9 +460,7 @@ def openai_part(one: str | Media | dict[str, Any]) -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": {"data": data, "format": kind}}
 
 
-def marked(
-    messages: Sequence[Mapping[str, Any]],
-) -> tuple[list[dict[str, Any]], tuple[Media, ...]]:
+def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], tuple[Media, ...]]:
     """Messages whose contents are text, with a mark for each picture and sound; and these.
 
     Args:

@@ -370,10 +370,7 @@ class CallOptions(TypedDict, total=False):
             Real(0.01, 100),
             "Above 1: avoid tokens that are already in the prompt or the output",
             field="repetition_penalty",
-            remote={
-                **_at("repetition_penalty", "vllm", "sglang"),
-                "llama.cpp": "repeat_penalty",
-            },
+            remote={**_at("repetition_penalty", "vllm", "sglang"), "llama.cpp": "repeat_penalty"},
             is_setting=True,
         ),
     ]
@@ -421,10 +418,7 @@ class CallOptions(TypedDict, total=False):
     stop: Annotated[
         str | Sequence[str] | None,
         Option(
-            _stop,
-            "Strings that end the output; they are not part of it",
-            field="stop",
-            default=(),
+            _stop, "Strings that end the output; they are not part of it", field="stop", default=()
         ),
     ]
     logit_bias: Annotated[

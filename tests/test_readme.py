@@ -15,13 +15,7 @@ from doc_blocks import blocks
 from structgen.automaton.json import arrays, closing, numbers, values
 from structgen.automaton.json.options import JsonOptions
 from structgen.automaton.regex import expressions, symbols
-from structgen.automaton.schema import (
-    array_spec,
-    branches,
-    member_ways,
-    rule_reader,
-    rules,
-)
+from structgen.automaton.schema import array_spec, branches, member_ways, rule_reader, rules
 from structgen.grammar import formats
 from structgen.grammar.json_schema import dialects, read
 from structgen.grammar.regex import read as regex

@@ -70,7 +70,7 @@ SCENES = (
                 "role": "user",
                 "content": "Extract the facts as JSON: In 2021 Jan Novak, an engineer, spoke in "
                 "Prague for 30 minutes, in Czech and German. The talk was recorded.",
-            },
+            }
         ],
         {"max_new_tokens": 160},
     ),

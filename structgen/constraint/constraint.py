@@ -18,12 +18,7 @@ import numpy as np
 
 from structgen.automaton import Built, build
 from structgen.automaton.json import CompileOptions
-from structgen.errors import (
-    OptionError,
-    OutputTypeError,
-    UnenforcedWarning,
-    VocabularyError,
-)
+from structgen.errors import OptionError, OutputTypeError, UnenforcedWarning, VocabularyError
 from structgen.grammar import ir, reading
 from structgen.grammar.cfg import cache as grammar_facts
 from structgen.grammar.formats import format_regex
@@ -443,10 +438,7 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     for separators in (compact, None):  # models write either
         text = json.dumps(_TEXT, separators=separators, ensure_ascii=False)
         _walk(constraint, vocabulary.encode_bytes(text.encode()))
-    _walk(
-        constraint,
-        [token for byte in spelt for token in vocabulary.encode_bytes(bytes([byte]))],
-    )
+    _walk(constraint, [token for byte in spelt for token in vocabulary.encode_bytes(bytes([byte]))])
 
 
 def _walk(constraint: Constraint, tokens: list[int]) -> None:

@@ -61,12 +61,7 @@ class Engine:
             engine that replaces it (`Engines.instead_of`).
     """
 
-    def __init__(
-        self,
-        output: OutputType,
-        vocabulary: Vocabulary,
-        built: Built,
-    ) -> None:
+    def __init__(self, output: OutputType, vocabulary: Vocabulary, built: Built) -> None:
         self.output = output
         self.vocabulary = vocabulary
         self.machine: Machine = built.machine

@@ -485,11 +485,7 @@ _ODD_DATES = tuple(f"{year}-03-03{clock}" for year in ("0303", "3303") for clock
 """Dates in years that nobody means."""
 
 _TEXTS = {"pattern", regex_algebra.KEYWORD}
-_ENDS = (
-    {"minimum", "exclusiveMinimum"},
-    {"maximum", "exclusiveMaximum"},
-    {"multipleOf"},
-)
+_ENDS = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}, {"multipleOf"})
 """Keywords that together bound the digits of a number, one of each."""
 
 LATE_REASONING = "late reasoning"

@@ -210,11 +210,7 @@ TOLERANCE = 0.01
 DEBIAS = ("none", "prior", "contextual")
 """What ``debias`` may be, beside None."""
 
-DEBIAS_OF_KIND: Mapping[str, str] = {
-    "predicate": "contextual",
-    "choice": "prior",
-    "score": "prior",
-}
+DEBIAS_OF_KIND: Mapping[str, str] = {"predicate": "contextual", "choice": "prior", "score": "prior"}
 """What None means for each kind of question: what did best for it (docs/decision-quality.md)."""
 
 _CONTENT_FREE = ("", "[MASK]")

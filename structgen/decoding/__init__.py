@@ -27,13 +27,7 @@ from .chat import Prompt, TokenPrompt
 from .chat_tokens import too_long
 from .generation import Generation
 from .loop import Rows, batch_pays, made, passes_of, shares_much
-from .options import (
-    AskOptions,
-    GeneratorOptions,
-    SearchOptions,
-    TypeOptions,
-    check_by_name,
-)
+from .options import AskOptions, GeneratorOptions, SearchOptions, TypeOptions, check_by_name
 from .progress import Clock
 from .results import (
     Chunk,

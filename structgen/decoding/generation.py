@@ -188,10 +188,7 @@ class Generation:
             timings=self._clock.timings,
             mean_allowed_tokens=self._chooser.mean_allowed,
             confidence=Confidence(
-                self._constraint,
-                output_ids,
-                self._open,
-                is_whole=finish_reason in _WHOLE,
+                self._constraint, output_ids, self._open, is_whole=finish_reason in _WHOLE
             ),
             abstain_below=self._search.abstain_below,
             shortened=self.progress.shortened.paths,

@@ -209,10 +209,7 @@ class ReadAsync:
 
 
 class AsyncStream(
-    ReadAsync,
-    AsyncIterator[Chunk],
-    AbstractAsyncContextManager["AsyncStream[T_co]"],
-    Generic[T_co],
+    ReadAsync, AsyncIterator[Chunk], AbstractAsyncContextManager["AsyncStream[T_co]"], Generic[T_co]
 ):
     """An output being generated: an asynchronous iterator over pieces of text, none of them empty.
 

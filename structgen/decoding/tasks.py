@@ -30,13 +30,7 @@ from structgen.errors import (
     StructgenError,
 )
 from structgen.insight import MAX_ALTERNATIVES, Site, measuring, names_of, whole_texts
-from structgen.models.base import (
-    GivenUp,
-    MediaPrompt,
-    Model,
-    joined,
-    run_passes,
-)
+from structgen.models.base import GivenUp, MediaPrompt, Model, joined, run_passes
 from structgen.options import CancelEvent, check_tolerance
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
@@ -508,12 +502,7 @@ def probabilities(
             "fields of an object: generator.result(...).confidence."
         )
     search = search_options.parse(
-        {
-            "timeout": timeout,
-            "cancel": cancel,
-            "adapter": adapter,
-            "special_tokens": special_tokens,
-        }
+        {"timeout": timeout, "cancel": cancel, "adapter": adapter, "special_tokens": special_tokens}
     )
     tolerance = check_tolerance("tolerance", tolerance)
     check_adapter(model, adapter)

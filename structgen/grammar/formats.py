@@ -54,9 +54,7 @@ def date() -> ir.Regex:
     four = "(?:[02468][048]|[13579][26])"
     four_but_00 = "(?:0[48]|[2468][048]|[13579][26])"
     leap_year = f"(?:[0-9]{{2}}{four_but_00}|{four}00)"
-    return parse_python(
-        f"[0-9]{{4}}-(?:{days_31}|{days_30}|{days_28})|{leap_year}-02-29",
-    )
+    return parse_python(f"[0-9]{{4}}-(?:{days_31}|{days_30}|{days_28})|{leap_year}-02-29")
 
 
 @cache
@@ -341,12 +339,7 @@ def _ending(ucschar: str, iprivate: str) -> ir.Regex:
 
 def _with_scheme(ucschar: str, iprivate: str) -> ir.Regex:
     after_authority, absolute, rootless = _path_parts(ucschar)
-    paths = (
-        _then(_authority(ucschar), after_authority),
-        absolute,
-        rootless,
-        ir.EPSILON,
-    )
+    paths = (_then(_authority(ucschar), after_authority), absolute, rootless, ir.EPSILON)
     scheme = parse_python(r"[A-Za-z][A-Za-z0-9+.\-]*:")
     return _then(scheme, ir.Alternate(paths), _ending(ucschar, iprivate))
 
@@ -605,8 +598,7 @@ def _right_to_left() -> ir.Regex:
         valid = _within(pvalid(), list(_bidi(*strong, numbers, *neutral).ranges))
         end = _bidi(*strong, numbers)
         shape = _then(
-            _bidi(*strong),
-            _either(marks, _then(_some(ir.negate(_chars(_SEPARATORS))), end, marks)),
+            _bidi(*strong), _either(marks, _then(_some(ir.negate(_chars(_SEPARATORS))), end, marks))
         )
         return ir.Intersect((_content(valid, geresh, joined), shape))
 

@@ -29,27 +29,10 @@ from .confidence import (
     below,
     measuring,
 )
-from .json_places import (
-    Closed,
-    Event,
-    Grown,
-    JsonReader,
-    Kind,
-    Opened,
-    Path,
-    check_values,
-)
+from .json_places import Closed, Event, Grown, JsonReader, Kind, Opened, Path, check_values
 from .path_suggestions import suggestion
 from .regex_picture import picture, svg
-from .trace import (
-    TOP,
-    StepRecorder,
-    Trace,
-    TraceStep,
-    headline,
-    readable_prompt,
-    why_barred,
-)
+from .trace import TOP, StepRecorder, Trace, TraceStep, headline, readable_prompt, why_barred
 
 __all__ = [
     "MAX_ALTERNATIVES",

@@ -361,11 +361,7 @@ class Confidence(Mapping[str, ValueConfidence]):
                 )
             assert self._constraint is not None
             known = self._known[path] = yield from measuring(
-                self._constraint,
-                found[path],
-                self._token_ids,
-                self._open_sequence,
-                self._tolerance,
+                self._constraint, found[path], self._token_ids, self._open_sequence, self._tolerance
             )
         return known
 
@@ -548,10 +544,7 @@ def grown(
     # The boundary may lie before the value, or inside what all its alternatives begin with.
     spelt = is_json(constraint)
     texts = WrittenTexts(
-        site.texts,
-        is_json=spelt,
-        lead=output[start : site.start],
-        head=output[site.start : start],
+        site.texts, is_json=spelt, lead=output[start : site.start], head=output[site.start : start]
     )
     wanted = max(map(longest if spelt else len, site.texts)) + max(site.start - start, 0) + 1
     sequence, room = yield from open_sequence(before, wanted)

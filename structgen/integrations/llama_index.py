@@ -425,10 +425,7 @@ class StructgenLLM(FunctionCallingLLM):
         return fields
 
     def get_tool_calls_from_response(
-        self,
-        response: ChatResponse,
-        error_on_no_tool_call: bool = True,
-        **kwargs: Any,
+        self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
     ) -> list[ToolSelection]:
         """Return the calls of an answer; for a piece of a stream, their arguments so far.
 

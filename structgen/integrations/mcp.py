@@ -362,8 +362,7 @@ class Decided(Result):
     """Answers."""
 
     answers: dict[
-        str,
-        Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")],
+        str, Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]
     ]
     """By the names of the questions."""
 

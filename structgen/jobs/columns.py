@@ -196,11 +196,9 @@ class _Types:
                 return arrow.decimal128(*schema["of"])
             formats = {"date": arrow.date32(), "date-time": arrow.timestamp("us", "UTC")}
             return formats.get(schema.get("format", ""), arrow.string())
-        return {
-            "boolean": arrow.bool_(),
-            "integer": arrow.int64(),
-            "number": arrow.float64(),
-        }.get(kind or "")
+        return {"boolean": arrow.bool_(), "integer": arrow.int64(), "number": arrow.float64()}.get(
+            kind or ""
+        )
 
     def _found(self, reference: str) -> Any:
         found: Any = self._root

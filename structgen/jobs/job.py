@@ -213,10 +213,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
 
 
 def results(
-    rows: Iterator[Row | BadRow],
-    ask: Ask,
-    window: int,
-    close: Callable[[], object] = lambda: None,
+    rows: Iterator[Row | BadRow], ask: Ask, window: int, close: Callable[[], object] = lambda: None
 ) -> Generator[Row, None, None]:
     """Yield the results of rows in order, as `Job` has them, reading rows as needed.
 

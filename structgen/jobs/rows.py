@@ -496,10 +496,7 @@ def _lines(file: BinaryIO, name: str, longest: int) -> Iterator[tuple[int, str |
 
 
 def _json_lines(
-    file: BinaryIO,
-    name: str,
-    longest: int,
-    read: Callable[[str], Any] = _DECODER.decode,
+    file: BinaryIO, name: str, longest: int, read: Callable[[str], Any] = _DECODER.decode
 ) -> Iterator[Row | BadRow]:
     for number, line in _lines(file, name, longest):
         if isinstance(line, BadRow):

@@ -201,12 +201,7 @@ class FrameWalks:
         caches: what goes with the constraint: of walks of frames, and of leaves of its own.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        walker: Walker,
-        caches: Caches,
-    ) -> None:
+    def __init__(self, machine: Machine, walker: Walker, caches: Caches) -> None:
         self._machine = machine
         self._stacks = machine.stacks
         self._walker = walker

@@ -21,16 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 from structgen.storage.user_folder import LARGEST, WRONG, document, inside, unique
 
 from . import cache
-from .allowed import (
-    FILES,
-    OTHER_TYPES,
-    PORTS,
-    STEPS,
-    STEPS_IN,
-    is_allowed,
-    port_types,
-    steps_wrong,
-)
+from .allowed import FILES, OTHER_TYPES, PORTS, STEPS, STEPS_IN, is_allowed, port_types, steps_wrong
 
 _HOLDS = {
     "model": {7: "graph", 20: "training", 25: "function"},

@@ -23,16 +23,7 @@ from typing import Any
 
 from structgen import models
 from structgen.errors import ModelError, OptionError, StructgenError
-from structgen.jobs import (
-    Asker,
-    BadRow,
-    Columns,
-    Row,
-    asker,
-    default_model,
-    model_digest,
-    results,
-)
+from structgen.jobs import Asker, BadRow, Columns, Row, asker, default_model, model_digest, results
 from structgen.runner import ModelConfig, Runner
 
 _AT_ONCE = 2

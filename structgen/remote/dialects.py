@@ -98,17 +98,8 @@ def _vllm(name: str, before: tuple[str, ...], prefix: str) -> Dialect:
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect(
-            "openai",
-            is_subset=True,
-            keywords=_OPENAI,
-            servers="openai",
-        ),
-        Dialect(
-            "openai-non-strict",
-            strict=False,
-            servers="openai",
-        ),
+        Dialect("openai", is_subset=True, keywords=_OPENAI, servers="openai"),
+        Dialect("openai-non-strict", strict=False, servers="openai"),
         Dialect("json-schema", keywords=_STRUCTURE),
         _vllm("vllm", ("structured_outputs",), ""),
         _vllm("vllm-guided", (), "guided_"),
@@ -127,13 +118,7 @@ DIALECTS: dict[str, Dialect] = {
             reads_left_recursion=False,
             servers="llama.cpp",
         ),
-        Dialect(
-            "ollama",
-            strict=None,
-            keywords=_LLAMA,
-            servers="ollama",
-            has_logprobs=False,
-        ),
+        Dialect("ollama", strict=None, keywords=_LLAMA, servers="ollama", has_logprobs=False),
         Dialect("none", json="none", strict=None, needs_object=False),
     )
 }

@@ -21,14 +21,7 @@ from structgen.grammar import ir
 from structgen.types import OutputType, ToolCalls, ToolsOffered
 
 from .dialects import Dialect
-from .schemas import (
-    CannotSay,
-    as_gbnf,
-    as_pattern,
-    is_left_recursive,
-    sent_schema,
-    text_schema,
-)
+from .schemas import CannotSay, as_gbnf, as_pattern, is_left_recursive, sent_schema, text_schema
 
 _VALIDATED = ("masked", "masked, by recording")
 _CODE = "checked by parse"

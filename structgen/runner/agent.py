@@ -360,10 +360,7 @@ class Agent:
         return bool(calls) and all(tool is None or tool.is_runnable for tool in found)
 
     async def _run(
-        self,
-        calls: Sequence[ToolCall],
-        number: int,
-        tell: Callable[[AgenticToolCall], None],
+        self, calls: Sequence[ToolCall], number: int, tell: Callable[[AgenticToolCall], None]
     ) -> list[Message]:
         """Run the calls of a round, side by side; what the model is told, in their order."""
         made: list[tuple[AgenticToolCall, Run | None]] = []
@@ -399,10 +396,7 @@ class Agent:
         return [
             # Some templates want the name, too.
             Message(
-                role="tool",
-                content=record.result or "",
-                tool_call_id=record.id,
-                name=record.name,
+                role="tool", content=record.result or "", tool_call_id=record.id, name=record.name
             )
             for record, _ in made
         ]
@@ -450,10 +444,7 @@ class Agent:
         return leave
 
     async def _done(
-        self,
-        record: AgenticToolCall,
-        run: Run,
-        tell: Callable[[AgenticToolCall], None],
+        self, record: AgenticToolCall, run: Run, tell: Callable[[AgenticToolCall], None]
     ) -> None:
         outcome = await run()
         record.result, record.error = outcome.content, outcome.error

@@ -297,10 +297,7 @@ class CodeSession:
                 continue
             kind = mimetypes.guess_type(f"./{name}")[0]  # a name "data:…" has a type in it
             file = File(
-                id=f"file-{secrets.token_hex(12)}",
-                name=printable(name),
-                bytes=size,
-                mime_type=kind,
+                id=f"file-{secrets.token_hex(12)}", name=printable(name), bytes=size, mime_type=kind
             )
             self.files.append(file)  # before it is read: other calls may read theirs meanwhile
             file._data = read()

@@ -146,11 +146,7 @@ class Wrong(ValueError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *steps: str | int,
-        is_supported: bool = True,
-        names_field: bool = False,
+        self, message: str, *steps: str | int, is_supported: bool = True, names_field: bool = False
     ) -> None:
         super().__init__(message)
         self.steps = steps

@@ -84,10 +84,7 @@ _MEDIA_SCHEMA = {
 ContentPart: TypeAlias = Annotated[
     Annotated[TextPart, Tag("text-part")]
     | Annotated[
-        Any,
-        PlainSerializer(openai_part),
-        WithJsonSchema(_MEDIA_SCHEMA),
-        Tag("media-part"),
+        Any, PlainSerializer(openai_part), WithJsonSchema(_MEDIA_SCHEMA), Tag("media-part")
     ],
     Discriminator(lambda one: "media-part" if isinstance(one, (Image, Audio)) else "text-part"),
 ]

@@ -399,11 +399,7 @@ class Runner(
     remove, aremove = _both(_remove)
 
     async def _requantize(
-        self,
-        model: str | None,
-        dtype: str,
-        *,
-        source: str | os.PathLike[str] | None = None,
+        self, model: str | None, dtype: str, *, source: str | os.PathLike[str] | None = None
     ) -> None:
         """Convert the weights of a model to another type, and answer new requests with the result.
 
@@ -493,11 +489,7 @@ class Runner(
     tokenize_text, atokenize_text = _both(_tokenize_text)
 
     async def _detokenize_text(
-        self,
-        tokens: Sequence[int],
-        *,
-        skip_special_tokens: bool = True,
-        model: str | None = None,
+        self, tokens: Sequence[int], *, skip_special_tokens: bool = True, model: str | None = None
     ) -> str:
         """Return the text of token ids.
 

@@ -632,8 +632,7 @@ def _messages(session_id: str, text: str) -> Messages:
 
 def _damaged(session_id: str, why: str) -> SessionError:
     return SessionError(
-        f"The stored session {session_id!r} is damaged. Delete it. {why}",
-        session_id=session_id,
+        f"The stored session {session_id!r} is damaged. Delete it. {why}", session_id=session_id
     )
 
 

@@ -242,9 +242,7 @@ class Metrics:
         for name, family in self._read().items():
             rows = found[name] = []
             for values, number in family.series.items():
-                row: dict[str, Any] = {
-                    "labels": dict(zip(family.labels, values, strict=True)),
-                }
+                row: dict[str, Any] = {"labels": dict(zip(family.labels, values, strict=True))}
                 if isinstance(number, Histogram):
                     row |= {"count": number.count, "sum": number.sum}
                     row["buckets"] = dict(_buckets(number))

@@ -254,9 +254,7 @@ class Trials:
             f"from structgen.runner import trials; trials.work({self._memory})"
         )
         process = await asyncio.create_subprocess_exec(
-            *python(code),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+            *python(code), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         try:
             await _read(process)  # it is there; from now on its time counts

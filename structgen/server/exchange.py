@@ -163,9 +163,7 @@ class EventStream(Response):
             to_error: what is said of an error.
             failed: the last event of a stream that goes wrong; None: as OpenAI's clients read it.
         """
-        super().__init__(
-            headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
-        )
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
         self._most = most
@@ -175,11 +173,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         await send(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
 
         async def write() -> None:

@@ -43,10 +43,7 @@ def _add(name: str, schema: dict[str, Any]) -> None:
 
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": about,
-        "content": _content(ErrorAnswer),
-    }
+    status: {"description": about, "content": _content(ErrorAnswer)}
     for status, about in (
         ("4XX", "The request is invalid."),
         ("5XX", "A model is not available, or an internal error occurred."),
@@ -55,10 +52,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def body(
-    kind: type[BaseModel],
-    *,
-    without: tuple[str, ...] = (),
-    more: Mapping[str, Any] | None = None,
+    kind: type[BaseModel], *, without: tuple[str, ...] = (), more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what an endpoint says of its body, as ``openapi_extra=``.
 

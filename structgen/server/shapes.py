@@ -974,11 +974,7 @@ CHAT_FIELDS: dict[str, Any] = {
     "messages": {
         "anyOf": [
             {"type": "string"},
-            {
-                "type": "array",
-                "items": {"$ref": "#/components/schemas/Message"},
-                "minItems": 1,
-            },
+            {"type": "array", "items": {"$ref": "#/components/schemas/Message"}, "minItems": 1},
         ]
     },
     "response_format": _FORMAT,
@@ -997,21 +993,14 @@ CHAT_FIELDS: dict[str, Any] = {
 _IDS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
 
 INPUT: dict[str, Any] = {
-    "anyOf": [
-        _TEXT,
-        _IDS,
-        {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "minItems": 1},
-    ]
+    "anyOf": [_TEXT, _IDS, {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "minItems": 1}]
 }
 """What vectors are made of, and what completions continue from: a text, its tokens, several."""
 
 DOCUMENTS: dict[str, Any] = {
     "type": "array",
     "items": {
-        "anyOf": [
-            _TEXT,
-            {"type": "object", "properties": {"text": _TEXT}, "required": ["text"]},
-        ]
+        "anyOf": [_TEXT, {"type": "object", "properties": {"text": _TEXT}, "required": ["text"]}]
     },
     "minItems": 1,
 }

@@ -944,10 +944,7 @@ def _days(schema: Mapping[str, Any]) -> tuple[dt.date, dt.date]:
     first = max((limits[key] for key in ("ge", "gt") if key in limits), default=dt.date.min)
     last = min((limits[key] for key in ("le", "lt") if key in limits), default=dt.date.max)
     margin = dt.timedelta(days=2)
-    return (
-        first - min(margin, first - dt.date.min),
-        last + min(margin, dt.date.max - last),
-    )
+    return (first - min(margin, first - dt.date.min), last + min(margin, dt.date.max - last))
 
 
 def _finite(schema: Any, result: JsonSchemaValue, name: str) -> JsonSchemaValue:

@@ -115,11 +115,7 @@ def _check_keys(function: Mapping[Any, Any]) -> None:
 
 
 def _of_schema(
-    schema: JsonSchema,
-    name: Any,
-    description: Any,
-    tool: Any,
-    lower: Callable[[Any], OutputType],
+    schema: JsonSchema, name: Any, description: Any, tool: Any, lower: Callable[[Any], OutputType]
 ) -> Tool:
     if not isinstance(name, str):
         raise OutputTypeError(

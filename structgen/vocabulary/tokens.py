@@ -491,10 +491,7 @@ class Vocabulary:
 
     @classmethod
     def from_tokenizer(
-        cls,
-        tokenizer: Any,
-        eos_token_ids: Iterable[int] | None = None,
-        size: int | None = None,
+        cls, tokenizer: Any, eos_token_ids: Iterable[int] | None = None, size: int | None = None
     ) -> Vocabulary:
         """Build a vocabulary from a loaded ``tokenizers.Tokenizer``.
 
@@ -530,10 +527,7 @@ class Vocabulary:
 
     @classmethod
     def _read(
-        cls,
-        path: str | os.PathLike[str],
-        eos_token_ids: Iterable[int] | None,
-        size: int | None,
+        cls, path: str | os.PathLike[str], eos_token_ids: Iterable[int] | None, size: int | None
     ) -> Vocabulary:
         table = tokenizer_bytes.read(path)
         if size is None:

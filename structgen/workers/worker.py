@@ -33,15 +33,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar, final
 from structgen import models
 from structgen.constraint import compile as compile_constraint
 from structgen.constraint import warm_up
-from structgen.decoding import (
-    Chunk,
-    GenerationResult,
-    Prepared,
-    Run,
-    Task,
-    Timings,
-    chat,
-)
+from structgen.decoding import Chunk, GenerationResult, Prepared, Run, Task, Timings, chat
 from structgen.errors import (
     Abstained,
     IncompleteOutput,

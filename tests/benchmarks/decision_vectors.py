@@ -32,13 +32,7 @@ from typing import Any
 import numpy as np
 
 import structgen
-from structgen.decisions import (
-    Decider,
-    Predicate,
-    Question,
-    measured,
-    questions_from_json,
-)
+from structgen.decisions import Decider, Predicate, Question, measured, questions_from_json
 from structgen.decisions.calibration import fitted
 from structgen.decisions.distributions import Distribution, softmax
 

@@ -65,11 +65,7 @@ MORE = (
         112,
         "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
     ),
-    File(
-        "vocab.txt",
-        231_508,
-        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-    ),
+    File("vocab.txt", 231_508, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"),
 )
 
 Embed = Callable[[list[str]], tuple[np.ndarray, float, float]]

@@ -89,10 +89,7 @@ def requests() -> dict[str, tuple[str, dict[str, Any]]]:
                 pick([f'Tell {who} "{said}".', f'Write to {who}: "{said}"']),
                 {"to": who, "message": said},
             ),
-            "add": (
-                pick([f"What is {m} plus {n}?", f"Add {m} and {n}."]),
-                {"a": m, "b": n},
-            ),
+            "add": (pick([f"What is {m} plus {n}?", f"Add {m} and {n}."]), {"a": m, "b": n}),
             "play_music": (
                 pick([f"Play some {kind} at volume {few}.", f"I want {kind}, volume {few}."]),
                 {"kind": kind, "volume": few},
@@ -128,11 +125,7 @@ def functions() -> list[dict[str, Any]]:
     return [
         {
             "type": "function",
-            "function": {
-                "name": name,
-                "description": about,
-                "parameters": parameters(fields),
-            },
+            "function": {"name": name, "description": about, "parameters": parameters(fields)},
         }
         for name, (about, fields) in TOOLS.items()
     ]

@@ -36,17 +36,7 @@ from typing import Any
 from cold_start import cold_starts
 from engines import ENGINES, REFUSALS, Engine, Refused, Session
 from mask_cases import Case, Result, Run, Totals, Walk, Workload
-from mask_report import (
-    OURS,
-    THEIRS,
-    collect,
-    comparable,
-    machine,
-    plot,
-    slowest,
-    table,
-    verdicts,
-)
+from mask_report import OURS, THEIRS, collect, comparable, machine, plot, slowest, table, verdicts
 
 TIMEOUT_SECONDS = 60
 PROBE_SECONDS = 20
@@ -217,19 +207,11 @@ def run(workload: Workload, tokenizer: Path, names: Sequence[str], afresh: bool)
             print(f"\r{number + 1}/{len(workload)} {case.id[:60]:60}", end="", file=sys.stderr)
     if sys.stderr.isatty():
         print(f"\r{'':80}\r", end="", file=sys.stderr)
-    return Run(
-        results,
-        totals,
-        {engine.name: engine.version for engine in engines},
-    )
+    return Run(results, totals, {engine.name: engine.version for engine in engines})
 
 
 def run_from_scratch(
-    source: tuple[Any, ...],
-    names: Sequence[str],
-    afresh: bool,
-    clock: str,
-    options: dict[str, Any],
+    source: tuple[Any, ...], names: Sequence[str], afresh: bool, clock: str, options: dict[str, Any]
 ) -> Run:
     """As `run`, for a process of its own."""
     Clock.choose(clock)

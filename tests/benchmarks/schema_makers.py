@@ -388,10 +388,7 @@ def any_of_overlapping(n: int = 800) -> Case:
 
 def any_of_required(n: int = 800) -> Case:
     """An object with some of ``n`` pairs of members."""
-    schema = {
-        "type": "object",
-        "anyOf": [{"required": [f"a{i}", f"b{i}"]} for i in range(n)],
-    }
+    schema = {"type": "object", "anyOf": [{"required": [f"a{i}", f"b{i}"]} for i in range(n)]}
     return Case(schema, [{"a3": 1, "b3": 2, "a5": 1}])
 
 

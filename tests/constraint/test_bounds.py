@@ -765,9 +765,7 @@ def _choice(words: list[str]) -> Leaf:
 
 
 @pytest.mark.parametrize("make", [_lexer, _choice])
-def test_automata_that_are_kept_weigh_what_hangs_on_them(
-    make: Callable[[list[str]], Leaf],
-) -> None:
+def test_automata_that_are_kept_weigh_what_hangs_on_them(make: Callable[[list[str]], Leaf]) -> None:
     words = [f"{i:x}" for i in range(2000)]
     make(words[:5])
     tracemalloc.start()

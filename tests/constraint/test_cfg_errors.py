@@ -54,26 +54,17 @@ def test_malformed_grammars_name_the_place(grammar: str, line: int, column: int,
             "start: NUM",
             "Terminal 'NUM' used but not defined (in rule start). Did you mean %import c",
         ),
-        (
-            "start: NUM",
-            "common.NUMBER? Else define it: NUM: /…/, or pass it: Cfg(..., terminals=",
-        ),
+        ("start: NUM", "common.NUMBER? Else define it: NUM: /…/, or pass it: Cfg(..., terminals="),
         (
             "start: A\nA: INTT",
             "Terminal 'INTT' used but not defined. Did you mean %import common.INT",
         ),
         ("start: QQ", "(in rule start). Define it: QQ: /…/"),
-        (
-            "start: nam\nname: /x/",
-            "Did you mean name? Else define it: nam: ... (Read as",
-        ),
+        ("start: nam\nname: /x/", "Did you mean name? Else define it: nam: ... (Read as"),
         ("start: qq", "Define it: qq: ... (Read as Lark. "),
         ('start: "a"{2,3}', "with numbers after ~: a ~ 2, b ~ 2..3. (Read as Lark."),
         ("start: a{2}\na: /x/", "with numbers after ~: a ~ 2, "),
-        (
-            "root ::= x",
-            "Define it: x ::= ... (Read as GBNF. Pass dialect= for another notation.)",
-        ),
+        ("root ::= x", "Define it: x ::= ... (Read as GBNF. Pass dialect= for another notation.)"),
     ],
 )
 def test_mistakes_come_with_what_was_probably_meant(grammar: str, says: str) -> None:

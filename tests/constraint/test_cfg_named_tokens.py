@@ -297,10 +297,7 @@ def test_the_text_holds_the_names() -> None:
 @pytest.mark.parametrize(
     ("grammar", "says"),
     [
-        (
-            "start: <|cal|>",
-            r"token <\|cal\|>, at line 1, column 8. Did you mean <\|call\|>",
-        ),
+        ("start: <|cal|>", r"token <\|cal\|>, at line 1, column 8. Did you mean <\|call\|>"),
         ("start: <qqqqqqqqq>", r"Special tokens: <\|call\|>, <\|end\|>"),
         ("start: <|stop|>", "ends the sequence"),
         ("start: A\nA: <|call|>", r"<\|call\|> cannot be part of a terminal"),

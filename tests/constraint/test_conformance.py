@@ -99,11 +99,7 @@ def test_no_verdict_of_the_test_suite_gets_worse() -> None:
 
 SAMPLES: list[tuple[Any, list[Any], list[Any]]] = [
     ({"not": {"type": "integer"}}, ["a", 1.5, None], [1, -3, 2.0]),
-    (
-        {"oneOf": [{"minimum": 3}, {"maximum": 5}]},
-        [1, 9],
-        [3, 4, 5, "text"],
-    ),
+    ({"oneOf": [{"minimum": 3}, {"maximum": 5}]}, [1, 9], [3, 4, 5, "text"]),
     (
         {"if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {"maxProperties": 1}},
         [{"a": 1, "b": 2}, {"c": 1}, {}],

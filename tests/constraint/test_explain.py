@@ -164,11 +164,7 @@ def test_what_is_said_is_what_is_done() -> None:
 def test_syntax_of_older_drafts_is_told() -> None:
     for schema, keyword, note in (
         ({"items": [{}]}, "items", "an array, as in drafts up to 2019-09"),
-        (
-            {"minimum": 1, "exclusiveMinimum": True},
-            "exclusiveMinimum",
-            "a boolean, as in draft 4",
-        ),
+        ({"minimum": 1, "exclusiveMinimum": True}, "exclusiveMinimum", "a boolean, as in draft 4"),
         ({"dependencies": {}}, "dependencies", "from drafts up to 7, also accepted in later ones"),
     ):
         assert how(schema, keyword) == (MASKED, note)

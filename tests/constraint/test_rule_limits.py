@@ -15,12 +15,7 @@ import real_tokenizers
 import structgen
 from structgen import Cfg, Constraint, Cursor, Generator, Vocabulary
 from structgen.automaton.core import TextHistory
-from structgen.errors import (
-    BudgetTooSmall,
-    GrammarError,
-    OptionError,
-    UnsupportedFeature,
-)
+from structgen.errors import BudgetTooSmall, GrammarError, OptionError, UnsupportedFeature
 from structgen.integrations import numpy as processors
 from structgen.integrations import vllm
 from structgen.text_model import TextModel

@@ -15,14 +15,7 @@ from pydantic import BaseModel, Field
 
 import structgen
 from structgen import AsyncModel, Generator
-from structgen.decisions import (
-    AsyncDecider,
-    Choice,
-    Decider,
-    Predicate,
-    PromptTemplate,
-    Score,
-)
+from structgen.decisions import AsyncDecider, Choice, Decider, Predicate, PromptTemplate, Score
 from structgen.errors import IncompleteOutput, ModelError, OptionError, PromptError
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")

@@ -84,9 +84,7 @@ def test_of_texts_and_of_an_order_that_is_not_kept():
 
 def test_a_schema_that_leads_to_itself():
     tree = {
-        "$defs": {
-            "node": {"type": "object", "properties": {"to": {"$ref": "#/$defs/node"}}},
-        },
+        "$defs": {"node": {"type": "object", "properties": {"to": {"$ref": "#/$defs/node"}}}},
         "$ref": "#/$defs/node",
     }
     assert found(JsonSchema(tree)) == [("$.$defs.node.properties.to", "unasked optional")]

@@ -16,15 +16,7 @@ import pytest
 
 import structgen
 from engine import oracle
-from engine.walks import (
-    TINY,
-    accepts,
-    allowed,
-    seeds,
-    states_on_the_way,
-    walk,
-    would_accept,
-)
+from engine.walks import TINY, accepts, allowed, seeds, states_on_the_way, walk, would_accept
 from structgen import JsonSchema, UnsupportedFeature
 from structgen.automaton.schema import branches
 from structgen.errors import CompileLimitExceeded, Unsatisfiable

@@ -35,10 +35,7 @@ def taken(said: Any, **options: Any) -> set[str]:
         ({"whitespace_flexible": False}, {"compact"}),
         ({"whitespace_flexible": True}, set(TEXTS)),
         ({"whitespace_pattern": r"[\x20\x0A]{2}"}, {"compact", "wide"}),
-        (
-            {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
-            {"spaced"},
-        ),
+        ({"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}, {"spaced"}),
         (
             {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"},
             {"compact", "spaced"},

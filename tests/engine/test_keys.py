@@ -92,8 +92,7 @@ def test_names_that_begin_alike(options: dict[str, Any]) -> None:
     ids=lambda schema: next(iter(schema)),
 )
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"property_order": "any"}, {"property_order": "any", "spelling": "any"}],
+    "options", [{}, {"property_order": "any"}, {"property_order": "any", "spelling": "any"}]
 )
 def test_a_witness_is_not_written_over(schema: Any, options: dict[str, Any]) -> None:
     """Of two members with one key readers keep the last: what settled the rule must stay."""

@@ -114,11 +114,7 @@ def required(count: int) -> JsonSchema:
     for i in range(count):
         to = {"$ref": f"#/$defs/d{i + 1}"}
         properties = {"a": to, "b": to}
-        definitions[f"d{i}"] = {
-            "type": "object",
-            "properties": properties,
-            "required": ["a", "b"],
-        }
+        definitions[f"d{i}"] = {"type": "object", "properties": properties, "required": ["a", "b"]}
     return JsonSchema({"$ref": "#/$defs/d0", "$defs": definitions})
 
 

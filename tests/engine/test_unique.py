@@ -39,10 +39,7 @@ _PIECES = r"""
 \n \" \\ \/ \u002f ","\u0061" ","\n" ] ]] ,1 ,2 1,2 1,1 ,1, 12 ,12 1.0 .0 .5 ,1. 0, 1] 00 -1 ,-0
 [1,2 2,1 null tru ,true true ,null true, e0 e1 E+1 {"a": ,{"a":1} 1} }, {"a" :1 },{ é ré",
 """
-_TOKENS = [
-    *(bytes([byte]) for byte in range(256)),
-    *(piece.encode() for piece in _PIECES.split()),
-]
+_TOKENS = [*(bytes([byte]) for byte in range(256)), *(piece.encode() for piece in _PIECES.split())]
 VOCABULARY = Vocabulary.from_tokens([*_TOKENS, b""], [len(_TOKENS)])
 
 

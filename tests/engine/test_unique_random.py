@@ -424,10 +424,7 @@ _DEEP: dict[str, tuple[Schema, Callable[[int, int], Any]]] = {
         {"$defs": {"a": {"oneOf": [unique(_A, minItems=1), {**_ANY, "maxItems": 0}]}}, **_A},
         lambda v, i: [v],
     ),
-    "both": (
-        {"$defs": {"a": {"allOf": [unique(_A), _ANY]}}, **_A},
-        lambda v, i: [v],
-    ),
+    "both": ({"$defs": {"a": {"allOf": [unique(_A), _ANY]}}, **_A}, lambda v, i: [v]),
     "not many": (
         {"$defs": {"a": {**unique(_A), "not": {**_ANY, "minItems": 3}}}, **_A},
         lambda v, i: [v],

@@ -95,10 +95,7 @@ def test_json_and_tokens_stand_in_rules() -> None:
     names = {one.name for one in grammar.terminals}
     assert {"<|a|>", "<[5,7-8]>"} <= names
     allows = compiled('start: "a" %json {"enum": [true, 1]} "b"\n%ignore " "').allows
-    assert [t for t in ("atrueb", "a  1 b", "a2b", " a1b") if allows(t)] == [
-        "atrueb",
-        "a  1 b",
-    ]
+    assert [t for t in ("atrueb", "a  1 b", "a2b", " a1b") if allows(t)] == ["atrueb", "a  1 b"]
 
 
 def test_it_is_told_by_its_command() -> None:

@@ -380,29 +380,14 @@ def test_malformed_patterns_say_where(parse: Any, pattern: str, position: int, s
 
 def test_ecma_rejects_what_node_rejects() -> None:
     patterns = ["a(b", "a)", "[z-a]", "a{3,2}", "*", "a**", "{3}", r"\b+", r"(?<=a)*", "(?P<n>a)"]
-    patterns += [
-        "[a",
-        "a\\",
-        "(?",
-        "(?<n",
-        "(?>a)",
-        "(?#a)",
-        "a{1}{2}",
-        "^*",
-        "a???",
-    ]
+    patterns += ["[a", "a\\", "(?", "(?<n", "(?>a)", "(?#a)", "a{1}{2}", "^*", "a???"]
     assert node_verdicts([(pattern, "", []) for pattern in patterns]) == [None] * len(patterns)
     for pattern in patterns:
         with pytest.raises(PatternError):
             parse_ecma(pattern)
 
 
-@pytest.mark.parametrize(
-    ("parse", "pattern", "says"),
-    [
-        (parse_ecma, "(?i)a", "without a group"),
-    ],
-)
+@pytest.mark.parametrize(("parse", "pattern", "says"), [(parse_ecma, "(?i)a", "without a group")])
 def test_what_is_not_done_is_refused(parse: Any, pattern: str, says: str) -> None:
     with pytest.raises(UnsupportedFeature, match=says) as caught:
         parse(pattern)

@@ -32,14 +32,7 @@ from langchain_core.outputs import Generation
 from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.vectorstores import InMemoryVectorStore
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    create_model,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from structgen import Cfg, OptionError, Runner, Template
 from structgen.integrations.langchain import (

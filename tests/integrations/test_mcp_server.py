@@ -28,14 +28,7 @@ from starlette.responses import Response
 from structgen import OptionError, Runner
 from structgen.cli.commands import cli
 from structgen.errors import ModelNotFound
-from structgen.integrations.mcp import (
-    FORMS,
-    Bounded,
-    Generate,
-    Models,
-    serve_http,
-    server_of,
-)
+from structgen.integrations.mcp import FORMS, Bounded, Generate, Models, serve_http, server_of
 from structgen.workers import STRANGER, Stranger
 
 TEXT, VECTORS = "smollm2-135m-instruct", "all-minilm-l6-v2"
@@ -538,9 +531,7 @@ def test_progress_is_told_to_those_who_ask(server: Server[Any], runner: Runner) 
 
     async def work(client: mcp.Client) -> Any:
         return await client.call_tool(
-            "generate",
-            {"prompt": "Tell a story.", "max_tokens": 40},
-            progress_callback=heard,
+            "generate", {"prompt": "Tell a story.", "max_tokens": 40}, progress_callback=heard
         )
 
     runner.unload("small")
@@ -563,9 +554,7 @@ def test_a_call_that_is_cancelled_ends(server: Server[Any], runner: Runner) -> N
             began.set()
 
         given = {"prompt": "Tell a story.", "regex": "[a-z ]{4000}", "max_tokens": 4000}
-        call = asyncio.create_task(
-            client.call_tool("generate", given, progress_callback=heard),
-        )
+        call = asyncio.create_task(client.call_tool("generate", given, progress_callback=heard))
         await began.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):

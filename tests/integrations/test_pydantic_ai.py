@@ -185,10 +185,7 @@ def test_tools_with_dependencies_and_a_typed_output(model: StructgenModel) -> No
         risk: int = Field(ge=0, le=10)
 
     support = agent(
-        model,
-        ToolOutput(Advice),
-        deps_type=Bank,
-        instructions="You help the customers of a bank.",
+        model, ToolOutput(Advice), deps_type=Bank, instructions="You help the customers of a bank."
     )
     asked: list[bool] = []
 

@@ -85,9 +85,7 @@ def test_what_cannot_be_answered_is_refused_when_it_arrives(found: dict[str, Any
     assert "structured_outputs does not go with" in form
 
 
-def test_the_same_choices_as_in_transformers_and_the_documents_block(
-    found: dict[str, Any],
-) -> None:
+def test_the_same_choices_as_in_transformers_and_the_documents_block(found: dict[str, Any]) -> None:
     if found["kind"] == "v1":
         assert found["texts"][:3] == found["greedy"]
     if found["kind"] == "v2":

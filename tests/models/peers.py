@@ -30,10 +30,7 @@ VARIANTS = {
         },
         {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
     ),
-    "phi3, half turned": (
-        {"architecture": "phi3", "metadata": {"rope.dimension_count": 16}},
-        {},
-    ),
+    "phi3, half turned": ({"architecture": "phi3", "metadata": {"rope.dimension_count": 16}}, {}),
 }
 
 

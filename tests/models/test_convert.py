@@ -560,10 +560,7 @@ def test_a_truncated_file(share, tmp_path):
             "RoPE scaling of type 'yarn'",
         ),
         ({"architecture": "qwen3", "without": ("blk.0.attn_k_norm",)}, "of a Qwen3 model"),
-        (
-            {"architecture": "qwen2", "metadata": {"attention.sliding_window": 64}},
-            "sliding-window",
-        ),
+        ({"architecture": "qwen2", "metadata": {"attention.sliding_window": 64}}, "sliding-window"),
         ({"architecture": "phi3", "extra": {"rope_freqs": (16,)}}, "'rope_freqs.weight'"),
         ({"metadata": {"residual_scale": 0.22}}, "the setting llama.residual_scale = 0.2"),
         ({"metadata": {"rope.scale_linear": 4.0}}, "the setting llama.rope.scale_linear = 4.0"),

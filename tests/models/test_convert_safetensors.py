@@ -296,10 +296,7 @@ LLAMA3 = {
         ({"config": {"num_hidden_layers": 3}}, "lacks 9 tensors of a Llama model"),
         ({"config": {"tie_word_embeddings": False}}, "'lm_head.weight'"),
         ({"without": ["model.norm.weight"]}, "'model.norm.weight'"),
-        (
-            {"extra": {"model.norm.weight": np.full(64, np.nan)}},
-            "'model.norm.weight' contains NaN",
-        ),
+        ({"extra": {"model.norm.weight": np.full(64, np.nan)}}, "'model.norm.weight' contains NaN"),
         (
             {"extra": {"model.layers.1.mlp.up_proj.weight": np.full((96, 64), np.inf)}},
             "'model.layers.1.mlp.up_proj.weight' contains NaN or infinite",

@@ -805,11 +805,7 @@ _SHAPE = struct.pack("<I2q", 2, 2, 3)  # with its length
         (_SHAPE, struct.pack("<I2q", 2, 2, 4), "24 bytes do not fit the type 1"),
         (_SHAPE, struct.pack("<I2q", 2, -2, -3), "24 bytes do not fit the type 1"),
         (_SHAPE[:4], struct.pack("<I", 9), "9 items; the limit is 8"),
-        (
-            b"\x0c\x00\x14\x00\x04\x00\x08",
-            b"\x0c\x00\x14\x00\x04\x00\x00",
-            "has no name, shape",
-        ),
+        (b"\x0c\x00\x14\x00\x04\x00\x08", b"\x0c\x00\x14\x00\x04\x00\x00", "has no name, shape"),
     ],
 )
 def test_an_adapter_has_the_numbers_that_it_says(tmp_path, old, new, says):

@@ -641,11 +641,7 @@ def test_a_tokenizer_beside_the_graph_is_no_reason_to_pass_over_the_settings_abo
     ("name", "content", "told"),
     [
         ("config_sentence_transformers.json", {"prompts": ["a"]}, "prompts are not a JSON object"),
-        (
-            "config_sentence_transformers.json",
-            {"prompts": {"query": None}},
-            "'query' is not a",
-        ),
+        ("config_sentence_transformers.json", {"prompts": {"query": None}}, "'query' is not a"),
         (
             "config_sentence_transformers.json",
             {"prompts": {"a": "b"}, "default_prompt_name": ["a"]},

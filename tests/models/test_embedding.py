@@ -238,11 +238,7 @@ def test_what_a_tokenizer_makes_of_little_is_bounded(
     four = {"type": "Replace", "pattern": {"String": "a"}, "content": "a a a a "}
     thrice = [{"Sequence": {"id": "A", "type_id": 0}}] * 3
     around = {"single": thrice, "pair": [*thrice, {"Sequence": {"id": "B", "type_id": 0}}]}
-    parts = {
-        "normalizer": four,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "decoder": four,
-    }
+    parts = {"normalizer": four, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": four}
     made = TextTokenizer(written(tmp_path, **parts), 5)
     assert made.whole("a", add_special_tokens=True) == [0] * 4
     (cut,) = made.encode(["aa"])

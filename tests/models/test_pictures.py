@@ -244,10 +244,7 @@ def test_the_oldest_pictures_go_with_their_messages(qwen):
     [
         (["x", *[Image(RED)] * 33], "more than 32 pictures"),
         (["\ufdd0", Image(RED)], "U.FDD0"),
-        (
-            [{"role": "system", "content": [Image(RED)]}, chat_of(RED)[0]],
-            "Only user messages",
-        ),
+        ([{"role": "system", "content": [Image(RED)]}, chat_of(RED)[0]], "Only user messages"),
         (["x", Audio(b"RIFF\0\0\0\0WAVE")], "does not support audio"),
         (["x", Image(png()[:60])], "cannot read the images"),
         ([Image(RED), 3], "part 1 .* an int"),

@@ -21,11 +21,7 @@ from structgen.models.base import most_characters
 from structgen.runner import ModelConfig, vectors
 from structgen.workers import EmbedderProcess
 
-ASKED: dict[str, Any] = {
-    "prompt": "The capital of France is",
-    "max_tokens": 4,
-    "temperature": 0,
-}
+ASKED: dict[str, Any] = {"prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +136,7 @@ def test_text_models_that_have_vectors_make_them(tiny: Path) -> None:
             assert answer.usage.prompt_tokens == sum(map(len, rows))
         tokens = runner.embed(input=rows[3], dimensions=5)
         assert np.array_equal(
-            np.array(tokens.data[0].embedding, np.float32),
-            model.embed(texts[3], dimensions=5)[0],
+            np.array(tokens.data[0].embedding, np.float32), model.embed(texts[3], dimensions=5)[0]
         )
         coded = runner.embed(input="a", encoding_format="base64").data[0].embedding
         assert isinstance(coded, str)

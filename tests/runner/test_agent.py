@@ -75,8 +75,7 @@ class Scripted:
                 ToolCall(
                     id=f"call{number:04}{index}",
                     function=FunctionCall(
-                        name=name,
-                        arguments=given if isinstance(given, str) else json.dumps(given),
+                        name=name, arguments=given if isinstance(given, str) else json.dumps(given)
                     ),
                 )
                 for index, (name, given) in enumerate(turn)

@@ -143,11 +143,7 @@ def test_calls_of_tools(runner: Runner) -> None:
     assert (content, reason) == ("", "tool_calls")
     assert calls == [call.function.model_dump()]
     result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
-    messages = [
-        {"role": "user", "content": asked["messages"]},
-        choice.message.model_dump(),
-        result,
-    ]
+    messages = [{"role": "user", "content": asked["messages"]}, choice.message.model_dump(), result]
     assert runner.chat(messages=messages, tools=[weather], max_tokens=30).choices
 
 

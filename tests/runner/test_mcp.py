@@ -809,10 +809,7 @@ _EVENTS = f"HTTP/1.1 200 OK\r\n{_CLOSE}{_HEAD}"
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{head}", "Failed to parse JSON"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nX: {head}", "Unexpected content type"),
         (_EVENTS + "9\r\ndata: {\n\n\r\n0\r\n\r\n", "Failed to parse SSE"),
-        (
-            _EVENTS.replace("m\r", "m; charset=hex\r") + "9\r\ndata: {\n\n\r\n0\r\n\r\n",
-            "parse SSE",
-        ),
+        (_EVENTS.replace("m\r", "m; charset=hex\r") + "9\r\ndata: {\n\n\r\n0\r\n\r\n", "parse SSE"),
     ],
 )
 def test_a_call_that_is_cut_off_ends_no_other(

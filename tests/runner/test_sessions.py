@@ -77,11 +77,7 @@ def test_a_new_system_message_stands_in_place_of_the_one_before() -> None:
     system = [{"role": "system", "content": text} for text in ("Be brief.", "Be kind.")]
     say(sessions, "a", system[0], HELLO)
     assert say(sessions, "a", HELLO)[0] == system[0]
-    assert say(sessions, "a", system[1], HELLO) == [
-        system[1],
-        *[HELLO, HI, HELLO, HI],
-        HELLO,
-    ]
+    assert say(sessions, "a", system[1], HELLO) == [system[1], *[HELLO, HI, HELLO, HI], HELLO]
     say(sessions, "b", HELLO)
     assert say(sessions, "b", system[0], HELLO) == [system[0], HELLO, HI, HELLO]
 

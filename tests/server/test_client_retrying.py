@@ -61,12 +61,7 @@ def patched(instructor: Any, client: openai.OpenAI, mode: str) -> Any:
     return instructor.from_openai(client, mode=instructor.Mode[mode])
 
 
-ASKED: dict[str, Any] = {
-    "messages": CITY,
-    "model": "small",
-    "max_tokens": 80,
-    "max_retries": 0,
-}
+ASKED: dict[str, Any] = {"messages": CITY, "model": "small", "max_tokens": 80, "max_retries": 0}
 SCHEMA = City.model_json_schema()
 FORM = {"type": "json_schema", "json_schema": {"name": "City", "schema": SCHEMA}}
 

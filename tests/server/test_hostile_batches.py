@@ -129,10 +129,7 @@ FILE = b'name="file"; filename="r.jsonl"\r\nContent-Type: text/plain\r\n\r\n'
 
 
 def uploaded(
-    folder: Path,
-    body: bytes,
-    kind: str = "multipart/form-data; boundary=x",
-    method: str = "POST",
+    folder: Path, body: bytes, kind: str = "multipart/form-data; boundary=x", method: str = "POST"
 ) -> httpx.Response:
     async def asks() -> httpx.Response:
         with Runner({"m": "smollm2-135m-instruct"}) as runner:

@@ -151,10 +151,7 @@ def a_stream_of_an_instance(client: openai.OpenAI) -> None:
 def calls(client: openai.OpenAI) -> None:
     tools = [tool("weather"), tool("time", strict=True)]
     named = {"type": "function", "function": {"name": "time"}}
-    allowed = {
-        "type": "allowed_tools",
-        "allowed_tools": {"mode": "required", "tools": [named]},
-    }
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
     for choice, names in (
         ("required", {"weather", "time"}),
         (named, {"time"}),

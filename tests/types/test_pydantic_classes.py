@@ -127,7 +127,7 @@ def lengths(rng: random.Random, most: int = 6) -> dict[str, Any]:
 
 
 PATTERNS = [
-    *("^[a-z]+$", "b", r"^\d{2}-\w+$", r"^\S+ \S+$", "^(ab|c)*$", r"^[^\d\s]+$", r"\Da\W", r"\ba"),
+    *("^[a-z]+$", "b", r"^\d{2}-\w+$", r"^\S+ \S+$", "^(ab|c)*$", r"^[^\d\s]+$", r"\Da\W", r"\ba")
 ]
 
 

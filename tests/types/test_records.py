@@ -38,12 +38,10 @@ class Part:
     kind: str = attrs.field(default="q", validator=validators.in_(["q", "r"]))
     least: int | None = attrs.field(default=None, validator=validators.optional(validators.gt(3)))
     marks: list[int] = attrs.field(
-        factory=list,
-        validator=validators.deep_iterable(validators.le(6), validators.max_len(2)),
+        factory=list, validator=validators.deep_iterable(validators.le(6), validators.max_len(2))
     )
     by_name: dict[str, int] = attrs.field(
-        factory=dict,
-        validator=validators.deep_mapping(validators.min_len(1), validators.ge(0)),
+        factory=dict, validator=validators.deep_mapping(validators.min_len(1), validators.ge(0))
     )
     _hidden: bool = False
     computed: int = attrs.field(init=False, default=7)

@@ -412,14 +412,8 @@ def test_validators_of_the_type_inside_are_told() -> None:
             lambda: lower(TaggedText(Tagged("<", int, ">"), Tagged("<", bool, ">"))),
             "Two tags begin with '<'",
         ),
-        (
-            lambda: lower(TaggedText(Tagged("a<b", int, ">"), Tagged("<", int, ">"))),
-            "contains '<'",
-        ),
-        (
-            lambda: lower(TaggedText(Tagged("ab", int, ">"), Tagged("b", int, ">"))),
-            "contains 'b'",
-        ),
+        (lambda: lower(TaggedText(Tagged("a<b", int, ">"), Tagged("<", int, ">"))), "contains '<'"),
+        (lambda: lower(TaggedText(Tagged("ab", int, ">"), Tagged("b", int, ">"))), "contains 'b'"),
         (lambda: lower(Tagged("<", structgen.Cfg('start: "a"'), ">")), "is a grammar, which"),
         (lambda: lower(Tagged("<", Tagged("[", int, "]"), ">")), "is a grammar, which"),
         (lambda: lower(Tagged("<", object(), ">")), "In Tagged"),
@@ -428,11 +422,7 @@ def test_validators_of_the_type_inside_are_told() -> None:
             "has a special token in the middle",
         ),
         (
-            lambda: lower(
-                TaggedText(
-                    *(Tagged(f"<{i}>", int, ">", at_most=10) for i in range(4)),
-                )
-            ),
+            lambda: lower(TaggedText(*(Tagged(f"<{i}>", int, ">", at_most=10) for i in range(4)))),
             "more than 1,000 combinations",
         ),
     ],

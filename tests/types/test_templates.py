@@ -15,13 +15,7 @@ import inside
 import msgspec
 import pytest
 from byte_walks import BYTES, walk
-from engine.walks import (
-    TINY,
-    allowed,
-    brute_force_ids,
-    states_on_the_way,
-    walks_within_the_budget,
-)
+from engine.walks import TINY, allowed, brute_force_ids, states_on_the_way, walks_within_the_budget
 from pydantic import AfterValidator, BaseModel, Field
 
 import structgen

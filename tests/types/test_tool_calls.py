@@ -281,14 +281,7 @@ def test_blanks_around_arguments_are_read(name: str) -> None:
     assert structgen.compile(asked, LETTERS, whitespace="flexible").allows(text)
     growing = GrowingValue(lower(asked))
     *_, last = [found for letter in text if (found := growing.feed(letter)) is not None]
-    assert (
-        last.so_far
-        == lower(asked).parse(text)
-        == [
-            Call(add, {"a": 1}),
-            Call(now, {}),
-        ]
-    )
+    assert last.so_far == lower(asked).parse(text) == [Call(add, {"a": 1}), Call(now, {})]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ REAL = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCh
 
 SMALL_TOKENS = st.lists(
     st.one_of(
-        st.binary(max_size=6),
-        st.lists(st.sampled_from(b"ab\x00\xff"), max_size=9).map(bytes),
+        st.binary(max_size=6), st.lists(st.sampled_from(b"ab\x00\xff"), max_size=9).map(bytes)
     ),
     max_size=60,
 )
@@ -662,17 +661,12 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
         (document(added_tokens=[]), r"the end-of-sequence id is unknown.*Pass eos_token_ids"),
         (document(decoder={"type": "CTC"}), "does not map each token to its own bytes"),
         (
-            document(
-                decoder={"type": "Replace", "pattern": {"Regex": " +"}, "content": " "},
-            ),
+            document(decoder={"type": "Replace", "pattern": {"Regex": " +"}, "content": " "}),
             "does not map each token to its own bytes",
         ),
         (
             document(
-                decoder={
-                    "type": "Sequence",
-                    "decoders": [{"type": "Fuse"}, {"type": "Metaspace"}],
-                },
+                decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Metaspace"}]}
             ),
             "does not map each token to its own bytes",
         ),

@@ -777,12 +777,7 @@ def test_other_work_that_fails_is_cancelled_or_late() -> None:
         work = counted(model.passes, name, 3, result)
         return WorkJob(work, lambda *told: ended.update({name: told}), timeout=timeout)
 
-    bad, late, gone, waits = (
-        job("b", ValueError("no")),
-        job("l", timeout=0.0),
-        job("g"),
-        job("w"),
-    )
+    bad, late, gone, waits = (job("b", ValueError("no")), job("l", timeout=0.0), job("g"), job("w"))
     scheduler.submit([bad, late, gone])
     scheduler.step()
     scheduler.cancel(gone)

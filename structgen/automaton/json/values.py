@@ -430,11 +430,7 @@ class JsonLanguage(Language):
     ) -> None:
         super().__init__(graph, options, missing)
         self._plain = QuickChecks(
-            self.nodes,
-            self.scalars.has_string,
-            self.scalars.has_number,
-            bool(missing),
-            graph.typed,
+            self.nodes, self.scalars.has_string, self.scalars.has_number, bool(missing), graph.typed
         )
         # They refer to each other until `release`.
         self.values = Emptiness(

@@ -514,10 +514,7 @@ class Brancher:
             test, then, otherwise = node.condition
             if owners or (then, otherwise) != (TRUE, TRUE):
                 choices.append(
-                    [
-                        ((test, owners), (then, owners)),
-                        ((test ^ 1, _NOBODY), (otherwise, owners)),
-                    ]
+                    [((test, owners), (then, owners)), ((test ^ 1, _NOBODY), (otherwise, owners))]
                 )
         for name, names in node.dependent_required.items():
             present = self.add(Node(node.path, types=OBJECT, required=(name, *names)))
@@ -525,10 +522,7 @@ class Brancher:
         for name, child in node.dependent_schemas.items():
             present = self.add(Node(node.path, types=OBJECT, required=(name,)))
             choices.append(
-                [
-                    ((self._without(node, name), _NOBODY),),
-                    ((present, _NOBODY), (child, owners)),
-                ]
+                [((self._without(node, name), _NOBODY),), ((present, _NOBODY), (child, owners))]
             )
 
     def _without(self, node: Node, name: str) -> int:
@@ -678,10 +672,7 @@ class Brancher:
         for owner in sorted(partial.contributors):
             node = self._nodes[owner]
             parts = [self._nodes[n] for n in partial.contributors[owner] if n != owner] + [node]
-            for synthetic in (
-                properties_left(node, parts),
-                items_left(node, parts, self.add),
-            ):
+            for synthetic in (properties_left(node, parts), items_left(node, parts, self.add)):
                 if synthetic is not None:
                     requirement = self.add(synthetic)
                     if (requirement, _NOBODY) not in partial.seen:

@@ -188,10 +188,7 @@ class Outlines:
     """
 
     def __init__(
-        self,
-        nodes: Sequence[Node],
-        listings: Listings,
-        is_empty: Callable[[tuple[int, ...]], bool],
+        self, nodes: Sequence[Node], listings: Listings, is_empty: Callable[[tuple[int, ...]], bool]
     ) -> None:
         self._nodes = nodes
         self._listings = listings

@@ -702,8 +702,7 @@ class Reader:
                 high = ord(self.character())
                 if high < low:
                     self.wrong(
-                        f"The range {chr(low)}-{chr(high)} is reversed. Swap the two.",
-                        opening,
+                        f"The range {chr(low)}-{chr(high)} is reversed. Swap the two.", opening
                     )
             ranges.append((low, high))
         self.at += 1
@@ -883,8 +882,7 @@ class Reader:
             self.skip()
             if self.is_end():
                 self.wrong(
-                    "- must be followed by what is excluded, as in [a-z] - [aeiou].",
-                    position,
+                    "- must be followed by what is excluded, as in [a-z] - [aeiou].", position
                 )
             found = Made((found, self.repeated()), less, "the difference", position)
         return found

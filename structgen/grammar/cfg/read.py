@@ -77,11 +77,7 @@ def is_decided(dialect: str | None, path: str | None) -> bool:
 
 
 def _parse(
-    text: str,
-    start: str | None,
-    chosen: str,
-    path: str | None,
-    given: Mapping[str, Given],
+    text: str, start: str | None, chosen: str, path: str | None, given: Mapping[str, Given]
 ) -> ir.ContextFree:
     if chosen == "lark":
         from . import lark

@@ -555,10 +555,7 @@ def _pattern_properties(reader: Reader, node: Node, value: Any, place: Place) ->
     keyword = "patternProperties"
     checks.mapping(keyword, value, place)
     node.pattern_properties = tuple(
-        (
-            checks.pattern(keyword, source, place, source),
-            reader.each(child, place, keyword, source),
-        )
+        (checks.pattern(keyword, source, place, source), reader.each(child, place, keyword, source))
         for source, child in value.items()
         if not reader.is_skipped(place, keyword, source)
     )

@@ -675,11 +675,7 @@ class CfgMaskEngine(MaskEngine):
         return self._without_named(mask, configurations) if self.named.textual else mask
 
     def _united(
-        self,
-        walks: dict[int, Any],
-        others: list[Configuration],
-        is_accepting: bool,
-        tokens: Tokens,
+        self, walks: dict[int, Any], others: list[Configuration], is_accepting: bool, tokens: Tokens
     ) -> Mask:
         """Return the mask of walks, of other configurations, and of some tokens."""
         walks.pop(NOTHING[-1], None)

@@ -578,11 +578,7 @@ class StringWalks:
             nodes += [node for _, node in exits]
 
     def _add_text(
-        self,
-        leaf: Leaf,
-        walk: TextWalk,
-        found: WalkBuilder,
-        memo: WalkMemo | None,
+        self, leaf: Leaf, walk: TextWalk, found: WalkBuilder, memo: WalkMemo | None
     ) -> None:
         """Add a walk of text to what was found, and what follows its closing quotes."""
         if walk.counted is not None:

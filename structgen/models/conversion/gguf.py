@@ -344,10 +344,7 @@ def tokenizer_json(file: GgufFile) -> Json:
     if start is not None and _is_on(file, "add_bos_token", kind == "llama"):
         name = tokens[start]
         one, other = (
-            [
-                {"SpecialToken": {"id": name, "type_id": i}},
-                {"Sequence": {"id": text, "type_id": i}},
-            ]
+            [{"SpecialToken": {"id": name, "type_id": i}}, {"Sequence": {"id": text, "type_id": i}}]
             for i, text in enumerate("AB")
         )
         post_processor = {
@@ -548,19 +545,14 @@ class GgufCheckpoint(Checkpoint):
     def special_tokens(self) -> SpecialTokens:
         """As `Checkpoint.special_tokens`."""
         return SpecialTokens(
-            end_token_ids(self._file),
-            _token_id(self._file, "bos"),
-            padding_token_id(self._file),
+            end_token_ids(self._file), _token_id(self._file, "bos"), padding_token_id(self._file)
         )
 
     def write_tokenizer(self, folder: Path) -> None:
         """As `Checkpoint.write_tokenizer`."""
         for name, value in (
             ("tokenizer.json", tokenizer_json(self._file)),
-            (
-                "tokenizer_config.json",
-                tokenizer_config(self._file, self.shape.context_length),
-            ),
+            ("tokenizer_config.json", tokenizer_config(self._file, self.shape.context_length)),
         ):
             text = json.dumps(value, ensure_ascii=False, indent=1)
             (folder / name).write_text(text, encoding="utf-8")

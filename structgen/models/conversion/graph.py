@@ -550,13 +550,7 @@ class GraphBuilder:
                 data.write(piece.tobytes())
             length = data.tell() - offset
         return ir.ExternalTensor(
-            _DATA,
-            offset,
-            length,
-            dtype,
-            shape=ir.Shape(shape),
-            name=name,
-            base_dir=self._folder,
+            _DATA, offset, length, dtype, shape=ir.Shape(shape), name=name, base_dir=self._folder
         )
 
     def _weights(self, name: str, matrix: Matrix) -> list[ir.Value]:

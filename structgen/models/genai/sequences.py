@@ -415,8 +415,7 @@ class SequencePool:
         """
         if most is not None and (type(most) is not int or most < 0):
             raise OptionError(
-                f"prefix_cache_n={most!r} must be an int of at least 0.",
-                option="prefix_cache_n",
+                f"prefix_cache_n={most!r} must be an int of at least 0.", option="prefix_cache_n"
             )
         self.max_bytes = max_bytes
         self._most = most

@@ -13,12 +13,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from structgen.decisions import (
-    Choice,
-    Score,
-    answer_of_system_one,
-    question_of_system_one,
-)
+from structgen.decisions import Choice, Score, answer_of_system_one, question_of_system_one
 from structgen.errors import OptionError
 from structgen.runner import (
     DecisionRequest,

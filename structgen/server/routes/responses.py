@@ -28,15 +28,7 @@ from ..batches import listed
 from ..errors import ApiError, api_error
 from ..exchange import EventStream, answered, begun, event, settings_of, too_long, written
 from ..gateway import LOG
-from ..items import (
-    BEGUN,
-    items_of,
-    messages_in,
-    new_id,
-    response_of,
-    text_part,
-    usage_of,
-)
+from ..items import BEGUN, items_of, messages_in, new_id, response_of, text_part, usage_of
 from ..openapi import answers, body
 from ..pictures import with_pictures
 from ..settings import Settings
