@@ -190,7 +190,7 @@ def _documents(name: str, value: Any) -> dict[str, str]:
         raise wrong(name, type(value), what)
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise wrong(f"{name}[{key!r}]", type(text), "must be a name with its text, a str.")
+            raise wrong(f"{name}[{key!r}]", type(text), "must be a str, with a str as its name.")
     return dict(value)
 
 

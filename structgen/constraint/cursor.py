@@ -214,7 +214,7 @@ _NO_COUNT = "rollback takes the number of tokens to remove (an integer); got {!r
 
 
 def _whole(value: object, problem: str) -> int:
-    """Return a whole number as an int; a TypeError that tells the problem if it is none."""
+    """Return a whole number as an int; raise a TypeError with ``problem`` if it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(problem.format(value))
     return int(value)

@@ -132,7 +132,7 @@ class Engine:
         Without parts that constraints share or that the vocabulary's byte budget covers.
 
         Args:
-            again: look at it now.
+            refresh: look at it now.
         """
         grown = self.machine.n_states + len(self.after_token)
         is_due = grown > self._weighed_at + _WEIGHED_EVERY or self.held > self._held_at + _HELD
@@ -248,7 +248,7 @@ class Engines:
 
     Args:
         first: the first engine.
-        again: makes a new one like the first.
+        make: makes a new one like the first.
     """
 
     def __init__(self, first: Engine, make: Callable[[], Engine]) -> None:

@@ -388,7 +388,7 @@ def _foreign(keyword: str, dialect: Dialect) -> str:
 
 
 def _meant(keyword: str) -> str:
-    """Return name the keywords that an unknown one may stand for; "" if there are none."""
+    """Name the keywords that an unknown one may stand for; "" if there are none."""
     return _MEANT.get(keyword.lower().strip("$")) or _nearest(keyword, _KNOWN | _NAMING.keys())
 
 
@@ -461,7 +461,7 @@ def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
         "exponent (more if a bound has more)",
     )
     depth = options.max_depth
-    inside = "nested objects and arrays"
+    inside = "levels of objects and arrays"
     if compares and (depth is None or depth > MAX_DEPTH_COMPARED):
         yield Limit("", f"at most {MAX_DEPTH_COMPARED} {inside}, because items must be unique")
     elif depth is not None:

@@ -126,7 +126,7 @@ class Comparer:
         return result.vectors[0].astype(np.float64), Usage(n_tokens, n_tokens, passes=1)
 
     def _labels(self, question: Question) -> Passes[Floats]:
-        """Yield the vectors of a question's labels, float64 ``[n, dimensions]``."""
+        """Return the vectors of a question's labels, float64 ``[n, dimensions]``."""
         rows = []
         for texts in _sentences(question):
             key = owner(), texts  # else the time would reveal what another has asked

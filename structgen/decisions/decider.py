@@ -444,7 +444,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _with_vectors(
         self, states: Iterable[str], replies: list[Found], *, learns: bool
     ) -> Passes[list[Found]]:
-        """Yield what was said of some states with their vectors, where these are needed."""
+        """Return what was said of some states with their vectors, where these are needed."""
         if self.embedder is None or not (learns or any(one.weights for one in self.calibrations)):
             return replies
         made: list[Found] = []

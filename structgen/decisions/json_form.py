@@ -111,7 +111,7 @@ def criteria_of(given: Any) -> dict[bool, str | None]:
 
 
 def _described(given: Any, name: str, key: str) -> Any:
-    """Turn a list of OpenAI's objects into a mapping from label to description."""
+    """Map labels to descriptions from a list of OpenAI's objects; leave others as they are."""
     if not isinstance(given, list) or not any(isinstance(one, Mapping) for one in given):
         return given
     found: dict[Any, str | None] = {}

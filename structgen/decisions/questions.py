@@ -176,8 +176,8 @@ def bare(question: Question) -> Bare:
 
 def of_bare(given: Bare) -> Question:
     """Return the question of what has travelled."""
-    kind, instructions, texts, description = given
-    labels = (Label(text, one, None) for text, one in zip(texts, description, strict=True))
+    kind, instructions, texts, descriptions = given
+    labels = (Label(text, one, None) for text, one in zip(texts, descriptions, strict=True))
     return _with_labels(kind, instructions, labels)
 
 

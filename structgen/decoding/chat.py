@@ -115,7 +115,7 @@ def _is_bare(item: Any) -> bool:
 
 
 def kind(value: Any) -> str:
-    """Return name a value's type with its article, for messages: ``an int``."""
+    """Name a value's type with its article, for messages: ``an int``."""
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 

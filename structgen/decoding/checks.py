@@ -161,7 +161,7 @@ class Barred:
             self.bar_beginning(text)
 
     def bar_spent(self, text: bytes, place: Hashable, left: int) -> None:
-        """Bar every continuation from here with so few tokens, however this text was tokenized.
+        """Bar every continuation from here with at most ``left`` tokens, however tokenized.
 
         Args:
             text: the output so far.
@@ -522,7 +522,7 @@ class Trial:
         return self.barred.idle(bytes(self._data))
 
     def dead_end(self, *, by_text: bool, left: int = 0, place: Hashable = None) -> int:
-        """Return all that the mask allows here is barred.
+        """Bar all that the mask allows here, and go back.
 
         Args:
             by_text: as for `Barred.bar_here`; False: it is for this budget only.

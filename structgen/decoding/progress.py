@@ -131,7 +131,7 @@ class Shortened:
     def go_back(self, n_tokens: int) -> None:
         """Return to where the output had that many tokens.
 
-        What was noted after them stays: the budget may have had no part in it.
+        What was noted after them stays: without the budget, the output might not have gone back.
         """
         if self._n_read > n_tokens:
             self._places, self._n_read = None, 0
@@ -375,7 +375,7 @@ class TextAssembler:
         return self._give(len(self._held) - self._unsure())
 
     def finish(self) -> str:
-        """Return no more tokens will come: return the text held back.
+        """Take the end of the tokens; return the text held back.
 
         The bytes of an unfinished character are dropped.
         """
@@ -414,7 +414,7 @@ class Reporter:
         texts = model.vocabulary.tokens if constraint is None else constraint.named.texts
         self._text = TextAssembler(texts, search.stop)
         self._chunks: list[str] = []
-        self._n_told = 0  # tokens whose text has been taken down by `tell_up_to`
+        self._n_reported = 0  # tokens whose text has been taken down by `tell_up_to`
         self._ends: deque[int] = deque()  # where texts end of tokens whose scores are to be told
         self._n_scored = 0
         self.recorder: StepRecorder | None = None
@@ -442,9 +442,9 @@ class Reporter:
 
     def tell_up_to(self, output_ids: TokenIds, n_tokens: int) -> None:
         """Take down the text of the first tokens of an output, which stay."""
-        for token in output_ids[self._n_told : n_tokens].tolist():
+        for token in output_ids[self._n_reported : n_tokens].tolist():
             self.tell(token)
-        self._n_told = n_tokens
+        self._n_reported = n_tokens
 
     def finish(self) -> None:
         """Accept the end of the tokens."""

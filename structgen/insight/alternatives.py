@@ -278,7 +278,7 @@ def is_json(constraint: Constraint) -> bool:
 
 
 def whole_texts(constraint: Constraint) -> Passes[tuple[bytes, ...] | None]:
-    """Yield all outputs there can be, sorted; None when they are not few. Yields now and then."""
+    """Return all possible outputs, sorted; None if they are not few. Yield now and then."""
     try:
         return (yield from _texts(ByteReader(constraint), is_json=is_json(constraint)))
     except _TooLong:
@@ -355,8 +355,8 @@ def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
 
 
 def texts_at(walk: ByteReader) -> Passes[tuple[bytes, ...] | None]:
-    """Yield the possible texts where a JSON value begins; None unless they are few, and of at least
-    two values. Yields now and then."""
+    """Return the possible texts where a JSON value begins; None unless they are few, and of at
+    least two values. Yield now and then."""
     try:
         texts = yield from _texts(walk, is_json=True)
     except _TooLong:
@@ -367,7 +367,7 @@ def texts_at(walk: ByteReader) -> Passes[tuple[bytes, ...] | None]:
 def _texts(
     walk: ByteReader, *, is_json: bool, most: int | None = None
 ) -> Passes[tuple[bytes, ...] | None]:
-    """Yield the texts that can be where ``walk`` is, sorted; None when they are not few.
+    """Return the texts that can be where ``walk`` is, sorted; None when they are not few.
 
     A string that JSON may spell in several ways is one text, the shortest: its values are walked,
     and the ways to write a character come together again behind it. Every state can continue to an

@@ -392,7 +392,7 @@ class Confidence(Mapping[str, ValueConfidence]):
         return dict, (dict(self._known),)
 
     def listing(self) -> Passes[dict[str, Site]]:
-        """Yield the values by path, pass by pass."""
+        """Return the values by path; yield before each pass."""
         if self._sites is None:
             made: Sequence[Site] = ()
             if self._constraint is not None:

@@ -248,7 +248,7 @@ class JsonReader:
 
 
 def scalars(events: Iterable[Event]) -> list[Closed]:
-    """Yield the values that some events close, other than objects and arrays."""
+    """Return the values that some events close, other than objects and arrays."""
     return [e for e in events if isinstance(e, Closed) and e.kind in ("string", "other")]
 
 

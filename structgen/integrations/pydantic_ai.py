@@ -413,7 +413,7 @@ def _thinking(params: ModelRequestParameters) -> dict[str, Any]:
 
 
 def _form(params: ModelRequestParameters) -> dict[str, Any]:
-    """Return the form of an answer without calls, even if the prompt asks for it."""
+    """Return the form of an answer without calls, also if only the prompt asks for it."""
     if params.output_object is None:
         return {}
     name, schema = params.output_object.name or "output", params.output_object.json_schema

@@ -227,7 +227,7 @@ _RULE_OUT: Mapping[str, Any] = {
 
 
 def _vocabulary(vllm_config: Any) -> Vocabulary:
-    """Return the vocabulary of the engine's model, as wide as its logits."""
+    """Return the vocabulary of the engine's model, as wide as its logits, with vLLM's ends."""
     from transformers import AutoTokenizer
 
     model = vllm_config.model_config

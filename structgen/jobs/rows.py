@@ -409,8 +409,9 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
 def _thrift(
     data: bytes | mmap, at: int, *, has_lists: bool = False
 ) -> tuple[dict[tuple[int, int], Any], int]:
-    """Return a struct of Thrift's compact protocol, by id and kind, as fields of other kinds are
-    skipped; None: what is not a number, struct or list of these. And where it ends."""
+    """Return the fields of a struct of Thrift's compact protocol, by id and kind, and its end.
+
+    None: neither a number nor a struct or list of these."""
     found: dict[tuple[int, int], Any] = {}
     number = 0
 
@@ -478,7 +479,7 @@ def _n_values(part: Any) -> int:
 
 
 def _lines(file: BinaryIO, name: str, longest: int) -> Iterator[tuple[int, str | BadRow]]:
-    """Yield the lines of a file by number, without their ends; long ones and bad UTF-8 are told."""
+    """Yield the lines of a file by number, without their ends; report long ones and bad UTF-8."""
     for number in itertools.count(1):
         line = file.readline(longest + 1)
         if not line:

@@ -233,10 +233,11 @@ def steps_wrong(part: str, kind: str, said: Mapping[str, Any]) -> Iterator[str]:
         values = {**needed, **step.get("attrs", {}), ":inputs": step.get("inputs")}
         values[":name"] = type(step.get("name")).__name__
         for attribute, value in values.items():
-            rule = rules.get(attribute, rules.get(f"{attribute}?", "nothing"))
+            rule = rules.get(attribute, rules.get(f"{attribute}?", ""))
             text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
             if text not in rule.split("|") and not _in_range(value, rule):
-                yield f"{attribute} = {text[:40]} in {step['type']}, but must be {rule}"
+                what = f"{attribute.lstrip(':')} = {text[:40]} in {step['type']}"
+                yield f"{what}, but must be {rule}" if rule else f"{what}, which is not allowed"
 
 
 def _in_range(value: Any, rule: str) -> bool:
@@ -244,7 +245,7 @@ def _in_range(value: Any, rule: str) -> bool:
     most, star, many = most.partition("*")
     numbers = value if star and isinstance(value, list) else [value]
     kind = float if "." in least else int  # which the runtime takes of the first
-    if not dots or [*map(type, numbers[:1])] != [kind] or {*map(type, numbers)} - {int, float}:
+    if not dots or {*map(type, numbers[:1])} - {kind} or {*map(type, numbers)} - {int, float}:
         return False
     fit = all(float(least) <= one <= float(most) for one in numbers)
     return fit and many in ("", str(len(numbers)))

@@ -47,7 +47,7 @@ _LONGEST = 10_000  # bytes of a reference, or of the name of an input
 _MOST_FILES = 10_000  # that a graph keeps its weights in
 _MOST_PARAMETERS, _MOST_DIMENSIONS = 100_000, 8  # of an adapter, and of one of its parameters
 _MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have some hundreds
-_MOST_TOLD = 20  # of a folder
+_MOST_LACKS = 20  # of a folder
 
 _BY_DEFAULT = ("decoder.onnx", "encoder.onnx")
 """Graphs that the runtime takes where a configuration names none."""
@@ -109,9 +109,15 @@ def find(folder: Path) -> list[Lack]:
     """
     of_kind = _of_language_model if (folder / cache.CONFIG).is_file() else _of_embedder
     try:
-        return list(islice(of_kind(folder, iter(range(_MOST_FIELDS))), _MOST_TOLD))
+        return list(islice(of_kind(folder, iter(range(_MOST_FIELDS))), _MOST_LACKS))
     except OSError as error:  # it may be opened but not listed, or is being deleted
-        return [Lack(folder, f"{folder} cannot be read: {error}.", "Check its permissions.")]
+        return [
+            Lack(
+                folder,
+                f"{folder} cannot be read: {error}.",
+                "Check that it still exists, and its permissions.",
+            )
+        ]
 
 
 def _of_embedder(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
@@ -231,7 +237,7 @@ def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
     """Return what is wrong with the steps that read pictures or sounds for models of this type."""
     try:
         said = document(file, object_pairs_hook=unique)
-        wrong = list(islice(steps_wrong(part, kind, said), _MOST_TOLD))
+        wrong = list(islice(steps_wrong(part, kind, said), _MOST_LACKS))
     except WRONG as error:
         return [_bad(file, f"cannot be parsed: {error!r}")]
     return [_bad(file, f"has {one}") for one in wrong]

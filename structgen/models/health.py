@@ -267,7 +267,7 @@ def _about_packages(distributions: Mapping[str, str], runtime: _Runtime) -> Iter
         if len(here) > 1:
             yield Finding(
                 "problem",
-                f"{' and '.join(here)} are both installed. They write to the same folder and "
+                f"{' and '.join(here)} are installed together. They write to the same folder and "
                 "break each other.",
                 f"pip uninstall -y {' '.join(here)}, then pip install the one you want.",
             )

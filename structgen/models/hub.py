@@ -75,19 +75,19 @@ def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
     return [
         file
         for file in files
-        if file == graph or file.startswith(data) or _is_settings(PurePosixPath(file))
+        if file == graph
+        or file.startswith(data)
+        or _is_settings(path := PurePosixPath(file))
+        # A tensor that torch has written beside the graph: onnx/Constant_7_attr__value.
+        or (path.parts[:-1] == ("onnx",) and "." not in path.name)
     ]
 
 
 def _is_settings(file: PurePosixPath) -> bool:
-    """Return whether a file describes the model: at the top, or in one of its modules.
-
-    A tensor that torch has written beside the graph counts, too: ``onnx/Constant_7_attr__value``.
-    """
+    """Return whether a file describes the model: at the top, or in one of its modules."""
     if len(file.parts) == 1:
         return file.suffix == ".json" and not file.name.endswith(".index.json")
-    is_tensor = file.parent.name == "onnx" and "." not in file.name
-    return len(file.parts) == 2 and (file.name == "config.json" or is_tensor)
+    return len(file.parts) == 2 and file.name == "config.json"
 
 
 _PART = ".part"

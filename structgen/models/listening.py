@@ -135,15 +135,16 @@ class Listening:
             return None
         return self._window._replace(samples=rest / np.float32(_LOUDEST))
 
-    def add(self, window: WindowTranscript) -> Sequence[Segment]:
+    def add(self, transcript: WindowTranscript) -> Sequence[Segment]:
         """Add the transcript of the window; return its segments with their times in the sound."""
         start = self._at / RATE
         found = [
-            replace(one, start=start + one.start, end=start + one.end) for one in window.segments
+            replace(one, start=start + one.start, end=start + one.end)
+            for one in transcript.segments
         ]
         self._segments += found
-        self._window = self._window._replace(language=window.language)
-        self._at += max(round(window.seconds * RATE), RATE)
+        self._window = self._window._replace(language=transcript.language)
+        self._at += max(round(transcript.seconds * RATE), RATE)
         return found
 
     @property

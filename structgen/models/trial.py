@@ -130,7 +130,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
 
 def _ended(key: str, asked: Mapping[str, Any]) -> str | None:
-    """Run `_tried` once for each key, if the process survived."""
+    """Return what `_tried` says; remember it where the process survived."""
     import numpy as np
 
     from structgen.storage import array_cache

@@ -355,15 +355,12 @@ def _grammar(request: Sampled) -> Wanted:
         return _schema(f" {given}" if isinstance(given, str) else given, param)
     if kind == "choice":
         if not isinstance(given, (list, tuple)) or not given:
-            raise RequestError(
-                "grammar: with grammar_type='choice', pass a list of at least one choice.",
-                param=param,
-            )
+            raise RequestError("grammar: choices must be a list of at least one.", param=param)
         type_: Any = Choice(given)
         is_text = all(type(one) is str for one in given)
         return Wanted(type_, (kind, json.dumps(given)) if is_text else _key(type_), param)
     if not isinstance(given, str) or not given:
-        raise RequestError(f"grammar: with grammar_type='{kind}', pass a string.", param=param)
+        raise RequestError(f"grammar: a {kind} grammar must be a string.", param=param)
     try:
         # A path would read files of this machine for whoever sends requests: no name has two lines.
         type_ = Regex(given) if kind == "regex" else Cfg(f"{given}\n", dialect=dialect(kind, given))

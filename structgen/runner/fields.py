@@ -266,9 +266,9 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     if isinstance(cause, Wrong):
         steps += cause.steps
         param = place(steps)
-        is_told = not steps or (cause.names_field and len(steps) == 1)
+        is_placed = not steps or (cause.names_field and len(steps) == 1)
         return RequestError(
-            str(cause) if is_told else f"{param}: {cause}",
+            str(cause) if is_placed else f"{param}: {cause}",
             param=param or None,
             kind="invalid" if cause.is_supported else "unsupported",
         )

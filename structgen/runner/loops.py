@@ -411,7 +411,7 @@ _LATELY = 10.0
 
 @final
 class Places:
-    """Places for work, of which there are so many, shared fairly. For one event loop.
+    """A fixed number of places for work, shared fairly. For one event loop.
 
     A free place goes to whichever waiting owner holds the fewest. Of several it is, where there is
     a clock, the one that has had the least time lately; else they take turns. Of several places one

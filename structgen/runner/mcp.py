@@ -395,7 +395,7 @@ class Connection:
             error = ValueError(f"{error.error_count():,} values of its {error.title} are invalid")
         why = printable(f"{type(error).__name__}: {error}"[:_LONGEST_SAID].rstrip(": "))
         if isinstance(error, _Unreadable):
-            why = f"it sent an answer that structgen rejects: {error}"
+            why = f"it sent what structgen rejects: {error}"
         if isinstance(error, TimeoutError):
             why = f"it did not answer within {self._server._connect_timeout:g} s"
         said = "".join(f"\n    {line}" for line in self._last_lines)
@@ -611,7 +611,7 @@ class _Exchange:
 
         with anyio.CancelScope(deadline=self._until) as self._scope:
             return await awaited
-        raise _Unreadable("the call has ended")
+        raise _Unreadable("an answer after the call had ended")
 
     def end(self) -> None:
         """Leave what is under way, and what begins later."""

@@ -391,7 +391,7 @@ class Registry:
             await asyncio.shield(self._begin(self._close(entry, host)))
 
     def _begin(self, closing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Close a model, which continues where the one who asked for it gives up."""
+        """Close a model, even if the one who asked for it gives up."""
         task = asyncio.ensure_future(closing)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -71,7 +71,7 @@ def text_host(host: Host, entry: Entry) -> TextHost:
     """
     if not isinstance(host, TextHost):
         raise RequestError(
-            f"{entry.id} is an embedding model and cannot generate text. Pass another model=.",
+            f"{entry.id} is an embedder or reranker and cannot generate text. Pass another model=.",
             param="model",
         )
     return host
@@ -98,7 +98,8 @@ def embedding_host(host: Host, entry: Entry, registry: Registry) -> EmbeddingHos
     """
     if not isinstance(host, EmbeddingHost):
         raise RequestError(
-            f"{entry.id} is a text model and cannot make embeddings. {registry.embedders()}",
+            f"{entry.id} is a text model and cannot make embeddings or rank documents. "
+            f"{registry.embedders()}",
             param="model",
         )
     return host
@@ -812,8 +813,8 @@ class Runner(
                 weakref.finalize(self, thread.stop, 1.0)
         if thread.is_current:
             raise StructgenError(
-                "An async tool of this Runner cannot call its synchronous methods. Await the "
-                "async method, such as achat."
+                "An async tool of this Runner cannot run tools with a synchronous method. Await "
+                "the async method, such as achat."
             )
         return thread.loop
 

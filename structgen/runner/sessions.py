@@ -196,7 +196,7 @@ class Database:
         elif "not a database" in said or "malformed" in said or "corrupt" in said:
             advice = "It is damaged. Move it away to start with an empty file, or restore a backup."
         elif "too big" in said:
-            advice = f"A row would have more than {_LONGEST_ROW:,} bytes."
+            advice = f"A row has, or would have, more than {_LONGEST_ROW:,} bytes."
         elif "locked" in said:
             advice = f"Another process has locked it for {_BUSY_SECONDS:g} s."
         elif isinstance(error, OSError) or "readonly" in said or "unable to open" in said:

@@ -276,7 +276,7 @@ class Trials:
 
 
 def _asks(do: str, **given: Any) -> bytes:
-    """Return what a process is asked, on whose behalf it may take that many steps."""
+    """Return what a process is asked, and how many steps it may take."""
     stranger = STRANGER.get()
     most = reading.MAX_WORK if stranger is None else stranger.max_work
     return json.dumps({"do": do, "max_work": most, **given}).encode()

@@ -296,7 +296,7 @@ class Files:
             self._describe(owner, batch)
 
     def note(self, owner: str, batch: dict[str, Any]) -> None:
-        """Write down what has become of a batch; one that is being cancelled continues being so."""
+        """Write down what has become of a batch; one that is being cancelled stays so."""
         with self._lock:
             known = self.get(owner, batch["id"])
             if known["status"] == "cancelling" and is_under_way(batch):

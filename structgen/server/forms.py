@@ -29,7 +29,7 @@ def check_form(kind: str) -> None:
     """Refuse a ``Content-Type`` that is not a form's.
 
     Raises:
-        ApiError: so it is.
+        ApiError: it is not one.
     """
     if kind and kind.partition(";")[0].strip().lower() != FORM:
         raise _no_form(f"its Content-Type is {kind[:100]} instead of {FORM}")

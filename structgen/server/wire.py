@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -82,7 +83,8 @@ def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
     said = api_error(error)
     if said.param is not None:
         theirs = rename(said.param)
-        said.message = said.message.replace(said.param, theirs)
+        whole = rf"(?<![\w.]){re.escape(said.param)}(?!\w)"
+        said.message = re.sub(whole, lambda _: theirs, said.message)
         said.param = theirs
     return said
 
@@ -172,7 +174,7 @@ def refused(message: str, param: str, code: str = "unsupported_field") -> ApiErr
 def _flag(path: str, value: Any) -> bool:
     """Read a field that is true, false or null."""
     if value is not None and not isinstance(value, bool):
-        raise refused(f"{path} is true or false.", path, "invalid_value")
+        raise refused(f"{path} must be true or false.", path, "invalid_value")
     return bool(value)
 
 

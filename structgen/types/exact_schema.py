@@ -256,7 +256,7 @@ def _exponent(value: Decimal) -> int:
 
 
 def _shape(limits: Limits) -> str:
-    """Return the text of a number, with that many digits before and after its point."""
+    """Return the text of a number, with the digits that ``limits`` allow around its point."""
     places = limits.decimal_places
     if limits.max_digits is not None:
         places = limits.max_digits if places is None else min(places, limits.max_digits)

@@ -166,7 +166,7 @@ def _as_written(schema: Any) -> Any:
 
 
 def _chained(schema: Any, restore: Callable[[Any], Any]) -> Any:
-    """Return what is read is restored, and then has to satisfy the schema's constraints."""
+    """Return a schema that restores what is read, and then checks the schema's constraints."""
     first = {"type": schema["type"]}
     if schema["type"] != "any":
         first["allow_inf_nan"] = True

@@ -300,8 +300,8 @@ def _response(
         return reader.resolved(responses["default"], [*place, "default"])
     names = ", ".join(name for name, _, _ in bodies) or "none"
     raise SchemaError(
-        f"The response is ambiguous, at {_shown(place)}: among the successful responses, {names} "
-        f"has a body. Pass status=, one of {', '.join(responses) or '(there is none)'}."
+        f"The response is ambiguous, at {_shown(place)}: successful responses with a body: "
+        f"{names}. Pass status=, one of {', '.join(responses) or '(there is none)'}."
     )
 
 

@@ -169,7 +169,7 @@ _BOUNDS = ("le", "ge", "lt", "gt")
 
 
 def looked_at_by(schema: Any) -> list[str]:
-    """List code that checks a core schema's values, without its parts; no mask knows it.
+    """List code that checks a core schema's own values, not its parts'; no mask knows it.
 
     The user's functions and constructors; the clock; bounds on times, which have many spellings.
     """

@@ -164,10 +164,10 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut
             if path:
                 dismiss(path.pop().after)
     opened = begins.search(text)
-    where = "" if opened is None else f" {opened[0]!r} at position {opened.start():,}"
+    where = "" if opened is None else f", such as {opened[0]!r} at position {opened.start():,}"
     raise ParseError(
-        f"The text does not match {name}: a tag is incomplete or its content is invalid, such "
-        f"as{where}. Text: {text!r}",
+        f"The text does not match {name}: a tag is incomplete or its content is "
+        f"invalid{where}. Text: {text!r}",
         text=text,
     )
 

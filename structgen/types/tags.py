@@ -236,7 +236,7 @@ FREE = Flow()
 
 
 def tag_grammar(parts: Sequence[TagPart], bounds: Bounds, flow: Flow = FREE) -> ir.ContextFree:
-    """Return the texts in which each begin opens its tag, with that many tags in all.
+    """Return the texts in which each begin opens its tag, with as many tags as ``bounds`` allow.
 
     Raises:
         OutputTypeError: an ambiguous begin, or too many counts.

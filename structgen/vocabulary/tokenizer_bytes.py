@@ -310,7 +310,7 @@ def _decoder(file: Path, document: dict[str, Any]) -> _Decoder:
             last = "alphabet"
             continue
         step = _string_step(part)
-        # No ▁ is in the name of a byte's token, so either of the two may be first.
+        # Either may be first, but for ▁ itself: spelt in its three bytes, it becomes a space.
         is_mark = kind == "Metaspace" and part.get("replacement") == _SPACE_MARK
         is_late = fused or not (last == "utf8" or (last == "fallback" and is_mark))
         if step is None or is_late or len(steps) == _MOST_STEPS:

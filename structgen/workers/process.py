@@ -71,7 +71,7 @@ class InThread:
 
     def __init__(self) -> None:
         """Start it."""
-        told, tell = os.pipe()
+        read_end, tell = os.pipe()
         heard, say = os.pipe()
         silent, unused = os.pipe()
         os.close(unused)
@@ -80,7 +80,7 @@ class InThread:
         self.stderr: BinaryIO = os.fdopen(silent, "rb")
         self.pid = os.getpid()
         self.returncode = 0
-        reader, writer = os.fdopen(told, "rb"), os.fdopen(say, "wb")
+        reader, writer = os.fdopen(read_end, "rb"), os.fdopen(say, "wb")
         self._begun = begin("structgen-model", lambda: _serve(reader, writer))
 
     def wait(self, timeout: float | None = None) -> int:

@@ -281,7 +281,7 @@ def test_the_depth_that_is_told_is_the_depth_that_is_kept(max_depth: int | None)
         told = [
             limit
             for limit in constraint.explain().limits
-            if "nested objects and arrays" in limit.text
+            if "levels of objects and arrays" in limit.text
         ]
         depth = int(told[0].text.split()[2]) if told else 201
         for levels in (depth, depth + 1):

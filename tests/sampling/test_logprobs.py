@@ -173,7 +173,7 @@ def test_they_are_there_when_asked_for():
     for options, message in (
         ({"logprobs": 5}, "logprobs=5 is not a bool"),
         ({"top_logprobs": -1}, "between 0 and 1,000"),
-        ({"top_logprobs": 2, "logprobs": False}, "contradiction"),
+        ({"top_logprobs": 2, "logprobs": False}, "contradicts"),
         ({"trace": "yes"}, "trace='yes' is not a bool"),
     ):
         with pytest.raises(structgen.OptionError, match=message):

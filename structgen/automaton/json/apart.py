@@ -77,7 +77,7 @@ class Without:
         return self._frame.ending((self._frame.plan.first, self._alive, _NOTHING), True)
 
     def size_at_least(self, size: int) -> bool:
-        """Return True if a cheap test shows that there are so many."""
+        """Return True if a cheap test shows that there are ``size`` of them."""
         return self._frame.plan.size_at_least(size + len(self._alive))
 
 
@@ -254,7 +254,7 @@ class Apart(Frame):
         return barred, tuple(sorted(left))
 
     def _has_plenty(self, at: int, size: int) -> bool:
-        """Return a sufficient test that there are more than ``size`` ways to continue."""
+        """Return True if a cheap test shows more than ``size`` ways to continue."""
         labels, is_endless, _ = self.plan.choices(at)
         values = self._language.values
         return is_endless or any(
@@ -419,7 +419,7 @@ class Apart(Frame):
     def _find_value(
         self, place: Place, label: int
     ) -> Generator[tuple[Place, int, bool], Text | None, Text | None]:
-        """Yield a value with this label, with the end of the object or array after it."""
+        """Return a value with this label, with the end of the object or array after it."""
         at, _, others = place
         language, plan = self._language, self.plan
         owed, after = plan.owed(label), plan.after(at, label)

@@ -98,7 +98,7 @@ class ArrayClosing(ArraySpec):
         return ending(self._language, items, first, b"]")
 
     def items(self, state: State) -> tuple[Text, ...] | None:
-        """Return the cheapest items still owed after ``state``, or None if there are none."""
+        """Return the cheapest items still owed after ``state``, or None if it cannot be closed."""
         found = self._known.get(state, False)
         if found is False:
             if self.contains or self.repeats:
@@ -429,7 +429,7 @@ class ArrayPlan(Frame):
     """How many items a plain array has at its beginning; its places are such counts."""
 
     def choices(self, count: int) -> tuple[Iterable[int], bool, bool]:
-        """Return the items after ``count``, if they never end, and if ``]`` may follow."""
+        """Return the items that may follow ``count``, if endlessly many, and if ``]`` may."""
         item, close = self._may((min(count, self.spec.count_to), (), ()))
         return range(count, count + item), item and self._most() is None, close
 
@@ -452,7 +452,7 @@ class ArrayPlan(Frame):
         )
 
     def size_at_least(self, size: int) -> bool:
-        """Return True if a cheap test shows that there are so many such arrays."""
+        """Return True if a cheap test shows that there are ``size`` such arrays."""
         if not self.is_plain or not self.is_possible():
             return False
         most, spec = self._most(), self.spec

@@ -145,7 +145,7 @@ class SpareKeys:
 
 def _spare_keys(table: MemberTable, most: int) -> Iterator[tuple[str, int]]:
     """Keys that are not named: ordinary ones, then the shortest first, ``most`` through each
-    state of their automaton, if so many."""
+    state of their automaton, if there are as many."""
     # Such as tokens seldom write: after a key that closes an object it is looked at anew.
     given = dict.fromkeys((*_SAMPLES, *(f"k{i}" for i in range(most))))
     for name in given:

@@ -231,7 +231,7 @@ class ExcludingLeaf(Leaf):
 
 
 def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
-    """Return a number of bytes within which ``leaf`` has more than ``count`` values from ``q``.
+    """Return bytes within which ``leaf`` has more than ``count`` different values from ``q``.
 
     None where that is not obvious. Only spellings that no other value has are counted: of
     strings those without escapes, of numbers digits other than 0.

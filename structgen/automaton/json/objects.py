@@ -179,7 +179,7 @@ class OpenMembers(Closing):
         return found
 
     def owed(self, state: State) -> Members | None:
-        """Return the cheapest members still owed after ``state``, or None if there are none."""
+        """Return the cheapest members still owed after ``state``; None if it cannot be closed."""
         found = self._owed.get(state, False)
         if found is False:
             found = self.members(state)
@@ -218,7 +218,7 @@ class ObjectPlan(Frame):
         self.names = table.names
         self._n_names = len(table.names)
         # Whether an unnamed key may be right in one state and wrong in another.
-        self._told_by_state = table.speaks_of_unnamed
+        self._by_state = table.speaks_of_unnamed
         # Whether more than the names still allowed tells one state from another.
         self._is_involved = self.may_record = table.is_involved
         self._states: list[State] = []
@@ -283,7 +283,7 @@ class ObjectPlan(Frame):
 
     def _leaf(self, state: State) -> KeyLeaf:
         """Return the leaf for keys: one for all states that allow the same unnamed keys."""
-        if not self._told_by_state:
+        if not self._by_state:
             leaf = self._one_leaf
             if leaf is None:
                 leaf = self._one_leaf = self._new_leaf(state)
@@ -297,14 +297,14 @@ class ObjectPlan(Frame):
     def _new_leaf(self, state: State) -> KeyLeaf:
         table, language = self._table, self._language
         how = language.space, language.options.named, language.missing
-        if not (self._told_by_state or table.bits or table.must_match):
+        if not (self._by_state or table.bits or table.must_match):
             return key_leaf(tuple(self.names), *how)
         plan = weakref.ref(self)  # it holds its leaves: held in turn, both would be the collector's
 
         def classify(matched: int) -> int:
             self = plan()
             assert self is not None, "frames outlive the leaves above them"
-            if self._told_by_state:
+            if self._by_state:
                 return self.class_in(state, matched)
             return self._class_of(matched)
 
@@ -340,7 +340,7 @@ class ObjectPlan(Frame):
             for label in bits(allowed):
                 if not self._open.may_write(state, label):
                     allowed ^= 1 << label
-            if others and not self._told_by_state:
+            if others and not self._by_state:
                 after = self._values.after(state, self._n_names, rule, None)
                 others = self._open.may_close(after)
         if others and not table.bits:
@@ -398,7 +398,7 @@ class ObjectPlan(Frame):
         )
 
     def size_at_least(self, size: int) -> bool:
-        """Return True if there surely are so many such objects; a cheap test."""
+        """Return True if a cheap test shows that there are ``size`` such objects."""
         if not self.is_plain or not self.is_possible():
             return False
         values = self._language.values

@@ -94,16 +94,16 @@ class JsonOptions:
                 raise OptionError(f"{name} must be an integer of at least 1; got {value!r}.")
         if self.max_digits > MAX_DIGITS:
             raise OptionError(
-                f"max_digits must be at most {MAX_DIGITS:,} (Python's limit for reading "
-                f"integers); got {self.max_digits:,}."
+                f"max_digits must be at most {MAX_DIGITS:,}, because Python reads no integer of "
+                f"many more; got {self.max_digits:,}."
             )
         for name in ("ensure_ascii", "format_assertion", "closed"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
         if self.ensure_ascii and self.spelling == "python":
             raise OptionError(
-                "ensure_ascii=True and spelling='python' cannot be combined: with the latter, "
-                "each \\uXXXX is one character. Remove one of them."
+                "ensure_ascii=True and spelling='python' cannot be combined: in Python "
+                "literals, \\uXXXX cannot write characters beyond U+FFFF. Remove one of them."
             )
         if not isinstance(self.whitespace, str):
             raise OptionError(

@@ -889,8 +889,8 @@ def contradiction(language: JsonLanguage) -> Unsatisfiable:
         language.unbounded_root
     ):
         return Unsatisfiable(
-            f"all values of the schema have more than max_depth={most} nested objects and arrays, "
-            "at $. Pass a larger max_depth, or None for no limit."
+            f"all values of the schema are nested deeper than max_depth={most}, at $. Pass a "
+            "larger max_depth, or None for no limit."
         )
     path, reason = _why(language)
     return Unsatisfiable(
@@ -930,7 +930,7 @@ def _why(language: JsonLanguage) -> tuple[str, str]:
         within = next(_impossible_within(language, branch, nodes), None)
         if within is None:
             others = "" if len(branches) == 1 else ", and no other alternative is possible"
-            nothing = f"no value satisfies {_asserted(branch.types, nodes)}{others}"
+            nothing = f"no value satisfies all of {_asserted(branch.types, nodes)}{others}"
             empty = (unquotable(pattern) for node in nodes for pattern in node.patterns)
             return path, next(filter(None, empty), nothing)
         step, asked, conjunction = within

@@ -228,7 +228,7 @@ class ArraySpec:
         return found
 
     def ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Return the conjunctions that one more item may owe, each with the contains counts after
+        """Yield the conjunctions that one more item may owe, each with the contains counts after
         it."""
         count, met, seen = state
         if self.unique and not is_forgotten(seen):

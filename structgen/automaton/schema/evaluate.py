@@ -170,7 +170,7 @@ def holds(nodes: Sequence[Node], requirement: int, value: Any) -> bool:
 
 
 def _meets(requirement: int, value: Any) -> _Judging[_Seen | None]:
-    """Yield what has been evaluated on the way, or None when the requirement is not met."""
+    """Return what has been evaluated on the way, or None when the requirement is not met."""
     if requirement == TRUE:
         return _NOTHING
     judged = yield requirement, value
@@ -296,7 +296,7 @@ def _object_holds(node: Node, value: Mapping[str, Any], seen: _Seen) -> _Judging
 
 
 def _keeps(rule: Rule, value: Mapping[str, Any]) -> _Judging[bool]:
-    """Yield whether an object keeps a rule."""
+    """Return whether an object keeps a rule."""
     if rule.kind in ("none", "fewer", "any"):
         return not (yield from _keeps(rule.negated, value))
     if rule.kind == "least":

@@ -100,7 +100,7 @@ class Requirements:
         return self._types
 
     def with_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
-        """Return one of the values ``keys``, as the further ``requirements`` have it."""
+        """Return the case that the value is one of ``keys``, with further ``requirements``."""
         other = self._copy()
         other._is_guess = True
         other._among = keys if self._among is None else keys & self._among
@@ -114,7 +114,7 @@ class Requirements:
         return other
 
     def without_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
-        """Return None of the values ``keys``, as the further ``requirements`` have it."""
+        """Return the case that the value is none of ``keys``, with further ``requirements``."""
         other = self._copy()
         other._is_guess = True
         other._barred = self._barred | keys
@@ -379,7 +379,7 @@ class MemberWays:
         # By conjunction, what the values that owe it anyway may be.
         self._starts: dict[int, Requirements] = {}
         # What `_told_apart` has found, or that it is more than so many.
-        self._cases_told: dict[tuple[Rule, int, int], list[tuple[Requirements, Rule]] | int] = {}
+        self._cases_apart: dict[tuple[Rule, int, int], list[tuple[Requirements, Rule]] | int] = {}
 
     def ways(self, rule: Rule, label: int) -> list[tuple[int, Rule]]:
         """Return a member's cases by label: ``(conjunction its value owes, rule after)``.
@@ -683,9 +683,9 @@ class MemberWays:
     ) -> list[tuple[Requirements, Rule]] | None:
         """Like `_cases`, with what the value owes in parts."""
         key = (rule, label, owed.base)
-        found = self._cases_told.get(key)
+        found = self._cases_apart.get(key)
         if found is None or (isinstance(found, int) and found < limit):
             touched = self._touched(rule, label)
             cases = told_apart(self._language, rule, touched, owed, limit)
-            found = self._cases_told[key] = limit if cases is None else cases
+            found = self._cases_apart[key] = limit if cases is None else cases
         return None if isinstance(found, int) or len(found) > limit else found

@@ -69,8 +69,8 @@ class RuleReader:
         return rule.negated if rule is not None and requirement & 1 else rule
 
     def one_of(self, options: tuple[int, ...]) -> Rule | None:
-        """Return that exactly one of ``options`` holds: where few of them overlap, some do and the
-        others of these do not."""
+        """Return the rule that exactly one of ``options`` holds: where few of them overlap, some do
+        and the others of these do not."""
         book = self.book
         times = Counter(map(self.first_alike, options))
         if len(times) < len(options):  # what stands there twice cannot hold once

@@ -170,7 +170,7 @@ class RuleBook:
     # -- making rules -----------------------------------------------------------------------
 
     def some(self, keys: Keys, requirement: int) -> Rule:
-        """Return that some member with one of ``keys`` meets ``requirement``."""
+        """Return the rule that some member with one of ``keys`` meets ``requirement``."""
         if requirement == FALSE:
             return self.no
         found = self._rules.get(("some", keys, requirement))
@@ -186,11 +186,11 @@ class RuleBook:
         return found
 
     def has(self, name: str) -> Rule:
-        """Return that there is a member called ``name``."""
+        """Return the rule that there is a member called ``name``."""
         return self.some(Keys(name=name), TRUE)
 
     def least(self, count: int) -> Rule:
-        """Return that there are at least ``count`` members."""
+        """Return the rule that there are at least ``count`` members."""
         if count <= 0:
             return self.yes
         found = self._rules.get(("least", count))
@@ -202,7 +202,7 @@ class RuleBook:
         return found
 
     def all(self, parts: Iterable[Rule]) -> Rule:
-        """Return that all ``parts`` hold."""
+        """Return the rule that all ``parts`` hold."""
         flat: dict[Rule, None] = {}
         todo = list(parts)
         work = 0
@@ -247,11 +247,11 @@ class RuleBook:
         return found
 
     def any(self, parts: Iterable[Rule]) -> Rule:
-        """Return that some of ``parts`` holds."""
+        """Return the rule that some of ``parts`` holds."""
         return self.all([part.negated for part in parts]).negated
 
     def count(self, parts: Iterable[Rule], allowed: int) -> Rule:
-        """Return that n of ``parts`` hold, for an n whose bit is set in ``allowed``."""
+        """Return the rule that n of ``parts`` hold, for an n whose bit is set in ``allowed``."""
         open_parts: list[Rule] = []
         for part in parts:
             if part is self.yes:
@@ -290,13 +290,13 @@ class RuleBook:
         return self._all_of(parts)
 
     def chosen(self, choice: Rule, part: Rule, others: Iterable[Rule]) -> Rule:
-        """Return that ``part`` of a choice holds, and ``others`` do."""
+        """Return the rule that ``part`` of a choice holds, and ``others`` do."""
         if choice.kind == "any":
             return self.all((part, *others))
         return self.all((part, *others, *(q.negated for q in choice.parts if q is not part)))
 
     def one(self, parts: Iterable[Rule]) -> Rule:
-        """Return that exactly one of ``parts`` holds."""
+        """Return the rule that exactly one of ``parts`` holds."""
         return self.count(parts, 2)
 
     # -- facts ------------------------------------------------------------------------------

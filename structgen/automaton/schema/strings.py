@@ -289,7 +289,7 @@ def _going_on(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
 
 
 def listed_words(regex: ir.Regex, most: int = _MOST_LETTERS) -> list[_Word]:
-    """Return the words of an expression that lists words of ``most`` letters in all."""
+    """Return the words of an expression that lists words of up to ``most`` letters, else none."""
     if isinstance(regex, ir.CharSet):
         return [(regex,)]
     if isinstance(regex, ir.Alternate):

@@ -59,7 +59,7 @@ def too_deep(pattern: str, depth: int = 0) -> CompileLimitExceeded:
 
 
 def may_be_empty(parsed: ir.Regex) -> bool:
-    """Return whether the empty text may match, trusting assertions that never hold."""
+    """Return whether the empty text may match; only assertions that never hold are known."""
     if isinstance(parsed, (ir.Lookahead, ir.Lookbehind)):
         return not (parsed.negate and is_nullable(parsed.body))
     return is_empty(parsed, may_be_empty) or isinstance(parsed, ir.StartAnchor | ir.EndAnchor)

@@ -392,7 +392,7 @@ def tokenizer_config(file: GgufFile, context_length: int) -> Json:
 def _is_on(file: GgufFile, name: str, default: bool) -> bool:
     value = file.get(f"tokenizer.ggml.{name}", default)
     if not isinstance(value, bool):
-        raise ValueError(f"tokenizer.ggml.{name} = {value!r} is neither true nor false")
+        raise ValueError(f"tokenizer.ggml.{name} = {value!r} must be true or false")
     return value
 
 

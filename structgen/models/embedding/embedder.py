@@ -114,7 +114,7 @@ def check_options(on_truncation: str, batch_tokens: int) -> None:
 
 
 def checked_texts(texts: Any) -> Iterator[str]:
-    """Return the texts, each a str; a single text becomes a list of one.
+    """Yield the texts, each a str; a single text becomes a list of one.
 
     Raises:
         OptionError: as soon as one is not.
@@ -547,7 +547,7 @@ class Embedder:
         on_truncation: OnTruncation,
         report: Callable[[int], None],
     ) -> Passes[tuple[FloatArray, Any, Any]]:
-        """Yield the vector of each text (or pair), its tokens, and how many more it had; yields
+        """Return the vector of each text (or pair), its tokens, and how many more it had; yield
         between batches."""
         found: list[FloatArray] = []
         lengths: list[int] = []

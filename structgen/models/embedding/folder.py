@@ -101,8 +101,8 @@ def read(place: Path) -> Settings:
     graph = place if place.is_file() else _graph_in(place)
     folder = graph.parent
     tokenizer = folder / "tokenizer.json"
-    has_settings = tokenizer.is_file() and not (folder.parent / "modules.json").is_file()
-    if folder.name == "onnx" and not has_settings:
+    is_alone = tokenizer.is_file() and not (folder.parent / "modules.json").is_file()
+    if folder.name == "onnx" and not is_alone:
         folder = folder.parent
     if not tokenizer.is_file():
         tokenizer = folder / "tokenizer.json"

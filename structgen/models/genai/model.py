@@ -490,7 +490,7 @@ class TextModel:
         normalize: bool = True,
         done: Callable[[int], None] = lambda n_texts: None,
     ) -> Passes[FloatArray]:
-        """Yield the vectors of texts in tokens, pass by pass. Raises as `embed`.
+        """Return the vectors of texts in tokens; yield before each pass. Raise as `embed`.
 
         Texts run one after the other, and each is pooled at once, to save memory; ``done`` is
         called with the number of finished texts.
@@ -565,7 +565,7 @@ class TextModel:
     def listening(
         self, audio: Audio, prompt: str = "", temperature: float = 0.0
     ) -> Passes[Listening]:
-        """Yield the windows of a sound, before the first. Args and raises as `transcribe`."""
+        """Return the `Listening` of a sound before its first window; arguments as `transcribe`."""
         if not isinstance(self.reader, Whisper):
             raise no_transcripts(self.name)
         if not isinstance(audio, Audio):
@@ -575,9 +575,7 @@ class TextModel:
         temperature = Real(0, 1)("temperature", temperature)
         words = Word()("prompt", prompt).strip()
         token_ids = self.encode(f" {words}") if words else np.empty(0, np.int32)
-        first = Window(
-            np.empty(0, np.float32), *self.reader.language_of(audio), token_ids, temperature
-        )
+        first = Window(np.empty(0, np.float32), *self.reader.task_of(audio), token_ids, temperature)
         return Listening((yield from decoding(audio.data)), first)
 
     def hearing(self, window: Window) -> Passes[WindowTranscript]:

@@ -295,7 +295,7 @@ def from_onnx_genai(
     if vocabulary.size != width:
         raise ModelError(
             f"The model's logits have a width of {width:,}, but the vocabulary has "
-            f"{vocabulary.size:,} ids. Pass a vocabulary of that size."
+            f"{vocabulary.size:,} ids. Pass a vocabulary made with size={width}."
         )
     return kind(
         og_model,

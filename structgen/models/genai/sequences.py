@@ -644,8 +644,8 @@ def last_logits(generator: Any, width: int) -> Logits:
     if logits.shape[1] != width:
         raise ModelError(
             f"The model's logits have a width of {logits.shape[1]:,}, but its vocabulary has "
-            f"{width:,} ids. Correct vocab_size in genai_config.json, or pass a vocabulary of "
-            "that size."
+            f"{width:,} ids. Correct vocab_size in genai_config.json, or pass a vocabulary "
+            f"made with size={logits.shape[1]}."
         )
     return logits
 

@@ -267,7 +267,7 @@ def _about_wav(data: bytes) -> _About:
 
 
 _SIZES = (0, 192, 576, 1152, 2304, 4608, -1, -2, *(256 << i for i in range(8)))
-"""Frames of a FLAC block by its code; -1 and -2: it follows in that many bytes."""
+"""Frames of a FLAC block by its code; -1 and -2: it follows in one or two bytes."""
 
 
 def _about_flac(data: bytes) -> _About:

@@ -109,7 +109,7 @@ class Whisper:
                 f"{WINDOW} at once. Split it, or call transcribe."
             )
         features = self._features(samples)
-        language, translate = self.language_of(audio)
+        language, translate = self.task_of(audio)
         if language is None and self.languages:
             generator = self._begun(features)
             generator.append_tokens(np.array(self._prompt(None, False), np.int32))
@@ -240,7 +240,7 @@ class Whisper:
 
     # -- languages ----------------------------------------------------------------------------
 
-    def language_of(self, audio: Audio) -> tuple[str | None, bool]:
+    def task_of(self, audio: Audio) -> tuple[str | None, bool]:
         """Return the language that a sound says, or None, and whether to translate it.
 
         Raises:

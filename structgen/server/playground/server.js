@@ -21,7 +21,7 @@ export async function ask(path, body, signal) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const key = $("key").value;
-  if (/[^ -~]/.test(key)) throw new Refused(401, { message: "The API key has other characters than ASCII's." });
+  if (/[^ -~]/.test(key)) throw new Refused(401, { message: "The API key contains characters other than printable ASCII." });
   if (key) headers.Authorization = `Bearer ${key}`;
   const answer = await fetch(path, {
     method: body === undefined ? "GET" : "POST", headers, signal,
