@@ -279,9 +279,9 @@ def test_a_model_that_cannot_be_loaded_is_told_of(
         assert answer.json()["error"]["code"] == "model_unavailable"
         assert answer.json()["error"]["type"] == "server_error"
         assert int(answer.headers["retry-after"]) >= 1
-        assert "is no model" in answer.text
+        assert "is not a model folder" in answer.text
         status = http.get("/v1/models/none/status").json()
-        assert "is no model" in status["error"]
+        assert "is not a model folder" in status["error"]
         ready = http.get("/health/ready")
         assert (ready.status_code, ready.json()["error"]["code"]) == (503, "not_ready")
         assert http.get("/health/live").status_code == 200

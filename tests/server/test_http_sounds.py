@@ -133,7 +133,7 @@ def test_sounds_in_chats(client: openai.OpenAI) -> None:
     [
         ({"language": "xx"}, "file", "does not support the language 'xx'"),
         ({"file": b"hello, I am a text"}, "file", "WAV, MP3 and FLAC are supported"),
-        ({"file": sounds.flac([0] * 2000, size=65_535)}, "file", "at most 1,800"),
+        ({"file": sounds.flac([0] * 2000, size=65_535)}, "file", "limits are 1,800"),
         ({"file": sounds.wav(sounds.tone()[:0])}, "file", "it has no samples"),
         ({"file": b""}, "file", "The file is missing"),
         ({"temperature": 1.5}, "temperature", "temperature"),

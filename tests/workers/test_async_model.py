@@ -651,7 +651,7 @@ def test_a_model_that_cannot_be_loaded() -> None:
         asyncio.run(structgen.load_async("no-such-model"))
     with pytest.raises(structgen.OptionError, match="threads"):
         asyncio.run(structgen.load_async("smollm2-135m-instruct", threads=0))
-    with pytest.raises(structgen.OptionError, match="prefix_cache=-1 is not a whole number"):
+    with pytest.raises(structgen.OptionError, match="prefix_cache=-1 must be an int"):
         asyncio.run(structgen.load_async("smollm2-135m-instruct", prefix_cache=-1))
 
 
