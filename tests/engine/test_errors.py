@@ -635,13 +635,13 @@ def test_a_warning_does_not_cover_what_is_wrong() -> None:
                 "a": {"type": "array", "minItems": 1, "items": {
                     "type": "integer", "minimum": 5, "maximum": 4}}}},
             "$.properties.a.items",
-            "no value satisfies type integer, minimum 5, maximum 4",
+            "no value satisfies all of type integer, minimum 5, maximum 4",
         ),
         (
             {"$ref": "#/$defs/n", "$defs": {
                 "n": {"type": "string", "minLength": 3, "maxLength": 2}}},
             "$.$defs.n",
-            "no value satisfies type string, minLength 3, maxLength 2",
+            "no value satisfies all of type string, minLength 3, maxLength 2",
         ),
         (
             {"type": "object", "required": ["a"], "additionalProperties": False},
@@ -683,7 +683,7 @@ def test_a_contradiction_is_found_where_it_is(schema: Any, path: str, reason: st
 
 @pytest.mark.parametrize(("kind", "name"), [(int, "integer"), (float, "number")])
 def test_a_contradiction_in_a_class_names_its_type(kind: type, name: str) -> None:
-    with pytest.raises(Unsatisfiable, match=rf"satisfies type {name}, m"):
+    with pytest.raises(Unsatisfiable, match=rf"satisfies all of type {name}, m"):
         structgen.compile(Annotated[kind, Interval(ge=5, le=3)], TINY)
 
 

@@ -67,7 +67,7 @@ def test_a_machine_on_which_nothing_is_wrong(here, capsys):
 def test_runtimes_side_by_side(here, capsys):
     here.distributions |= {"onnxruntime-gpu": "1", "onnxruntime-genai-cuda": "1"}
     first, second = found()
-    assert "onnxruntime and onnxruntime-gpu are both installed" in first.says
+    assert "onnxruntime and onnxruntime-gpu are installed together" in first.says
     assert first.cure.startswith("pip uninstall -y onnxruntime onnxruntime-gpu, then")
     assert "onnxruntime-genai and onnxruntime-genai-cuda" in second.says
     assert commands._run(["doctor"]) == 1

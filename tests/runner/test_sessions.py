@@ -551,7 +551,7 @@ def test_a_row_without_measure_is_not_read(tmp_path: Path, monkeypatch: pytest.M
     with contextlib.closing(sqlite3.connect(path)) as file:
         file.execute("UPDATE sessions SET messages = ?", (" " * 200_000,))
         file.commit()
-    with pytest.raises(SessionError, match="A row would have more than 100,000"):
+    with pytest.raises(SessionError, match="A row has, or would have, more than 100,000"):
         Sessions(path).messages("a")
 
 
