@@ -158,7 +158,7 @@ def test_a_call_that_never_returns_runs_out_of_time(server: McpServer) -> None:
 
 def test_an_answer_that_cannot_be_read_is_told(server: McpServer) -> None:
     said = str(run(server, "deep", timeout=60).error)
-    assert "failed during a call of deep: it sent an answer that structgen rejects" in said
+    assert "failed during a call of deep: it sent what structgen rejects" in said
     assert "nested too deep" in said
     assert run(server, "prints").content == "yes"
     assert run(server, "population", '{"city": "Oslo"}').content == "717000"
