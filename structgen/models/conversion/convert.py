@@ -52,7 +52,7 @@ from .graph import (
     half,
     to_four_bits,
 )
-from .hugging_face import HuggingFaceCheckpoint, read_json
+from .hugging_face import HuggingFaceCheckpoint
 from .whisper import is_whisper
 from .whisper import write as write_whisper
 
@@ -354,8 +354,9 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
 
     from structgen.models import trial
 
-    checkpoint.write_tokenizer(folder)
+    data, settings = checkpoint.tokenizer_files()
     file = folder / "tokenizer.json"
+    file.write_bytes(data)
     try:
         known = [{marks[0]} for marks in _MARKERS]
         trial.check_file(file, [text for one in known for text in texts(one.__contains__)])
@@ -366,13 +367,12 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
         ) from error
 
     # The runtime knows few classes, and takes one by the class for what another is.
-    path = folder / "tokenizer_config.json"
-    settings = read_json(path)
     if isinstance(tokenizer.model, Unigram):
         settings["tokenizer_class"] = "T5Tokenizer"
     elif not trial.is_class(settings["tokenizer_class"]):
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-    path.write_text(json.dumps(settings, ensure_ascii=False, indent=1), encoding="utf-8")
+    text = json.dumps(settings, ensure_ascii=False, indent=1)
+    (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
     def knows(text: str) -> bool:
         return tokenizer.token_to_id(text) is not None

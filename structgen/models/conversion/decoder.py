@@ -420,8 +420,8 @@ class Checkpoint(ABC):
         """Return which tokens begin, end and pad a text."""
 
     @abstractmethod
-    def write_tokenizer(self, folder: Path) -> None:
-        """Write ``tokenizer.json`` and ``tokenizer_config.json`` into a folder.
+    def tokenizer_files(self) -> tuple[bytes, dict[str, Any]]:
+        """Return ``tokenizer.json``, and the settings of ``tokenizer_config.json``.
 
         Raises:
             ConversionError: a kind of tokenizer, or a splitting rule, that is not known here.

@@ -548,14 +548,10 @@ class GgufCheckpoint(Checkpoint):
             end_token_ids(self._file), _token_id(self._file, "bos"), padding_token_id(self._file)
         )
 
-    def write_tokenizer(self, folder: Path) -> None:
-        """As `Checkpoint.write_tokenizer`."""
-        for name, value in (
-            ("tokenizer.json", tokenizer_json(self._file)),
-            ("tokenizer_config.json", tokenizer_config(self._file, self.shape.context_length)),
-        ):
-            text = json.dumps(value, ensure_ascii=False, indent=1)
-            (folder / name).write_text(text, encoding="utf-8")
+    def tokenizer_files(self) -> tuple[bytes, dict[str, Any]]:
+        """As `Checkpoint.tokenizer_files`."""
+        text = json.dumps(tokenizer_json(self._file), ensure_ascii=False, indent=1)
+        return text.encode(), tokenizer_config(self._file, self.shape.context_length)
 
     def _get(self, key: str, default: Any = None) -> Any:
         return self._file.get(f"{self._architecture}.{key}", default)

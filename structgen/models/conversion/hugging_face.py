@@ -241,9 +241,9 @@ class HuggingFaceCheckpoint(Checkpoint):
             raise ValueError(f"{wrong[0]!r} is not a token id")
         return [token for token in dict.fromkeys(found) if 0 <= token < self.shape.vocab_size]
 
-    def write_tokenizer(self, folder: Path) -> None:
-        """As `Checkpoint.write_tokenizer`: the folder's own files, the chat template put inside."""
-        (folder / "tokenizer.json").write_bytes(read_file(self.path / "tokenizer.json"))
+    def tokenizer_files(self) -> tuple[bytes, dict[str, Any]]:
+        """As `Checkpoint.tokenizer_files`: the folder's own files, the chat template put inside."""
+        data = read_file(self.path / "tokenizer.json")
         settings = tokenizer_settings(self.path, "PreTrainedTokenizerFast")
         template = self.path / "chat_template.jinja"
         if template.is_file():  # which comes first with transformers, too
@@ -251,8 +251,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         elif isinstance(settings.get("chat_template"), list):  # several, by their names
             several = {one["name"]: one["template"] for one in settings["chat_template"]}
             settings["chat_template"] = several["default"]
-        text = json.dumps(settings, ensure_ascii=False, indent=1)
-        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+        return data, settings
 
     def _number(self, key: str, default: int | None = None) -> int:
         value = self._config.get(key, default)
