@@ -21,7 +21,7 @@ from structgen.automaton.json import CompileOptions
 from structgen.errors import OptionError, OutputTypeError, UnenforcedWarning, VocabularyError
 from structgen.grammar import ir, reading
 from structgen.grammar.cfg import cache as grammar_facts
-from structgen.grammar.formats import format_regex
+from structgen.grammar.formats import FORMATS, format_regex
 from structgen.types import (
     Call,
     Cfg,
@@ -102,7 +102,7 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
             `OutputType`.
         vocabulary: the model's vocabulary, as wide as its logits.
         **options: how JSON is written, such as ``whitespace="flexible"``: docs/json-schema.md has
-            them all, under "How JSON is written".
+            them all, under "Options".
 
     Returns:
         The constraint. Building it is cheap (milliseconds); automaton states and masks appear when
@@ -383,22 +383,6 @@ _SPELT = {key: _TEXT[key] for key in ("time", "link", "mail")}
 """What is written character by character as well: formats whose walks are slow, and differ from one
 place to the next, but are the same in all schemas."""
 
-_FORMATS = (
-    "date",
-    "date-time",
-    "duration",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "json-pointer",
-    "time",
-    "uri",
-    "uri-reference",
-    "uuid",
-)
-"""Formats whose expressions take half a millisecond to some milliseconds, once a process."""
-
 
 def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     """Load or make the tables that all masks over ``vocabulary`` need.
@@ -430,8 +414,9 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
         lark.Lark('start: "a"', parser=None, lexer="basic")
         constraint = compile(Cfg('start: "a" start?', dialect="lark"), vocabulary)
         _walk(constraint, vocabulary.encode_bytes(b"aa"))
-    for name in _FORMATS:
-        format_regex(name)
+    for name, known in FORMATS.items():
+        if known.most_least is None:  # the others read the Unicode database for 0.2 s
+            format_regex(name)
     constraint = compile(JsonSchema(_SCHEMA), vocabulary)
     compact = (",", ":")
     spelt = json.dumps(_SPELT, separators=compact).encode()

@@ -32,7 +32,7 @@ from structgen.automaton.json import (
 from structgen.automaton.schema import evaluate
 from structgen.errors import counted
 from structgen.grammar import ir, json_schema
-from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS, MAX_NESTING, format_regex
+from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS
 from structgen.grammar.json_schema import (
     ARRAY,
     DIALECTS,
@@ -93,15 +93,6 @@ _MEANT = {
     "values": "enum",
     "choices": "enum",
     "optional": "required, which lists the properties that are not optional",
-}
-_NARROWER = {
-    "hostname": "without A-labels (xn--…) from draft 7 on",
-    "idn-hostname": "without A-labels (xn--…); labels with non-ASCII characters are bounded",
-    "email": "host names without A-labels (xn--…), quoted parts without escaped blanks, address "
-    "literals of IPv4 and IPv6 only",
-    "idn-email": "host names without A-labels (xn--…); characters, not octets, count before @",
-    "relative-json-pointer": "without index manipulation (0+1)",
-    "regex": f"at most {MAX_NESTING} nested groups",
 }
 
 
@@ -298,7 +289,7 @@ def _how(
     if keyword not in dialect.assertions and not _old_items(keyword, raw, dialect):
         return ANNOTATION, _foreign(keyword, dialect)
     if keyword == "format" and not _excluded(keyword, raw, dialect):
-        return _format(value, dialect, options)
+        return _format(value, options)
     needs = _missing(keyword, raw, dialect) or _excluded(keyword, raw, dialect)
     if needs:
         return ANNOTATION, needs
@@ -405,11 +396,11 @@ def _plain(word: str) -> str:
     return "".join(filter(str.isalnum, word.lower()))
 
 
-def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str]:
+def _format(name: Any, options: JsonOptions) -> tuple[str, str]:
     if not options.format_assertion:
         return ANNOTATION, "format_assertion=False"
-    if format_regex(name, dialect.name) is not None:
-        return MASKED, _NARROWER.get(name, "")
+    if name in FORMATS:
+        return MASKED, FORMATS[name].narrower
     if name in ANNOTATION_FORMATS:
         return ANNOTATION, f"{name!r} does not restrict the text"
     close = _nearest(str(name), FORMATS)

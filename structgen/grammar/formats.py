@@ -6,17 +6,13 @@ international names and regular expressions. Each is built on first use. Knows n
 automaton, and not whether formats are asserted at all.
 
 Nothing is accepted that a standard refuses, with one exception: ``idn-email`` counts characters
-before the ``@``, not octets. Every format is its standard's language except for what follows:
+before the ``@``, not octets. `Format.narrower` says what a format leaves out of its standard;
+`idn_hostname` and `regex_syntax` say more. A-labels (``xn--...``) are left out because Punycode is
+not regular.
 
-* ``hostname`` (drafts 7 and later), ``idn-hostname`` and host names in e-mail addresses have no
-  A-labels (``xn--...``): Punycode is not regular. In ``idn-hostname``, labels and names with
-  non-ASCII characters are shorter than allowed, among others: see `idn_hostname`.
-* ``email`` has no ``\ `` (backslash and space), and only IPv4 and IPv6 address literals.
-* ``relative-json-pointer`` has no index manipulation (``0+1``), which later drafts of it added.
-* ``regex`` nests at most `MAX_NESTING` groups, among others: see `regex_syntax`.
-* Calendars are real: days per month, leap years by the Gregorian rule (year 0000 is one, as in RFC
-  3339). A leap second is 23:59:60 in UTC, at whatever offset, on any day: which days have one
-  cannot be known in advance.
+Calendars are real: days per month, leap years by the Gregorian rule (year 0000 is one, as in RFC
+3339). A leap second is 23:59:60 in UTC, at whatever offset, on any day: which days have one cannot
+be known in advance.
 """
 
 from __future__ import annotations
@@ -806,11 +802,13 @@ class Format(NamedTuple):
         fewest: characters of a shortest string of it: there is one of printable ASCII.
         most_least: largest ``minLength`` beside it, where it needs many states by itself: more is
             too many. None: any.
+        narrower: what it leaves out of its standard, for ``explain()``.
     """
 
     build: Callable[[], ir.Regex]
     fewest: int
     most_least: int | None = None
+    narrower: str = ""
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
@@ -818,17 +816,34 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "date": Format(date, 10),
         "date-time": Format(date_time, 20),
         "duration": Format(duration, 3),
-        "email": Format(email, 3),
-        "hostname": Format(hostname, 1),
-        "idn-email": Format(idn_email, 3, 32),
-        "idn-hostname": Format(idn_hostname, 1, 20),
+        "email": Format(
+            email,
+            3,
+            narrower="host names without A-labels (xn--…), quoted parts without escaped blanks, "
+            "address literals of IPv4 and IPv6 only",
+        ),
+        "hostname": Format(hostname, 1, narrower="without A-labels (xn--…) from draft 7 on"),
+        "idn-email": Format(
+            idn_email,
+            3,
+            32,
+            "host names without A-labels (xn--…); characters, not octets, count before @",
+        ),
+        "idn-hostname": Format(
+            idn_hostname,
+            1,
+            20,
+            "without A-labels (xn--…); labels with non-ASCII characters are bounded",
+        ),
         "ipv4": Format(ipv4, 7),
         "ipv6": Format(ipv6, 2),
         "iri": Format(iri, 2),
         "iri-reference": Format(iri_reference, 0),
         "json-pointer": Format(json_pointer, 0),
-        "regex": Format(regex_syntax, 0),
-        "relative-json-pointer": Format(relative_json_pointer, 1),
+        "regex": Format(regex_syntax, 0, narrower=f"at most {MAX_NESTING} nested groups"),
+        "relative-json-pointer": Format(
+            relative_json_pointer, 1, narrower="without index manipulation (0+1)"
+        ),
         "time": Format(time, 9),
         "uri": Format(uri, 2),
         "uri-reference": Format(uri_reference, 0),
