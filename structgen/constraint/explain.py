@@ -479,55 +479,54 @@ _TEXTS = {"pattern", regex_algebra.KEYWORD}
 _ENDS = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}, {"multipleOf"})
 """Keywords that together bound the digits of a number, one of each."""
 
-LATE_REASONING = "late reasoning"
-UNBOUNDED_STRING = "unbounded string"
-UNBOUNDED_ARRAY = "unbounded array"
-SHARED_BEGINNING = "shared beginning"
-STRANGE_NAME = "strange name"
-UNBOUNDED_DATE = "unbounded date"
-UNBOUNDED_DECIMAL = "unbounded decimal"
-UNASKED_OPTIONAL = "unasked optional"
-
-MEASURED: Mapping[str, str] = {
-    UNBOUNDED_ARRAY: "Measured: without maxItems every output reached the token limit; with "
-    "maxItems none did.",
-    UNASKED_OPTIONAL: "Measured: 20 texts had no phone number. A model with 135 million "
-    "parameters invented 20, and 19 after an example without one; a model with 500 million "
-    "invented 17, and 0 after the example. A description changed nothing.",
-    STRANGE_NAME: "Measured: with the names f1 to f5, fewer than a third as many facts were right.",
-    UNBOUNDED_DATE: "Measured: of 12 texts with a day but no year, 5 or 6 got a year before 1900 "
-    "or after 2100; with bounds none did.",
-    LATE_REASONING: "Measured with 135 million parameters: 15 of 100 small sums were right with "
-    "the reasoning first, 1 with it last. In extraction, fewer facts were right with the "
-    "reasoning first, and no more with it last.",
-    UNBOUNDED_DECIMAL: "Measured: 2 of 20 amounts had more than 12 digits; with bounds none did.",
-    SHARED_BEGINNING: "Measured: best=True gives another label in a few percent of cases.",
-    UNBOUNDED_STRING: "Measured on short texts: 2% of the answers reached the token limit.",
-}
-"""What of each was measured, what costs most first: findings are told in this order."""
-
 _ADVICE = {
-    UNBOUNDED_ARRAY: "A list of any length. A small model may repeat items forever. Add maxItems.",
-    UNASKED_OPTIONAL: "{0!r} may {1}, but a small model invents a value even with a description. "
-    "Remove the field from the type, or show an example without it.",
-    STRANGE_NAME: "The name {0!r} does not describe its value, and masks do not show descriptions "
-    "to the model. Use words, with an alias for the code.",
-    UNBOUNDED_DATE: "A date of any year, such as {0}. Limit it: Field(ge=date(2020, 1, 1), "
-    "le=date(2030, 12, 31)), structgen.types.recent_date(), or, in a JSON Schema, a pattern "
-    "in addition to the format.",
-    LATE_REASONING: "The reasoning comes after {0!r} and can no longer change it. Remove the "
-    "reasoning. If the model benefits from it, put {1!r} first, or generate with think= or "
-    "draft=True.",
-    UNBOUNDED_DECIMAL: "A decimal number of any length. A small model may write digits forever. "
-    "Limit it with Field(max_digits=10, decimal_places=2), and with ge= and le=.",
-    SHARED_BEGINNING: "{0} begin in the same way, unlike the other labels. Token by token, their "
-    "shared beginning has the probability of all of them together. Generate with best=True, "
-    "or use a Decider.",
-    UNBOUNDED_STRING: "A string of any length. A small model may not end it. Add a maxLength.",
+    "unbounded array": (
+        "A list of any length. A small model may repeat items forever. Add maxItems.",
+        "Measured: without maxItems every output reached the token limit; with maxItems none did.",
+    ),
+    "unasked optional": (
+        "{0!r} may {1}, but a small model invents a value even with a description. Remove the "
+        "field from the type, or show an example without it.",
+        "Measured: 20 texts had no phone number. A model with 135 million parameters invented 20, "
+        "and 19 after an example without one; a model with 500 million invented 17, and 0 after "
+        "the example. A description changed nothing.",
+    ),
+    "strange name": (
+        "The name {0!r} does not describe its value, and masks do not show descriptions to the "
+        "model. Use words, with an alias for the code.",
+        "Measured: with the names f1 to f5, fewer than a third as many facts were right.",
+    ),
+    "unbounded date": (
+        "A date of any year, such as {0}. Limit it: Field(ge=date(2020, 1, 1), le=date(2030, 12, "
+        "31)), structgen.types.recent_date(), or, in a JSON Schema, a pattern in addition to the "
+        "format.",
+        "Measured: of 12 texts with a day but no year, 5 or 6 got a year before 1900 or after "
+        "2100; with bounds none did.",
+    ),
+    "late reasoning": (
+        "The reasoning comes after {0!r} and can no longer change it. Remove the reasoning. If the "
+        "model benefits from it, put {1!r} first, or generate with think= or draft=True.",
+        "Measured with 135 million parameters: 15 of 100 small sums were right with the reasoning "
+        "first, 1 with it last. In extraction, fewer facts were right with the reasoning first, "
+        "and no more with it last.",
+    ),
+    "unbounded decimal": (
+        "A decimal number of any length. A small model may write digits forever. Limit it with "
+        "Field(max_digits=10, decimal_places=2), and with ge= and le=.",
+        "Measured: 2 of 20 amounts had more than 12 digits; with bounds none did.",
+    ),
+    "shared beginning": (
+        "{0} begin in the same way, unlike the other labels. Token by token, their shared "
+        "beginning has the probability of all of them together. Generate with best=True, or use a "
+        "Decider.",
+        "Measured: best=True gives another label in a few percent of cases.",
+    ),
+    "unbounded string": (
+        "A string of any length. A small model may not end it. Add a maxLength.",
+        "Measured on short texts: 2% of the answers reached the token limit.",
+    ),
 }
-"""What is there, and what to write instead."""
-
-_ORDER = tuple(MEASURED)
+"""What there is and what to write instead, and what was measured. What costs most comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,8 +564,9 @@ def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...
             holds = functools.partial(evaluate.matches, part.regex)
             found += _of_dates("$", holds)
             if any(map(holds, _LONG_DECIMALS)) and not holds("?"):
-                found.append(_made("$", UNBOUNDED_DECIMAL))
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: _ORDER.index(one.kind)))
+                found.append(_made("$", "unbounded decimal"))
+    order = list(_ADVICE)
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.kind)))
 
 
 def _of_json(part: ir.Json, options: Mapping[str, Any]) -> Iterator[Advice]:
@@ -599,9 +599,9 @@ def _of_value(nodes: Sequence[Node], number: int, path: str) -> Iterator[Advice]
         return
     kinds = node.types & ~NULL
     if kinds == STRING and not node.patterns and node.max_length is None:
-        yield _made(path, UNBOUNDED_STRING)
+        yield _made(path, "unbounded string")
     if kinds == ARRAY and node.max_items is None and node.items != FALSE:
-        yield _made(path, UNBOUNDED_ARRAY)
+        yield _made(path, "unbounded array")
     if kinds == STRING and node.patterns:
         yield from _of_dates(path, functools.partial(evaluate.holds, nodes, 2 * number))
 
@@ -609,7 +609,7 @@ def _of_value(nodes: Sequence[Node], number: int, path: str) -> Iterator[Advice]
 def _of_dates(path: str, holds: Callable[[str], bool]) -> Iterator[Advice]:
     odd = [text for text in _ODD_DATES if holds(text)]
     if odd and not any(holds(text[::-1]) for text in odd):  # which only what is no date allows
-        yield _made(path, UNBOUNDED_DATE, odd[0])
+        yield _made(path, "unbounded date", odd[0])
 
 
 _LONG_DECIMALS = [sign + text for sign in ("", "-") for text in ("7" * 60 + ".5", "0." + "7" * 60)]
@@ -624,7 +624,7 @@ def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
         rules = [part, *(rule for rule in part.get("allOf", ()) if isinstance(rule, Mapping))]
         bounds = {name for rule in rules for name in rule}
         if part.get("type") == "number" and not all(bounds & some for some in _ENDS):
-            yield _made(path, UNBOUNDED_DECIMAL)
+            yield _made(path, "unbounded decimal")
             return
 
 
@@ -636,7 +636,7 @@ def _of_optional(names: Mapping[str, Any], required: Any, path: str) -> Iterator
             continue
         if name not in needed or _is_nullable(raw):
             how = "be null" if name in needed else "be omitted"
-            yield _made(child_path(path, "properties", name), UNASKED_OPTIONAL, name, how)
+            yield _made(child_path(path, "properties", name), "unasked optional", name, how)
 
 
 def _is_nullable(raw: Mapping[str, Any]) -> bool:
@@ -651,11 +651,11 @@ def _of_names(names: Mapping[str, Any], path: str, *, is_ordered: bool) -> Itera
         place = child_path(path, "properties", name)
         if _REASONING.fullmatch(name):
             if before and is_ordered:
-                yield _made(place, LATE_REASONING, before[-1], name)
+                yield _made(place, "late reasoning", before[-1], name)
         else:
             before.append(name)
         if _CODE.fullmatch(name):
-            yield _made(place, STRANGE_NAME, name)
+            yield _made(place, "strange name", name)
 
 
 def _of_labels(path: str, labels: Sequence[str]) -> Iterator[Advice]:
@@ -663,8 +663,9 @@ def _of_labels(path: str, labels: Sequence[str]) -> Iterator[Advice]:
     shared = [label for label in labels if beginnings[label[:_LEAST_SHARED]] > 1]
     if shared and len(shared) < len(labels):
         shown = ", ".join(repr(label) for label in shared[:4])
-        yield _made(path, SHARED_BEGINNING, shown)
+        yield _made(path, "shared beginning", shown)
 
 
 def _made(path: str, kind: str, *said: str) -> Advice:
-    return Advice(path, kind, _ADVICE[kind].format(*said), MEASURED[kind])
+    text, measured = _ADVICE[kind]
+    return Advice(path, kind, text.format(*said), measured)
