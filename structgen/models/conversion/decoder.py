@@ -75,7 +75,7 @@ class Family:
 
     Attributes:
         title: its name in messages.
-        runtime_type: what ``genai_config.json`` calls it.
+        runtime_type: what ``genai_config.json`` calls it, and the ``model_type`` of Hugging Face.
         activation: of the feed-forward layer's gate; ``gelu`` is the one by a tanh.
         has_qk_norms: queries and keys are normalised, head by head.
         has_post_norms: what attention and feed-forward layer give is normalised too.
@@ -85,8 +85,9 @@ class Family:
         full_period: every how many layers one sees the whole text where the others see a window; 0:
             all layers are alike.
         rope_period: every how many layers one has no positions; 0: all have them.
-        window_rope_base: base of the frequencies of layers with a window; None: the same as of the
-            others.
+        rope_base: base of the frequencies, where a Hugging Face folder does not say.
+        window_rope_base: that of layers with a window; None: the same as of the others.
+        is_tied: the output projection is the embedding, where such a folder does not say.
         attention_cap: default of the cap of products of queries and keys.
         logit_cap: default of the cap of logits.
         wide_layers: the number of layers of the one model whose products are scaled by
@@ -103,7 +104,9 @@ class Family:
     scales_embeddings: bool = False
     full_period: int = 0
     rope_period: int = 0
+    rope_base: float = 10_000.0
     window_rope_base: float | None = None
+    is_tied: bool = False
     attention_cap: float = 0.0
     logit_cap: float = 0.0
     wide_layers: int = 0
@@ -210,7 +213,7 @@ FAMILIES = MappingProxyType(
         "llama": Family("Llama", "llama", is_interleaved=True),
         "qwen2": Family("Qwen2", "qwen2"),
         "qwen3": Family("Qwen3", "qwen3", has_qk_norms=True),
-        "gemma": Family("Gemma", "gemma", activation="gelu", scales_embeddings=True),
+        "gemma": Family("Gemma", "gemma", activation="gelu", scales_embeddings=True, is_tied=True),
         "gemma2": Family(
             "Gemma 2",
             "gemma2",
@@ -218,6 +221,7 @@ FAMILIES = MappingProxyType(
             has_post_norms=True,
             scales_embeddings=True,
             full_period=2,
+            is_tied=True,
             attention_cap=50.0,
             logit_cap=30.0,
             wide_layers=46,
@@ -230,20 +234,23 @@ FAMILIES = MappingProxyType(
             has_post_norms=True,
             scales_embeddings=True,
             full_period=6,
-            window_rope_base=10000.0,
+            rope_base=1_000_000.0,
+            window_rope_base=10_000.0,
+            is_tied=True,
             wide_layers=62,
         ),
         "phi3": Family("Phi-3", "phi3", is_fused=True),
-        "smollm3": Family("SmolLM3", "smollm3", rope_period=4, is_interleaved=True),
+        "smollm3": Family(
+            "SmolLM3",
+            "smollm3",
+            rope_period=4,
+            rope_base=2_000_000.0,
+            is_tied=True,
+            is_interleaved=True,
+        ),
     }
 )
 """Every family by its name in GGUF files."""
-
-MODELS = (
-    "Llama, SmolLM2, TinyLlama, Mistral 7B, Qwen 2, 2.5 and 3, Gemma 1 to 3, Phi-3 to Phi-4-mini, "
-    "SmolLM3"
-)
-"""The families in words, for messages."""
 
 
 def check_family(path: Path, kind: str, name: str, known: Collection[str]) -> None:
@@ -251,7 +258,7 @@ def check_family(path: Path, kind: str, name: str, known: Collection[str]) -> No
     if name not in known:
         raise ConversionError(
             f"{path} has a model of {kind} {name!r}. structgen converts "
-            f"{', '.join(map(repr, known))} ({MODELS}). For other models use a folder made by "
+            f"{', '.join(map(repr, known))}. For other models use a folder made by "
             "`python -m onnxruntime_genai.models.builder`."
         )
 

@@ -141,12 +141,8 @@ def _place(file: Path, about: dict[str, Any], start: int, size: int) -> _Place:
     return _Place(file, str(about["dtype"]), shape, start + begin)
 
 
-_TYPES = {
-    **{name: name for name in ("llama", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "smollm3")},
-    "gemma3_text": "gemma3",
-    "mistral": "llama",
-}
-"""Families of `FAMILIES` by the configuration's ``model_type``."""
+_TYPES = {family.runtime_type: name for name, family in FAMILIES.items()} | {"mistral": "llama"}
+"""Names in `FAMILIES` by the configuration's ``model_type``."""
 
 _NAMES = Names(
     embedding="model.embed_tokens.weight",
@@ -166,8 +162,6 @@ _POST_NORMS = {
     "ffn_norm": "pre_feedforward_layernorm",
     "ffn_post_norm": "post_feedforward_layernorm",
 }
-_TIED = ("gemma", "gemma2", "gemma3", "smollm3")
-_ROPE_BASES = {"gemma3": 1_000_000.0, "smollm3": 2_000_000.0}  # the others: 10,000
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu"}
 
 
@@ -292,7 +286,7 @@ class HuggingFaceCheckpoint(Checkpoint):
             vocab_size=self._number("vocab_size"),
             context_length=context,
             rms_epsilon=float(config.get("rms_norm_eps", 1e-5 if family.is_fused else 1e-6)),
-            is_tied=flag(config, "tie_word_embeddings", self._name in _TIED),
+            is_tied=flag(config, "tie_word_embeddings", family.is_tied),
             layers=layers,
             attention_scale=float(query) ** -0.5,
             attention_cap=float(config.get("attn_logit_softcapping", family.attention_cap) or 0),
@@ -307,8 +301,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         n_layers = self._number("num_hidden_layers")
         self._check_counts(n_layers, head_size)
         scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        base = _ROPE_BASES.get(self._name, 10_000.0)
-        base = float(scaling.get("rope_theta") or config.get("rope_theta") or base)
+        base = float(scaling.get("rope_theta") or config.get("rope_theta") or family.rope_base)
         local = config.get("rope_local_base_freq") or family.window_rope_base
         if "full_attention" in scaling:  # of each kind of layer its own, as transformers 5 has it
             sliding = scaling.get("sliding_attention", {})
