@@ -87,7 +87,7 @@ class _Answer:
         by the greatest possible entropy.
         """
         entropy = -sum(p * math.log(p) for p in self.label_probabilities if p > 0)
-        return 1 - entropy / math.log(len(self.labels))
+        return max(0.0, 1 - entropy / math.log(len(self.labels)))  # rounding may go below
 
     @property
     def probability(self) -> float:

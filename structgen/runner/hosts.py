@@ -42,7 +42,7 @@ from structgen.models import catalogue, embedding
 from structgen.models.base import LoadOptions, check_written
 from structgen.models.embedding import Embedder, Pause
 from structgen.models.listening import Segment, Transcript
-from structgen.options import OPTIONS, Whole, Word
+from structgen.options import OPTIONS, Flag, Whole, Word
 from structgen.storage import KeptByBytes
 from structgen.workers import (
     FORM_BYTES,
@@ -127,6 +127,12 @@ class ModelConfig(LoadOptions):
                 "draft_model= requires a source given by name. Pass a draft model when you load a "
                 "model yourself."
             )
+        for name in ("in_process", "deterministic"):
+            Flag()(name, getattr(self, name))
+        if not isinstance(self.adapters, Mapping) or not all(
+            isinstance(path, (str, os.PathLike)) for path in self.adapters.values()
+        ):
+            raise OptionError(f"adapters={self.adapters!r} does not map names to files.")
         Whole(1, 64)("processes", self.processes)
         check_seconds("max_silence", self.max_silence)
         if self.max_seqs is not None:

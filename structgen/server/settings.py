@@ -223,6 +223,8 @@ class Settings(BaseModel):
         for variable, text in environment.items():
             if variable.startswith(PREFIX):
                 name = variable.removeprefix(PREFIX).lower()
+                if name in found and (other := found[name][1]) in environment:
+                    raise OptionError(f"{other} and {variable} both set {name}. Remove one.")
                 found[name] = (_value(text), variable)
         for name, value in (flags or {}).items():
             if value is not None:

@@ -182,6 +182,7 @@ def test_answers_of_each_kind():
         assert sum(answer.label_probabilities) == pytest.approx(1)
         assert 0 <= answer.confidence <= 1
         assert 0 < answer.mass <= 1
+    assert replace(s, labels=tuple("abcde"), label_probabilities=(0.2,) * 5).confidence == 0
     yes, no = p.label_probabilities
     shown = f"PredicateAnswer({p.choice}, {{'Yes': {yes:.3f}, 'No': {no:.3f}}}"
     assert repr(replace(p, informative=True)) == f"{shown})"

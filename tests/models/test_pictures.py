@@ -314,6 +314,10 @@ def test_damaged_pictures_are_errors_and_never_the_end_of_the_process(qwen):
     for data in bad:
         with contextlib.suppress(PromptError):
             qwen.perceive([Image(data)])
+    deep = bytearray(good)
+    deep[good.index(b"\xff\xc0") + 4] = 12  # bits of a sample
+    with pytest.raises(PromptError, match=r"JPEG: cannot identify image file\.$"):
+        qwen.perceive([Image(bytes(deep))])
 
 
 def png_with(*chunks: tuple[bytes, bytes]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import threading
 import time
@@ -545,6 +546,15 @@ def test_a_model_in_this_process(tmp_path: Path) -> None:
         ]
     with pytest.raises(OptionError, match="in_process"):
         ModelConfig(source=SMALL, in_process=True, processes=2)
+    for wrong in (
+        {"in_process": "false"},
+        {"deterministic": 0},
+        {"adapters": "x.onnx_adapter"},
+        {"adapters": {"x": 1}},
+    ):
+        ((name, value),) = wrong.items()
+        with pytest.raises(OptionError, match=f"^{name}={re.escape(repr(value))} "):
+            ModelConfig.of({"source": SMALL, **wrong})
 
 
 def test_prompts_that_were_refused_are_let_go_of(tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ def test_a_port_in_use_is_told_before_models_are_loaded(monkeypatch: pytest.Monk
     serving.check_address(settings)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, " "])
+def test_a_host_that_can_be_none_is_told(host: str) -> None:
+    with pytest.raises(OptionError, match=f"Cannot listen on {host}:1: "):
+        serving.check_address(Settings(host=host, port=1))
+
+
 @pytest.mark.parametrize("believed", [None, "10.0.0.9"])
 def test_no_client_says_what_its_address_is_unless_it_is_a_known_proxy(
     monkeypatch: pytest.MonkeyPatch, believed: str | None

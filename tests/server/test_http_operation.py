@@ -72,6 +72,18 @@ def test_environment() -> None:
         ({}, {"STRUCTGEN_SERVER_API_KEYS": " , "}, "", "API_KEYS: it contains no key"),
         (
             {},
+            {"STRUCTGEN_SERVER_API_KEYS": "b", "STRUCTGEN_API_KEY": "a"},
+            "",
+            "STRUCTGEN_API_KEY and STRUCTGEN_SERVER_API_KEYS both set api_keys. Remove one.",
+        ),
+        (
+            {},
+            {"STRUCTGEN_SERVER_PORT": "1", "STRUCTGEN_SERVER_port": "2"},
+            "port = 3",
+            "STRUCTGEN_SERVER_PORT and STRUCTGEN_SERVER_port both set port. Remove one.",
+        ),
+        (
+            {},
             {"STRUCTGEN_SERVER_PROT": "1"},
             "",
             "STRUCTGEN_SERVER_PROT: there is no such setting. Did you mean port?",

@@ -195,4 +195,5 @@ def _as_png(picture: Image) -> bytes:
             turned = ImageOps.exif_transpose(file).convert("RGB")
             return png_of(np.asarray(turned), 0)
     except Exception as error:  # of any kind: the bytes may be anything
-        raise PromptError(f"Cannot read the image as {kind}: {error}.") from error
+        why = str(error).partition(" <")[0]  # Pillow shows the file, which is an object here
+        raise PromptError(f"Cannot read the image as {kind}: {why}.") from error
