@@ -61,7 +61,7 @@ async def while_connected(request: Request) -> AsyncIterator[None]:
     def is_ours() -> bool:
         """Take back the cancelling, and say whether nobody else has cancelled the task.
 
-        Before Python 3.11 that cannot be told.
+        Before Python 3.11 that cannot be known.
         """
         return has_left and not (hasattr(task, "uncancel") and task.uncancel())
 

@@ -472,7 +472,7 @@ class Refused(StructgenError):
     """A remote model or its content filter declined to answer.
 
     Attributes:
-        text: what it said, or had written.
+        text: what it wrote.
     """
 
     def __init__(self, message: str, *, text: str) -> None:

@@ -364,7 +364,7 @@ class Generator(Calls[T_co]):
 
     def _stream(self, task: Task, prompt: Prompt, options: Mapping[str, Any]) -> Stream[T_co]:
         search = search_options.parse(options)
-        if Several.are_asked(prompt, search) and prompt:  # an empty list is told as such
+        if Several.are_asked(prompt, search) and prompt:  # an empty list has an error of its own
             raise OptionError("stream returns one output: pass one prompt and no n=.")
         run = task.run(task.prepare(prompt, search), search)
         return Stream(run, pieces(task.model, run))

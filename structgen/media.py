@@ -42,7 +42,7 @@ MOST_MEDIA = 32
 
 _FIRST_MARK = 0xFDD0  # the first of 32 code points that are no characters, for use inside programs
 MARKS = [chr(_FIRST_MARK + i) for i in range(MOST_MEDIA)]
-"""What stands for each picture or sound of a prompt in text: no text has these."""
+"""The placeholders of pictures and sounds in the text of a prompt: no text has these."""
 
 
 @final

@@ -185,8 +185,8 @@ def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
     """
     if chars == ir.ANY_CHAR:
         return regex
-    says_what_is_not = (ir.Complement, ir.Lookahead, ir.Lookbehind)
-    if any(isinstance(node, says_what_is_not) for node in ir.nodes(regex)) or not all(
+    negations = (ir.Complement, ir.Lookahead, ir.Lookbehind)
+    if any(isinstance(node, negations) for node in ir.nodes(regex)) or not all(
         _holds(chars, node.document) for node in ir.nodes(regex) if isinstance(node, ir.Quote)
     ):
         return ir.Intersect((regex, ir.Repeat(chars, 0, None)))
@@ -302,7 +302,7 @@ def build(
 
 
 class _Builder:
-    """Collects what is said about the parts on the way."""
+    """Collects the options of the parts on the way."""
 
     def __init__(
         self, given: Mapping[str, Any], options: JsonOptions, missing: frozenset[int]
@@ -451,7 +451,7 @@ class _Builder:
                 return (opening,)
         ways = language.alternatives(language.root)
         if not ways:
-            # Once more, each schema by itself, so that the message can say where it stands.
+            # Once more, each schema by itself, so that the message can say where it is.
             raise contradiction(self._language(schema, options, missing, left_out, apart=True))
         if options.whitespace == "flexible":
             ways = SequenceFrame((around(language.space), ways, around(language.space))).open()

@@ -118,7 +118,7 @@ class Work:
 WORK = Work()
 """That of the process: automata grow one at a time."""
 
-in_child(WORK.forget)  # a call of another thread does not go on there
+in_child(WORK.forget)  # a call of another thread does not continue there
 
 
 class within:  # in a third of the time of a generator: each compilation has one

@@ -26,7 +26,7 @@ from .desk import diff, lint, sample, show
 from .embeddings import DEFAULT_EMBEDDER, embed, search
 from .generation import DIALECTS, generate, is_name, library_text, trace
 from .model_commands import doctor, shelf
-from .terminal import FILE, Group, console, json_in, load, model_option, parsed, say, text_in
+from .terminal import FILE, Group, console, echo, json_in, load, model_option, parsed, text_in
 
 
 @click.group()
@@ -71,13 +71,13 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
         text = text_in(file, shown)
     found = problems(text, start, dialect, path)
     for problem in found:
-        say(problem)
+        echo(problem)
     errors = sum(problem.is_error for problem in found)
     if errors and not cfg.is_decided(dialect, path):
         name = cfg.NAMES[cfg.dialect_of(text, path)]
         shown += f" (read as {name}; change this with --dialect)"
     warnings = counted(len(found) - errors, "warning")
-    say(f"{shown}: {counted(errors, 'error')}, {warnings}.")
+    echo(f"{shown}: {counted(errors, 'error')}, {warnings}.")
     return 1 if errors else 0
 
 
@@ -160,12 +160,12 @@ def decide(
         click.echo(f"The decider's training does not apply: it is about {about}.", err=True)
     for name, answer in answers.items():
         if not answer.informative:
-            say(f"{name}: no signal ({answer.no_signal}).", err=True)
+            echo(f"{name}: no signal ({answer.no_signal}).", err=True)
     if trace:
         for prompts in answers.trace.values():
             for prompt in prompts:
-                say(f"{prompt}\n", err=True)
-    say(json.dumps(answers_to_json(answers), ensure_ascii=False, indent=2))
+                echo(f"{prompt}\n", err=True)
+    echo(json.dumps(answers_to_json(answers), ensure_ascii=False, indent=2))
 
 
 @click.command()
@@ -401,7 +401,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except StructgenError as error:
-        say(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nStopped.", err=True)
@@ -409,7 +409,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
             where = "" if error.filename is None else f"{error.filename}: "
-            say(f"Error: {where}{failure(error) or type(error).__name__}.", err=True)
+            echo(f"Error: {where}{failure(error) or type(error).__name__}.", err=True)
         broken = (errno.EPIPE, errno.EINVAL, errno.EIO, errno.ENOSPC)
         if error.filename is None and error.errno in broken:
             # The reader went away (`structgen … | head`), or there is no room. Nothing more can be

@@ -15,7 +15,7 @@ import structgen
 from structgen.errors import OptionError, counted
 
 from .generation import named_type
-from .terminal import FILE, parsed, say, text_in, writing
+from .terminal import FILE, echo, parsed, text_in, writing
 
 _TYPE = "A type is a .json file with a JSON Schema, MODULE:NAME, FILE.py:NAME or /REGEX/."
 _command = partial(click.command, epilog=_TYPE)
@@ -42,7 +42,7 @@ def sample(type_name: str, n: int, seed: int) -> None:
     A text with line ends takes several lines.
     """
     for text in structgen.sample(type_of(type_name), n, seed):
-        say(text)
+        echo(text)
 
 
 @_command()
@@ -57,17 +57,17 @@ def lint(type_name: str) -> int:
     vocabulary = structgen.Vocabulary([bytes([i]) for i in range(256)] + [b""], eos_token_ids=[256])
     constraint = structgen.compile(found, vocabulary)
     lines = _lines(type_name) if isinstance(found, structgen.JsonSchema) else {}
-    said = [(one.path, f"{one.text} {one.measured}") for one in constraint.advice()]
-    said += [
+    findings = [(one.path, f"{one.text} {one.measured}") for one in constraint.advice()]
+    findings += [
         (row.path, f"{row.keyword}: {row.note}")
         for row in constraint.explain().rows
         if "did you mean" in row.note
     ]
-    for path, text in sorted(said, key=lambda one: lines.get(one[0], 0)):
+    for path, text in sorted(findings, key=lambda one: lines.get(one[0], 0)):
         line = f"{lines[path]}:" if path in lines else ""
-        say(f"{type_name}:{line} {path}: {text}")
-    click.echo(f"{type_name}: {counted(len(said), 'finding')}.")
-    return 1 if said else 0
+        echo(f"{type_name}:{line} {path}: {text}")
+    click.echo(f"{type_name}: {counted(len(findings), 'finding')}.")
+    return 1 if findings else 0
 
 
 def _lines(file: str) -> dict[str, int]:

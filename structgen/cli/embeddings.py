@@ -13,7 +13,7 @@ import structgen
 from structgen.errors import OptionError, counted
 from structgen.storage import written_whole
 
-from .terminal import model_option, say, writing
+from .terminal import echo, model_option, writing
 
 if TYPE_CHECKING:
     from structgen import Embedder
@@ -121,7 +121,7 @@ def search(query: str, file: str, model: str, top_k: int, dimensions: int | None
     shown = [i for i in best if found.texts[i].strip()][:top_k]
     width = len(str(max(shown) + 1))
     for i in shown:
-        say(f"{scores[i]:6.3f}  {i + 1:>{width}}  {' '.join(found.texts[i].split())}")
+        echo(f"{scores[i]:6.3f}  {i + 1:>{width}}  {' '.join(found.texts[i].split())}")
 
 
 def _documents(embedder: Embedder, found: Texts, file: str, dimensions: int | None) -> FloatArray:
@@ -151,7 +151,7 @@ def _vectors(
     dimensions: int | None,
     prompt_name: str | None,
 ) -> FloatArray:
-    """Unit vectors of texts, with the prompt of their role; what was cut is told."""
+    """Unit vectors of texts, with the prompt of their role; warns of texts that were cut."""
     from structgen.models.embedding import prompt_name_for
 
     if prompt_name is None:

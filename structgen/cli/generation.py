@@ -24,7 +24,7 @@ import structgen
 from structgen.errors import OptionError, OutputTypeError, did_you_mean
 from structgen.options import OPTIONS
 
-from .terminal import FILE, harmless, having, json_in, load, model_option, say, text_in, writing
+from .terminal import FILE, echo, harmless, having, json_in, load, model_option, text_in, writing
 
 
 def named_type(text: str, option: str = "--type") -> Any:
@@ -303,7 +303,7 @@ def generate(**arguments: Any) -> None:
             click.echo(text, nl=False, err=is_thought)
             before = chunk.section
     click.echo()
-    _tell_end(stream.result, options["max_new_tokens"])
+    _show_end(stream.result, options["max_new_tokens"])
 
 
 @click.command()
@@ -328,8 +328,8 @@ def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
         raise OptionError(f"--output {output}: the folder {output.parent} does not exist.")
     generator, prompt, options = prepare(**arguments)
     result = generator.result(prompt, trace=True, **options)
-    say(result.text)
-    _tell_end(result, options["max_new_tokens"])
+    echo(result.text)
+    _show_end(result, options["max_new_tokens"])
     if table:
         click.echo(f"\n{result.trace}")
     with writing("--output", output):
@@ -370,7 +370,7 @@ def prepare(
     return generator, asked, options
 
 
-def _tell_end(result: structgen.GenerationResult, max_new_tokens: int) -> None:
+def _show_end(result: structgen.GenerationResult, max_new_tokens: int) -> None:
     """Say that an output is not what the model would have written, had it been let."""
     if result.finish_reason == "length":
         click.echo(f"(Cut off after {max_new_tokens:,} tokens. Raise --max-new-tokens.)", err=True)

@@ -85,7 +85,7 @@ def harmless(text: str, *, err: bool = False) -> str:
     return _STEERS.sub(lambda found: printable(found[0]), text)
 
 
-def say(text: object, *, err: bool = False) -> None:
+def echo(text: object, *, err: bool = False) -> None:
     """Print a line that may have foreign text."""
     click.echo(harmless(str(text), err=err), err=err)
 

@@ -153,7 +153,7 @@ def _parquet(data: bytes, shown: str) -> Texts:
 
 
 def _rows_of(batches: Iterable[Any], names: list[str], shown: str) -> dict[str, list[Any]]:
-    """Columns of a Parquet file, a few rows at a time: what is said once may be in each row."""
+    """Columns of a Parquet file, a few rows at a time: a value stored once may be in each row."""
     size, read = 0, {name: list[Any]() for name in names}
     for batch in batches:
         size += batch.nbytes

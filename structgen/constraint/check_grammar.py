@@ -174,7 +174,7 @@ def _endless(grammar: ir.ContextFree, dead: list[int]) -> list[str]:
 
 
 def _reached(begin: str, defined: Mapping[str, tuple[int, set[str]]]) -> set[str]:
-    """Return the names that the start leads to, and those that stand in no definition."""
+    """Return the names that the start leads to, and those without a definition."""
     todo = ["", begin]
     reached = set(todo)
     while todo:

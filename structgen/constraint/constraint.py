@@ -214,7 +214,7 @@ class Constraint(Typed[T_co]):
     def weight(self) -> int:
         """Its size in bytes, roughly, without the source of its output type."""
         engine = self._engines.newest
-        # Other machines may share these leaves, or nobody: whoever drops this gets them back then.
+        # Other machines may share these leaves; if none does, they end with this.
         shared = sum([leaf.weight for leaf in engine.machine.leaves if leaf.is_shared])
         return self._made_of + engine.weight(refresh=True) + shared
 
@@ -228,7 +228,7 @@ class Constraint(Typed[T_co]):
         """Return the engine for one more sequence: a new one when this has grown too large."""
         engine = self._engines.newest
         if engine.weight() > MAX_ENGINE_BYTES or engine.is_spent:
-            # Sequences that are under way go on with the one they have.
+            # Sequences under way keep the one they have.
             engine = self._engines.instead_of(engine)
         return engine
 

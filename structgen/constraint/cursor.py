@@ -1,4 +1,4 @@
-"""A cursor: where one output stands, token by token.
+"""A cursor: the position of one output in its type, token by token.
 
 `Cursor` gives masks and takes tokens, and knows how far the end is. It knows what a token budget
 still allows, which bytes are forced and where tokens for them leave no choice, and why a token is
@@ -275,7 +275,7 @@ class Cursor:
 
     def __init__(self, engine: Engine, max_tokens: int | None, engines: Engines) -> None:
         self._engine = engine
-        self._engines = engines  # where to go on from one that is spent
+        self._engines = engines  # where another comes from when one is spent
         self._ready = engine.masks.ready
         self._out: npt.NDArray[np.uint32] | None = None
         self._bytes: memoryview | None = None

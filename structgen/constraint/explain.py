@@ -1,4 +1,4 @@
-"""What a constraint tells about its output type: `Constraint.explain` and `Constraint.advice`.
+"""What a constraint reports about its output type: `Constraint.explain` and `Constraint.advice`.
 
 `explain` lists every keyword of a schema, and how it is enforced. It follows, step by step, the
 reader that compiles subschemas, which decides which are reachable, and under which draft. So a
@@ -281,10 +281,10 @@ def _how(
     if keyword in _REFERENCES and keyword in dialect.assertions:
         return REFERENCE, f"to {value}"
     if keyword == GUIDANCE:
-        said = [f"{name}={value!r}" for name, value in guidance(raw).items()]
+        shown = [f"{name}={value!r}" for name, value in guidance(raw).items()]
         return (
             MASKED,
-            f"as {' and '.join(said)}, unless the call sets something else" if said else "",
+            f"as {' and '.join(shown)}, unless the call sets something else" if shown else "",
         )
     if keyword not in dialect.assertions and not _old_items(keyword, raw, dialect):
         return ANNOTATION, _foreign(keyword, dialect)
@@ -379,7 +379,7 @@ def _foreign(keyword: str, dialect: Dialect) -> str:
 
 
 def _meant(keyword: str) -> str:
-    """Name the keywords that an unknown one may stand for; "" if there are none."""
+    """Name the keywords that an unknown one may have meant; "" if there are none."""
     return _MEANT.get(keyword.lower().strip("$")) or _nearest(keyword, _KNOWN | _NAMING.keys())
 
 
@@ -666,6 +666,6 @@ def _of_labels(path: str, labels: Sequence[str]) -> Iterator[Advice]:
         yield _made(path, "shared beginning", shown)
 
 
-def _made(path: str, kind: str, *said: str) -> Advice:
+def _made(path: str, kind: str, *values: str) -> Advice:
     text, measured = _ADVICE[kind]
-    return Advice(path, kind, text.format(*said), measured)
+    return Advice(path, kind, text.format(*values), measured)

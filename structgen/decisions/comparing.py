@@ -30,7 +30,7 @@ from .distributions import Distribution, Floats, softmax
 from .questions import Label, Question
 
 _SENTENCES = ("This is {}.", "The text is {}.", "The text is about {}.")
-"""What is said of a label, for its vector."""
+"""The sentences about a label, for its vector."""
 
 _SHARPNESS = 20.0
 """What cosines are multiplied by."""
@@ -79,7 +79,7 @@ class Comparer:
             trace[name] = (state,)
             cosines = np.zeros(len(question.labels))
             if is_explained(question):
-                trace[name] += tuple(one for said in _sentences(question) for one in said)
+                trace[name] += tuple(one for sentences in _sentences(question) for one in sentences)
                 cosines = (yield from self._labels(question)) @ vector
             values = softmax(_SHARPNESS * cosines)
             found[name] = Distribution(values, values, values, 1.0)

@@ -444,7 +444,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _with_vectors(
         self, states: Iterable[str], replies: list[Found], *, learns: bool
     ) -> Passes[list[Found]]:
-        """Return what was said of some states with their vectors, where these are needed."""
+        """Return the answers for some states with their vectors, where these are needed."""
         if self.embedder is None or not (learns or any(one.weights for one in self.calibrations)):
             return replies
         made: list[Found] = []
@@ -472,7 +472,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         bias: bool = False,
         learns: bool = False,
     ) -> Calibration:
-        """Return a calibration of what was said of examples, by which label is right for each."""
+        """Return a calibration from the answers for examples, by which label is right for each."""
         given = [found.distributions["question"] for found in replies]
         vectors = np.array([found.vector for found in replies]) if learns else None
         fit, before, after = fitted(given, right, has_bias=bias, vectors=vectors)

@@ -1,7 +1,7 @@
 """Questions about a state, and the labels that may answer them.
 
 Has `Predicate`, `Choice` and `Score`, the checks on them, `Label` (the text of an answer, its
-description in the prompt and the value it stands for), and turns the fields of a Pydantic class
+description in the prompt and its value), and turns the fields of a Pydantic class
 into questions. Knows no models and no prompts.
 """
 
@@ -164,7 +164,7 @@ class Score(Question):
 
 Bare: TypeAlias = "tuple[type[Question], str, list[str], list[str | None]]"
 """What travels of a question, its labels' values left out: they may be of classes that do not. A
-hundred thousand labels as objects took half a second of whoever sent them, as texts a tenth."""
+hundred thousand labels as objects took the sender half a second, as texts a tenth."""
 
 
 def bare(question: Question) -> Bare:

@@ -50,8 +50,8 @@ def messages_of(
     Args:
         model: the model.
         prompt: text; or chat messages.
-        offered: the tools that a chat tells the model of.
-        instructions: what else the system message of a chat tells.
+        offered: the tools that a chat describes.
+        instructions: what else the system message of a chat says.
 
     Raises:
         PromptError: empty or malformed.
@@ -102,7 +102,7 @@ def tokens_of(
         parsed: of `messages_of`: text, in which special tokens are read, after the model's
             `start_ids` unless it begins with them; or chat messages.
         special_tokens: where they are read in a chat: see `SearchOptions`.
-        tools: those that the template tells the model of.
+        tools: those that the template describes.
         times: that many times the tokens that the model holds it may have; infinity: any number.
         seen: its pictures and sounds.
 

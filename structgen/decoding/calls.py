@@ -1,9 +1,9 @@
 """The calls that make outputs: their signatures, for one prompt and for several.
 
-This module tells type checkers what `structgen.Generator` and `AsyncTypedGenerator` return. The
-latter is what ``Generator(model, output_type)`` is for an asynchronous model; `AsyncMaker` is what
-asynchronous models are. It also converts outputs to return values. Subclasses decide how and where
-outputs are made.
+This module declares, for type checkers, what `structgen.Generator` and `AsyncTypedGenerator`
+return. The latter is what ``Generator(model, output_type)`` is for an asynchronous model;
+`AsyncMaker` is what asynchronous models are. It also converts outputs to return values. Subclasses
+decide how and where outputs are made.
 """
 
 from __future__ import annotations

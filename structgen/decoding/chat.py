@@ -37,7 +37,7 @@ class ChatMessage(Protocol):
 
     @property
     def content(self) -> object:
-        """What is said."""
+        """The text of the message."""
 
 
 Chat: TypeAlias = "Sequence[Message | ChatMessage]"

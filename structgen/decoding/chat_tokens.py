@@ -43,7 +43,7 @@ from structgen.sampling import TokenIds
 from structgen.vocabulary import Vocabulary
 
 # Tokens of context: tokenizers cut text into words before anything else, and a word that is still
-# going on after so many tokens is no word of any language.
+# ending after so many tokens is no word of any language.
 _CONTEXT = 8
 
 _SHORT = 64  # characters of texts whose tokens are kept
@@ -132,7 +132,7 @@ def encode_chat(
         model: the model, with its template and tokenizer.
         messages: of `structgen.decoding.chat.parse`. A last one of the assistant's is where its
             answer continues: nothing comes between.
-        tools: what the template tells the model of.
+        tools: those that the template describes.
         anywhere: read special tokens in contents, too.
         check: given what the template writes, before that is made tokens.
         marks: the characters in contents that stand for pictures and sounds, each with what it
@@ -303,7 +303,7 @@ class _Names:
             {
                 name: token_id
                 for name, token_id in vocabulary.named_tokens.items()
-                # What stands for unknown characters controls nothing.
+                # A token for unknown characters controls nothing.
                 if name and token_id in self._special and "unk" not in name.lower()
             }
         )

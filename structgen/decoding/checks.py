@@ -276,7 +276,7 @@ class Barred:
         text, gaps, ended_by = beginning
         n_left = len(text) - start
         if n_left > self._trie.max_depth or (ended_by is None and not n_left):
-            return []  # too long for a token; or whoever stands there was told that nothing follows
+            return []  # too long for a token; or it is known that nothing follows there
         rest = _Beginning(text[start:], gaps[start:], ended_by)
         if rest not in self._known:
             ends = self._ends(rest.text, rest.gaps)
@@ -320,7 +320,7 @@ class Barred:
             total = np.exp((scores - most) / self._temperature).sum(dtype=np.float64)
             node.norm = float(most) / self._temperature + math.log(float(total))
 
-    def go_on(self, token: int, score: float | None = None) -> None:
+    def follow(self, token: int, score: float | None = None) -> None:
         """Follow the output by a token, or to its end.
 
         Args:
@@ -451,7 +451,7 @@ class Trial:
             return None
         back = self._judge(refusal, floor)
         if back is None and not is_end and self._refused:
-            # What was refused there is refused whatever stands before.
+            # What was refused there is refused after any other text, too.
             for place in self._reading.open_values:
                 refused = self._refused.get(place[0], [])
                 for text, ended_by in refused[self._n_barred.get(place, 0) :]:
@@ -489,8 +489,8 @@ class Trial:
         self._error = refusal.error
         n_retries = len(self.attempts) - 1
         if n_retries >= self._retries:
-            said = "1 retry" if n_retries == 1 else f"{n_retries:,} retries"
-            self._fail(f"after {said}, the limit of retries=")
+            times = "1 retry" if n_retries == 1 else f"{n_retries:,} retries"
+            self._fail(f"after {times}, the limit of retries=")
         first = self._token_at(refusal.start)
         if first < floor:
             self._fail(

@@ -251,7 +251,7 @@ class Chooser:
 
     # -- where there is none ----------------------------------------------------------------
 
-    def go_on(self) -> Passes[None]:
+    def take_forced(self) -> Passes[None]:
         """Take forced tokens until there is a choice, and write its mask; may end the output.
 
         Yields now and then. May be left there.
@@ -260,7 +260,7 @@ class Chooser:
         cursor = progress.cursor
         if mask is None or cursor is None:
             return
-        while progress.is_plain or progress.goes_on():
+        while progress.is_plain or progress.resume():
             barred: Collection[int] = () if trial is None else self._excluded(trial)
             tokens, needless = cursor.forced(lambda data: self._speller(progress.tokens.row, data))
             if tokens and tokens[0] in barred:
@@ -285,7 +285,7 @@ class Chooser:
                 return  # the model is asked what it would have chosen
             if is_end:
                 if trial is not None:
-                    trial.barred.go_on(self._end)
+                    trial.barred.follow(self._end)
                 if progress.end():
                     return
                 continue

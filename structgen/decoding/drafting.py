@@ -90,7 +90,7 @@ class Drafter:
             n_seen = max(min(n_shared(self._sequence.token_ids[0], token_ids), first - 2), 0)
             self._sequence.rewind(n_seen)
         try:
-            while self._goes_on(token_ids, found, kinds, room):
+            while self._continues(token_ids, found, kinds, room):
                 row = joined(token_ids, found)
                 is_known = row[n_seen:].max() < small.vocabulary.size  # no padding of the large one
                 n_unseen = len(row) - n_seen
@@ -118,7 +118,9 @@ class Drafter:
             speculation.learn(max(kinds), False)  # it was written in vain
         return guessed
 
-    def _goes_on(self, token_ids: TokenIds, found: list[int], kinds: list[int], room: int) -> bool:
+    def _continues(
+        self, token_ids: TokenIds, found: list[int], kinds: list[int], room: int
+    ) -> bool:
         """Add what is forced after a guess; whether a choice comes then, and there is room."""
         cursor, mask, before = self._cursor, self._mask, token_ids[-_CONTEXT:]
         try:

@@ -1,7 +1,7 @@
 """One output being made: everything about it but the model.
 
 `Generation` owns the order of events between two passes of the model, for one output, and its
-result. It never runs a model: whoever drives it (`loop`) asks for the tokens to run, and hands in
+result. It never runs a model: its driver (`loop`) asks for the tokens to run, and hands in
 the scores. So the same code makes one output alone and each row of a batch.
 
     advance() ─▶ finished? ─▶ take_pending() ─▶ [the model runs over them] ─▶ choose(scores) ─▶ …
@@ -57,7 +57,7 @@ class Generation:
         adapter: name of the adapter that the model runs with, or None.
         media: the pictures and sounds of the prompt, or None.
         tokens: prompt and output so far, and which of them the model has seen.
-        progress: the output as it stands.
+        progress: the output so far.
     """
 
     def __init__(
@@ -294,11 +294,11 @@ class Generation:
             )
         if self._clock.is_interrupted:
             progress.finish("cancelled")
-        elif progress.is_plain or progress.goes_on():
+        elif progress.is_plain or progress.resume():
             if not self.tokens.left:
                 progress.finish("length")
             else:
-                for _ in self._chooser.go_on():
+                for _ in self._chooser.take_forced():
                     yield
                     if self._clock.is_interrupted:
                         progress.finish("cancelled")
@@ -355,7 +355,7 @@ class Generation:
         return guessed
 
     def note_guess(self, n_guessed: int, n_right: int) -> None:
-        """Take down that the model has seen a guess, and how many of its tokens came."""
+        """Record that the model has seen a guess, and how many of its tokens came."""
         self.tokens.n_seen += n_right
         if self._speculation is not None:
             self._speculation.note(n_guessed, n_right)

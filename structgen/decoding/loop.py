@@ -86,8 +86,8 @@ def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[C
 def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[Chunk], None, None]:
     """Go on with an output that has begun: yield before each pass of the model, and at the end.
 
-    What is yielded is the text that has become certain since, which may be none. So whoever drives
-    several outputs may let each have a pass in turn.
+    What is yielded is the text that has become certain since, which may be none. So the caller that
+    drives several outputs may let each have a pass in turn.
 
     Args:
         run: an output that has begun.
@@ -108,8 +108,8 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
             continue
         if part.progress.is_waiting:
             continue
-        n_wanted, goes_on = part.n_wanted, run.finish_reason is None
-        if not goes_on and not n_wanted:
+        n_wanted, is_running = part.n_wanted, run.finish_reason is None
+        if not is_running and not n_wanted:
             return
         held = sequence.make_room(part.tokens.length + MOST_AHEAD + 1)
         part.tokens.n_seen = min(part.tokens.n_seen, held)
@@ -117,9 +117,9 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
             sequence.rewind(part.tokens.n_seen)
         pending = part.tokens.take_pending()
         guessed: Sequence[int] = ()
-        if goes_on:
+        if is_running:
             guessed = yield from part.guess()
-        allowed = part.allowed if goes_on and not n_wanted and not guessed else None
+        allowed = part.allowed if is_running and not n_wanted and not guessed else None
         pieces = list(passes(pending, pace.longest_pass))
         if guessed:
             pieces.append(joined(pieces.pop() if pieces else pending, guessed))
@@ -128,7 +128,7 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
         for i, piece in enumerate(pieces, 1):
             if i > 1:
                 yield []
-            if goes_on and part.is_interrupted:
+            if is_running and part.is_interrupted:
                 break
             if i == len(pieces) and allowed is not None:
                 token = sequence.likeliest(piece, allowed)
@@ -138,14 +138,14 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
         begin_slice()
         if token is not None and part.take(token):
             continue
-        if goes_on and part.is_interrupted:
+        if is_running and part.is_interrupted:
             continue
         if guessed:
             scores = sequence.recent_logits(len(guessed) + 1)
             n_right = yield from _verify(run, guessed, scores)
             part.note_guess(len(guessed), n_right)
             continue
-        if not goes_on:
+        if not is_running:
             return
         part.choose(sequence.logits())
 
@@ -373,7 +373,7 @@ class Rows:
         """Go on with one output by itself: yield before each pass of the model."""
         try:
             for chunks in made(self._model, self._runs[index], has_begun=True):
-                self._tell(index, chunks)
+                self._report(index, chunks)
                 yield
         except Exception as error:
             self._errors[index] = error
@@ -497,12 +497,12 @@ class Rows:
     def _advance(self, index: int) -> Passes[None]:
         run = self._runs[index]
         for _ in run.advance():
-            self._tell(index, run.take_chunks())
+            self._report(index, run.take_chunks())
             yield
-        self._tell(index, run.take_chunks())
+        self._report(index, run.take_chunks())
         self._queues[index] = run.part.tokens.take_pending().tolist()
 
-    def _tell(self, index: int, chunks: list[Chunk]) -> None:
+    def _report(self, index: int, chunks: list[Chunk]) -> None:
         if chunks and self._on_chunks is not None:
             self._on_chunks(index, chunks)
 

@@ -66,7 +66,7 @@ class SearchOptions(SimpleNamespace):
 
 
 class TypeOptions(CompileOptions, total=False):
-    """The options that go with an output type, whoever makes the outputs."""
+    """The options that go with an output type, for every kind of generator."""
 
     think: int | Think | None
     draft: bool | Draft | None

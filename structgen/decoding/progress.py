@@ -87,13 +87,13 @@ class Shortened:
         return tuple(path for _, path in self.noted)
 
     def note(self, output_ids: TokenIds, wanted: int, chosen: int, forced: bytes) -> None:
-        """Take down a token that the budget barred.
+        """Record a token that the budget barred.
 
         Args:
             output_ids: the output before it.
             wanted: the token that would have been chosen without the budget.
             chosen: the one that was.
-            forced: the bytes that had to follow here, whoever chose.
+            forced: the bytes that had to follow here in any case.
         """
         assert self._constraint is not None
         texts = self._constraint.named.texts
@@ -114,12 +114,12 @@ class Shortened:
         self.note_path(path, len(output_ids))
 
     def note_path(self, path: str, n_tokens: int) -> None:
-        """Take down a place that began after that many tokens."""
+        """Record a place that began after that many tokens."""
         if path not in self.paths:
             self.noted += ((n_tokens, path),)
 
     def note_open(self, output_ids: TokenIds) -> None:
-        """Take down that the budget leaves nothing after ``output_ids``, where the type does."""
+        """Record that the budget leaves nothing after ``output_ids``, where the type does."""
         assert self._constraint is not None
         path = self._read(output_ids).path if is_json(self._constraint) else "$"
         self.note_path(path, len(output_ids))
@@ -295,7 +295,7 @@ class OutputTokens:
         self.left -= 1
 
     def note_unchosen(self, *, is_forced: bool) -> None:
-        """Take down that the next token comes without the model's having been asked for it.
+        """Record that the next token comes without a pass of the model.
 
         Args:
             is_forced: whether because it is the only way on.
@@ -375,7 +375,7 @@ class TextAssembler:
         return self._give(len(self._held) - self._unsure())
 
     def finish(self) -> str:
-        """Take the end of the tokens; return the text held back.
+        """End the tokens; return the text held back.
 
         The bytes of an unfinished character are dropped.
         """
@@ -414,8 +414,10 @@ class Reporter:
         texts = model.vocabulary.tokens if constraint is None else constraint.named.texts
         self._text = TextAssembler(texts, search.stop)
         self._chunks: list[str] = []
-        self._n_reported = 0  # tokens whose text has been taken down by `tell_up_to`
-        self._ends: deque[int] = deque()  # where texts end of tokens whose scores are to be told
+        self._n_reported = 0  # tokens whose text has been reported by `report_up_to`
+        self._ends: deque[int] = (
+            deque()
+        )  # where texts end of tokens whose scores are to be reported
         self._n_scored = 0
         self.recorder: StepRecorder | None = None
         if search.logprobs or search.trace:
@@ -432,18 +434,18 @@ class Reporter:
         """The stop string that ended it, or None."""
         return self._text.stopped_by
 
-    def tell(self, token: int) -> None:
-        """Take down the text of a token that stays."""
+    def report(self, token: int) -> None:
+        """Report the text of a token that stays."""
         chunk = self._text.feed(token)
         if chunk:
             self._chunks.append(chunk)
         if self._search.logprobs:
             self._ends.append(self._text.n_begun)
 
-    def tell_up_to(self, output_ids: TokenIds, n_tokens: int) -> None:
-        """Take down the text of the first tokens of an output, which stay."""
+    def report_up_to(self, output_ids: TokenIds, n_tokens: int) -> None:
+        """Report the text of the first tokens of an output, which stay."""
         for token in output_ids[self._n_reported : n_tokens].tolist():
-            self.tell(token)
+            self.report(token)
         self._n_reported = n_tokens
 
     def finish(self) -> None:
@@ -591,7 +593,7 @@ class Progress:
         if self.reporter.recorder is not None:
             self.reporter.recorder.record(token, own, scores, n_allowed)
         if self.trial is not None and scores is not None:
-            self.trial.barred.go_on(token, float(scores[token]))
+            self.trial.barred.follow(token, float(scores[token]))
         self.tokens.are_forced.append(False)
         self._take(token)
 
@@ -602,7 +604,7 @@ class Progress:
         if self.reporter.recorder is not None:
             self.reporter.recorder.record(token)
         if self.trial is not None:
-            self.trial.barred.go_on(token)
+            self.trial.barred.follow(token)
         self.tokens.note_unchosen(is_forced=True)
         return self._take(token)
 
@@ -621,10 +623,10 @@ class Progress:
             most = f"{_LONGEST_TEXT:,} bytes, plus {_BYTES_A_TOKEN} for each token"
             raise ModelError(f"An output has more than {most}: this model's tokens are too long.")
         if self.is_plain:
-            self.reporter.tell(token)
+            self.reporter.report(token)
         elif self.best is not None:
             self.best.read(self._texts[token])
-            self._tell_up_to(self.best.n_settled)
+            self._report_up_to(self.best.n_settled)
         else:
             assert self.trial is not None
             back = self.trial.read(self._texts[token])
@@ -633,13 +635,13 @@ class Progress:
                 return False
             if self.trial.is_waiting:
                 return False
-            self._tell_up_to(self.trial.n_settled)
+            self._report_up_to(self.trial.n_settled)
         if self.reporter.stopped_by is not None:
             self.finish("stop_string")
         return True
 
-    def _tell_up_to(self, n_tokens: int) -> None:
-        self.reporter.tell_up_to(self.tokens.output_ids, n_tokens)
+    def _report_up_to(self, n_tokens: int) -> None:
+        self.reporter.report_up_to(self.tokens.output_ids, n_tokens)
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -671,10 +673,10 @@ class Progress:
         self.clock.end()
         if reason != "stop_string":
             if not self.is_plain:
-                self._tell_up_to(self.tokens.n_output)
+                self._report_up_to(self.tokens.n_output)
             self.reporter.finish()
 
-    def goes_on(self) -> bool:
+    def resume(self) -> bool:
         """Take what checks have answered; whether there is nothing more to wait for."""
         trial = self.trial
         if trial is None or not self.is_waiting:
@@ -687,14 +689,14 @@ class Progress:
         elif is_end:
             self.finish("stop")
             return False
-        self._tell_up_to(trial.n_settled)
+        self._report_up_to(trial.n_settled)
         return True
 
     # -- checks that are made elsewhere -----------------------------------------------------
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `goes_on` comes next, because checks that are made elsewhere are waited for."""
+        """Whether `resume` comes next, because checks that are made elsewhere are waited for."""
         return self.trial is not None and self.finish_reason is None and self.trial.is_waiting
 
     # -- values that are weighed ------------------------------------------------------------
@@ -726,7 +728,7 @@ class Progress:
             if is_end:
                 self.finish("stop")
             else:
-                self._tell_up_to(self.best.n_settled)
+                self._report_up_to(self.best.n_settled)
 
     def _unwrite(self, n_tokens: int) -> None:
         assert self.best is not None

@@ -368,7 +368,7 @@ class GenerationResult(Generic[T_co]):
 
 
 class Output(Protocol):
-    """One output, whoever makes it."""
+    """One output, of any kind of generator."""
 
     @property
     def result(self) -> GenerationResult[Any]:

@@ -275,12 +275,12 @@ class Sections:
         """Go on as far as possible without the model; may end sections, and the output."""
         yield from self.part.advance()
         while self._waiting and self.part.finish_reason in _ENDED:
-            self._go_on()
+            self._begin_section()
             yield from self.part.advance()
         if self.finish_reason is not None:
             self._clock.end()
 
-    def _go_on(self) -> None:
+    def _begin_section(self) -> None:
         """Begin the next section."""
         part, token_ids = self.part, self.part.tokens.row
         n_seen = part.tokens.n_seen

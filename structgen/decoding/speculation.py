@@ -190,12 +190,12 @@ class Speculation:
         return True
 
     def learn(self, kind: int, is_right: bool) -> None:
-        """Take down whether a token of a kind came that was guessed."""
+        """Record whether a guessed token of a kind came."""
         self._scores[kind][0] += is_right
         self._scores[kind][1] += 1
 
     def note(self, n_guessed: int, n_right: int) -> None:
-        """Take down what a guess was worth."""
+        """Record what a guess was worth."""
         kinds, token = self._latest, self._pace.token
         # After a wrong guess the next pass runs one token again.
         saved = sum(map(self._gain, kinds[:n_right])) - token * (n_right < n_guessed)

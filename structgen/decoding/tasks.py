@@ -392,7 +392,7 @@ def make_outputs(
 
 @final
 class Several:
-    """The outputs of a call for several, whoever makes them: by prompt, ``n`` for each.
+    """The outputs of a call for several: by prompt, ``n`` for each.
 
     Attributes:
         asks: for each output its prompt, and which output for that prompt it is.
@@ -453,8 +453,8 @@ class Several:
             return results if self._is_batch else results[0]
         first = errors[min(errors)]
         if len(errors) == len(outputs) and isinstance(first, (OptionError, BudgetTooSmall)):
-            said = {(type(error), str(error)) for error in errors.values()}
-            if len(said) == 1:  # it is the call that is wrong, and not any of its outputs
+            messages = {(type(error), str(error)) for error in errors.values()}
+            if len(messages) == 1:  # it is the call that is wrong, and not any of its outputs
                 raise first
         raise BatchError(
             _what_failed(errors, len(outputs)),
@@ -468,14 +468,16 @@ class Several:
 
 def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
     first = min(errors)
-    said = str(errors[first]).rstrip()
-    said += "" if said.endswith((".", "?", "…")) else "."
+    message = str(errors[first]).rstrip()
+    message += "" if message.endswith((".", "?", "…")) else "."
     if n_outputs == 1:
-        return f"The only output failed: {said}"
+        return f"The only output failed: {message}"
     if len(errors) == n_outputs:
-        return f"All {n_outputs:,} outputs failed; the first: {said} Their errors are in .errors."
+        return (
+            f"All {n_outputs:,} outputs failed; the first: {message} Their errors are in .errors."
+        )
     return (
-        f"{len(errors):,} of {n_outputs:,} outputs failed; the first, .errors[{first}]: {said} "
+        f"{len(errors):,} of {n_outputs:,} outputs failed; the first, .errors[{first}]: {message} "
         "The others are in .results; with return_errors=True, errors are returned in their places "
         "instead."
     )

@@ -31,7 +31,7 @@ from .chat_tokens import Speller, encode_chat, shown
 INSTRUCTIONS = (
     "Before you answer, think step by step between {begin} and {end}. Then write the answer."
 )
-"""What a model is told whose tags are not known."""
+"""The instructions for a model whose tags are not known."""
 
 _PAIRS = (
     ("<think>", "</think>"),
@@ -135,7 +135,7 @@ class Thoughts:
             of the sequence.
         most_tokens: most tokens of a thought in all.
         most_closing: most tokens that close one.
-        instructions: what the system message tells.
+        instructions: what the system message says.
     """
 
     def __init__(self, model: Model, think: Think) -> None:
@@ -277,7 +277,7 @@ def after_draft(
     Args:
         model: the model.
         prompt: of `structgen.decoding.chat.parse`.
-        tools: what the template tells the model of.
+        tools: those that the template describes.
         draft: the request.
         special_tokens: where they are read, see `structgen.decoding.options.SearchOptions`.
 

@@ -79,7 +79,7 @@ def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
 
 
 def takes_tools(model: Model) -> bool:
-    """Return whether the chat template tells the model of tools that it is given."""
+    """Return whether the chat template describes tools that it is given."""
     with_them, without = shown(model, [_QUESTION], _tools()), shown(model, [_QUESTION])
     return None not in (with_them, without) and with_them != without
 
@@ -240,11 +240,11 @@ INSTRUCTIONS = """You may call these tools. Each line is one of them, in JSON:
 {tools}
 To call a tool, write its name and its arguments like this:
 {example}"""
-"""What a model is told whose template takes no tools."""
+"""The instructions for a model whose template takes no tools."""
 
 SCHEMA = """Answer in JSON that is valid under this JSON Schema:
 {schema}"""
-"""What ``with_schema_hint=True`` tells a model."""
+"""What ``with_schema_hint=True`` adds to a chat."""
 
 _Messages = list[dict[str, Any]]
 

@@ -607,7 +607,7 @@ def _normalized() -> ir.Regex:
 
     Marks that compose with anything are left out, but for nuktas: an unusual letter with such a
     mark has to do without. Of marks side by side, two are allowed, one of them of a class above 103
-    (Thai and Lao tones, and what stands above or below letters in most scripts).
+    (Thai and Lao tones, and marks above or below letters in most scripts).
     """
     known = set(_members())
     before: dict[str, list[str]] = {"starter": [], "nukta": []}

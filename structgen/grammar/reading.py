@@ -43,7 +43,7 @@ def reading(limit: int | None = None) -> AbstractContextManager[None]:
     Args:
         limit: most steps; None for `MAX_WORK`.
     """
-    is_sound = type(limit) is int and limit > 0  # what else options have is told elsewhere
+    is_sound = type(limit) is int and limit > 0  # other values are reported elsewhere
     return _Reading(limit if is_sound and limit is not None else MAX_WORK)
 
 

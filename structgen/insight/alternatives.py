@@ -118,7 +118,7 @@ class WrittenTexts:
             texts: all different; scalars where ``is_json``, else anything.
             is_json: whether a string among them may be spelt in other ways.
             lead: what is between the place and them.
-            head: what stands of them before the place.
+            head: their part before the place.
         """
         self.count = len(texts)
         self._is_json = is_json
@@ -141,7 +141,7 @@ class WrittenTexts:
         return at < len(self._sorted) and self._sorted[at].startswith(value)
 
     def ended(self, text: bytes) -> int | None:
-        """Return which text stands whole in ``text``, after which none continues: the longest that
+        """Return which text is whole in ``text``, after which none continues: the longest that
         it begins with; None: it led away from all of them."""
         if not text.startswith(self._lead):
             return None
@@ -245,7 +245,7 @@ def sites(
     left = _MOST_BYTES_OF_ALL
     for scalar in scalars(events):
         yield
-        yield from go_on(walk, output, scalar.start)
+        yield from read_to(walk, output, scalar.start)
         try:
             texts = yield from _texts(walk, is_json=True)
         except _TooLong:
@@ -264,12 +264,12 @@ def sites(
     return found
 
 
-def go_on(walk: ByteReader, output: bytes | bytearray, end: int) -> Passes[None]:
+def read_to(walk: ByteReader, output: bytes | bytearray, end: int) -> Passes[None]:
     """Read an output up to an offset, and yield now and then."""
     while walk.length < end:
         if is_due():
             yield
-        walk.go_on(bytes(output[walk.length : min(walk.length + 64, end)]))
+        walk.read(bytes(output[walk.length : min(walk.length + 64, end)]))
 
 
 def is_json(constraint: Constraint) -> bool:

@@ -43,10 +43,10 @@ from .alternatives import (
     Site,
     WrittenTexts,
     boundary,
-    go_on,
     is_json,
     longest,
     names_of,
+    read_to,
     site_of,
     sites,
     texts_at,
@@ -653,7 +653,7 @@ class BestValues:
     def _look_at(self, start: int) -> Passes[None]:
         if start <= self._looked:
             return
-        yield from go_on(self._walk, self._data, start)
+        yield from read_to(self._walk, self._data, start)
         self._looked = start
         self._texts = yield from texts_at(self._walk)
 

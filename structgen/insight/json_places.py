@@ -273,7 +273,7 @@ class ByteReader:
         """Bytes read."""
         return len(self._read)
 
-    def go_on(self, data: bytes) -> None:
+    def read(self, data: bytes) -> None:
         """Read more of the text."""
         for byte in data:
             self.state = self.step(self.state, byte, bytes([byte]))

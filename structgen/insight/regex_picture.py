@@ -126,8 +126,8 @@ def svg(drawn: dict[str, Any]) -> str:
         label, short = html.escape(label), html.escape(short)
         out.append(f'<path d="{path}" fill="none" stroke="#888" marker-end="url(#to)"/>')
         out.append(f'<text x="{middle:.0f}" y="{height:.0f}"><title>{label}</title>{short}</text>')
-    for state, said in enumerate(drawn["states"]):
-        for radius in (_RADIUS, _RADIUS - 4) if said["accepting"] else (_RADIUS,):
+    for state, node in enumerate(drawn["states"]):
+        for radius in (_RADIUS, _RADIUS - 4) if node["accepting"] else (_RADIUS,):
             fill = "#fff" if state else "#dfe8ff"
             out.append(f'<circle cx="{x[state]}" cy="{y[state]}" r="{radius}" fill="{fill}"/>')
         out.append(f'<text x="{x[state]}" y="{y[state] + 4}">{state}</text>')

@@ -203,7 +203,7 @@ def _tail(constraint: Constraint, output: bytes) -> str:
 
 def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
     walk = ByteReader(constraint)
-    walk.go_on(output)
+    walk.read(output)
     if walk.machine.is_accepting(walk.state):
         return f"The end was allowed {where}."
     shortest = walk.shortest_completion()
@@ -218,10 +218,10 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
 def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
     """Return which byte of ``data`` the automaton refuses after ``output``; None: none."""
     walk = ByteReader(constraint)
-    walk.go_on(output)
+    walk.read(output)
     for i, byte in enumerate(data):
         if walk.step(walk.state, byte, bytes([byte])) != DEAD:
-            walk.go_on(bytes([byte]))
+            walk.read(bytes([byte]))
             continue
         before = output + data[:i]
         after = f" after {_tail(constraint, before)}" if before else " at the start"
@@ -245,11 +245,11 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
 def _forced(constraint: Constraint, output: bytes) -> bytes:
     """Return the text that has to come after ``output``, as far as there is one way on."""
     walk = ByteReader(constraint)
-    walk.go_on(output)
+    walk.read(output)
     forced = bytearray()
     while (byte := walk.forced_byte()) >= 0 and len(forced) < 200:
         forced.append(byte)
-        walk.go_on(bytes([byte]))
+        walk.read(bytes([byte]))
     return bytes(forced)
 
 

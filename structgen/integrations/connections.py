@@ -41,7 +41,7 @@ _LEAST_READ = 16 << 10
 class Turns:
     """Connections that have something to read. In each round of the loop one of them reads.
 
-    It reads a bounded number of parts, and begins one request at most. So whoever asks waits for
+    It reads a bounded number of parts, and begins one request at most. So a request waits for
     one request of each other address, and of each other connection of the same address, however
     many those have sent.
     """
@@ -144,9 +144,9 @@ class Connection(H11Protocol):
         """Have it read when it is this connection's turn."""
         self._unread += data
         self.transport.pause_reading()
-        self._go_on()
+        self._take_turn()
 
-    def _go_on(self) -> None:
+    def _take_turn(self) -> None:
         if not self._has_turn:
             self._has_turn = True
             self.turns.add(self)
@@ -222,7 +222,7 @@ class Connection(H11Protocol):
     def resume_reading(self) -> None:
         """Go on reading, first what has arrived before."""
         if self._unread or not self.conn.needs_data:
-            self._go_on()
+            self._take_turn()
         else:
             self.transport.resume_reading()
 

@@ -77,8 +77,8 @@ def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for message in messages:
         role = message["role"]
-        goes_on = role == "user" or (role == "system" and len(made) == 1)
-        if made and made[-1]["role"] == role and goes_on:
+        joins = role == "user" or (role == "system" and len(made) == 1)
+        if made and made[-1]["role"] == role and joins:
             both = [made[-1], dict(message)]
             if made[-1].get("name") != message.get("name"):
                 for one in both:
@@ -129,7 +129,7 @@ def tool_of(name: str, description: str | None, parameters: Any) -> dict[str, An
 
 
 _TAKEN = ("messages", "stream_options", "session_id", "max_tool_rounds", "approve")
-"""Fields of a request that all frameworks fill in, or that stand against what they do."""
+"""Fields of a request that all frameworks fill in, or that contradict what they do."""
 
 
 def check_free(fields: Mapping[str, Any], taken: Iterable[str], by: str) -> None:

@@ -150,11 +150,11 @@ class Pieces:
     @property
     def reply(self) -> ChatMessage:
         """The whole answer."""
-        made, said = self._made, self._made.choice.message
+        made, message = self._made, self._made.choice.message
         meta = _meta(self._model, 0, made.usage or Usage(), made.details)
         meta["completion_start_time"] = self._began
-        thought = (said.reasoning_content or "").strip()
-        return _message(said.content or None, thought, made.calls, meta)
+        thought = (message.reasoning_content or "").strip()
+        return _message(message.content or None, thought, made.calls, meta)
 
     def _piece(self, block: Any, content: str = "", **fields: Any) -> StreamingChunk:
         starts = block != self._block

@@ -141,9 +141,11 @@ class Pieces:
             is_new = is_new or bool(more)
         if is_new:
             known = {} if made.usage is None else _usage(made.usage)
-            said = made.choice.message
+            message = made.choice.message
             yield ChatResponse(
-                message=_message(said.content or "", said.reasoning_content or "", made.calls),
+                message=_message(
+                    message.content or "", message.reasoning_content or "", made.calls
+                ),
                 delta=delta,
                 raw=chunk.model_dump(mode="json"),
                 logprobs=_logprobs(made.choice.logprobs),

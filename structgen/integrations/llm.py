@@ -114,7 +114,7 @@ def _fields(prompt: llm.Prompt) -> dict[str, Any]:
 
 
 def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
-    """Return the chat so far. A system message that says what was said already is left out."""
+    """Return the chat so far. A repeated system message is left out."""
     from .frameworks import call_of
 
     made: list[dict[str, Any]] = []
@@ -129,15 +129,15 @@ def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
             elif isinstance(part, llm.parts.ToolResultPart):
                 result = {"role": "tool", "content": part.output}
                 made.append({**result, "tool_call_id": part.tool_call_id})
-            elif not isinstance(part, llm.parts.ReasoningPart):  # of which models are not told
+            elif not isinstance(part, llm.parts.ReasoningPart):  # models do not get these
                 raise llm.ModelError(
                     f"A {type(part).__name__} is not supported: models read only text."
                 )
-        said = {"role": message.role, "content": "".join(texts) or None}
+        turn = {"role": message.role, "content": "".join(texts) or None}
         if calls:
-            made.append({**said, "tool_calls": calls})
-        elif texts and said not in (one for one in made if one["role"] == "system"):
-            made.append(said)
+            made.append({**turn, "tool_calls": calls})
+        elif texts and turn not in (one for one in made if one["role"] == "system"):
+            made.append(turn)
     return made
 
 
@@ -199,11 +199,11 @@ def _errors(prompt: llm.Prompt | None = None) -> Iterator[None]:
     try:
         yield
     except StructgenError as error:
-        said, param = str(error), getattr(error, "param", None)
+        message, param = str(error), getattr(error, "param", None)
         if prompt is not None and param is not None and param.startswith("grammar"):
             form = next((name for name in _FORMS if getattr(prompt.options, name)), "grammar")
-            said = said.replace(param, form + param.removeprefix("grammar"), 1)
-        raise llm.ModelError(said) from error
+            message = message.replace(param, form + param.removeprefix("grammar"), 1)
+        raise llm.ModelError(message) from error
 
 
 class _Shared:

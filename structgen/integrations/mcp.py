@@ -436,13 +436,13 @@ async def generate(
         if isinstance(form, dict):
             form = closed(form)
         fields = {"grammar": form, "grammar_type": _KINDS.get(name) or grammar_type_of(form)}
-    choice, said = await _written(
+    choice, common = await _written(
         runner, model, asked, {"messages": messages, **fields}, on_progress
     )
     text, reason = choice.message.content or "", choice.finish_reason
     assert reason != "tool_calls"
     value = None if asked.json_schema is None else _value(text)
-    return Generated(text=text, value=value, finish_reason=reason, **said)
+    return Generated(text=text, value=value, finish_reason=reason, **common)
 
 
 _KINDS = {"json_schema": "json_schema", "regex": "regex", "choices": "choice"}
@@ -465,8 +465,8 @@ async def extract(runner: Runner, model: str, asked: Extract, on_progress: OnPro
         "grammar": closed(asked.json_schema),
         "grammar_type": "json_schema",
     }
-    choice, said = await _written(runner, model, asked, fields, on_progress)
-    return Extracted(value=_value(choice.message.content or ""), **said)
+    choice, common = await _written(runner, model, asked, fields, on_progress)
+    return Extracted(value=_value(choice.message.content or ""), **common)
 
 
 def _value(text: str) -> Any:
@@ -475,9 +475,9 @@ def _value(text: str) -> Any:
     try:
         json.dumps(value, allow_nan=False)
     except ValueError as error:  # it would be null in the result, which the schema may not allow
-        said = "The answer contains a number that is too large for JSON readers. Limit numbers: "
+        problem = "The answer contains a number that is too large for JSON readers. Limit numbers: "
         limited = '{"type": "number", "minimum": -1e300, "maximum": 1e300}.'
-        raise RequestError(said + limited) from error
+        raise RequestError(problem + limited) from error
     return value
 
 
@@ -603,12 +603,12 @@ async def called(
         return await tool.call(runner, model, asked, on_progress)
     except RequestError as error:
         param = error.param
-        said = str(error).replace("truncate_sequence=True", "truncate=true")
+        message = str(error).replace("truncate_sequence=True", "truncate=true")
         for ours, theirs in tool.names.items():
             if param is not None and param.startswith(ours):
                 name = next((one for one in theirs if getattr(asked, one) is not None), theirs[0])
-                said = said.replace(param, name + param.removeprefix(ours))
-        raise RequestError(said) from error
+                message = message.replace(param, name + param.removeprefix(ours))
+        raise RequestError(message) from error
 
 
 def _check_sizes(given: dict[str, Any]) -> None:
@@ -752,18 +752,18 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
         while line := await anyio.to_thread.run_sync(given.readline, MAX_BYTES + 1):
             text, id_ = line.decode(errors="replace"), None
             if len(line) > MAX_BYTES:
-                said = f"A message has more than {MAX_BYTES:,} bytes."
+                problem = f"A message has more than {MAX_BYTES:,} bytes."
                 while line and not line.endswith(b"\n"):
                     line = await anyio.to_thread.run_sync(given.readline, MAX_BYTES)
             else:
                 try:
                     message = jsonrpc_message_adapter.validate_json(text, by_name=False)
                 except ValidationError as error:  # `mcp` would say nothing, and the host wait
-                    said, id_ = f"Cannot parse a message: {_first(error)}.", _id_of(text)
+                    problem, id_ = f"Cannot parse a message: {_first(error)}.", _id_of(text)
                 else:
                     yield SessionMessage(message)
                     continue
-            wrong = ErrorData(code=INVALID_REQUEST, message=said)
+            wrong = ErrorData(code=INVALID_REQUEST, message=problem)
             await write.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=id_, error=wrong)))
 
     async def run() -> None:
@@ -888,8 +888,8 @@ class Bounded:
             else:
                 await self._passed(scope, receive, send, bytes(body), about)
                 return
-            said = ErrorData(code=INVALID_REQUEST, message=f"Cannot read the message: {why}.")
-            refused = JSONRPCError(jsonrpc="2.0", id=None, error=said).model_dump(mode="json")
+            problem = ErrorData(code=INVALID_REQUEST, message=f"Cannot read the message: {why}.")
+            refused = JSONRPCError(jsonrpc="2.0", id=None, error=problem).model_dump(mode="json")
             closes = {"Connection": "close"}
             await JSONResponse(refused, status, headers=closes)(scope, receive, send)
         finally:
@@ -1011,7 +1011,7 @@ async def _loading(runner: Runner, models: Models, lazy: bool) -> AsyncIterator[
         for model in () if lazy else (*models.text, *models.embedding):
             try:
                 await runner.aload(model)
-            except StructgenError as error:  # which a call that needs it is told, too
+            except StructgenError as error:  # a call that needs it raises it, too
                 _log.error("cannot load %s: %s", model, error)
 
     task = asyncio.create_task(load())

@@ -204,7 +204,7 @@ class Sequences:
                 f"the model has {width:,} logits, but the vocabulary has {self.vocabulary.size:,} "
                 "tokens. Create the vocabulary with the width of the logits: size=..."
             )
-        if self._goes_on(ids):
+        if self._continues(ids):
             self._follow(ids)
         else:
             self._begin(ids)
@@ -216,7 +216,7 @@ class Sequences:
                 out[row] = self._end
         return out
 
-    def _goes_on(self, ids: Ids) -> bool:
+    def _continues(self, ids: Ids) -> bool:
         """Return whether these are the sequences of the last call."""
         last, n = self._ids, self._n_prompt
         return (

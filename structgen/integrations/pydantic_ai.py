@@ -651,7 +651,7 @@ class StructgenModel(Model[Runner]):
             chunks = self.runner.astream_chat(fields, model=self._model_name)
         async with chunks:
             with errors_of(self._model_name):
-                first = await anext(chunks)  # before the model runs: what is wrong is told here
+                first = await anext(chunks)  # before the model runs: errors are raised here
             yield StructgenStreamedResponse(
                 model_request_parameters=params,
                 _model=self._model_name,

@@ -316,7 +316,7 @@ class _ForRunnerV2(_Checked):
         first = 0
         for slot, of_one in by_slot.items():
             of_one.sort(key=at.__getitem__)
-            here = at[of_one[0]]  # where the last token stands that is no guess
+            here = at[of_one[0]]  # where the last token is that is no guess
             tokens = self._new_tokens(slot, here, ids[of_one[0]])
             draft = [ids[row] for row in of_one[1:]]
             last = first + len(of_one)

@@ -102,8 +102,8 @@ class Columns:
         return row
 
     def _misfit(self, error: Exception) -> Row:
-        said = {"type": "ParseError", "message": f"It does not fit the column: {error}"}
-        return {self._result: None, "error": said}
+        misfit = {"type": "ParseError", "message": f"It does not fit the column: {error}"}
+        return {self._result: None, "error": misfit}
 
     def _written(self, row: Row) -> Row:
         made: Row = {name: _utf8(one) for name, one in row.items()}

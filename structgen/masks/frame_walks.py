@@ -84,11 +84,11 @@ class Forgetting:
         key = (frame, forgotten, outcome, limited, node)
         found = self._apart[key]
         if found is None:
-            found = self._apart[key] = self._tell_apart(frame, forgotten, outcome, node, limited)
+            found = self._apart[key] = self._make_apart(frame, forgotten, outcome, node, limited)
             self._store.used += 300
         return found
 
-    def _tell_apart(self, frame: Frame, at: int, outcome: int, node: Node, limited: bool) -> Apart:
+    def _make_apart(self, frame: Frame, at: int, outcome: int, node: Node, limited: bool) -> Apart:
         store, known = self._store, self._known
         count = store.trie.n_children
         alike: list[int] = []
@@ -247,7 +247,7 @@ class FrameWalks:
         while todo:
             continuation, outcome, node = todo.pop()
             WORK.spend(1)
-            if continuation == BOTTOM or not store.nodes.goes_on(node):
+            if continuation == BOTTOM or not store.nodes.continues(node):
                 continue
             for frame_id, below in stacks.continuations[continuation]:
                 frame, at = stacks.frames[frame_id]
@@ -283,7 +283,7 @@ class FrameWalks:
     def _walk_otherwise(
         self, frame: Frame, at: int, outcome: int, node: Node, room: int, tape: TextHistory
     ) -> tuple[FrameWalk, Iterable[int]] | None:
-        """Return what follows strings that are none of those which ``frame`` tells apart, and the
+        """Return what follows strings that are none of those which ``frame`` distinguishes, and the
         nodes at which one of these ends. None where that is not known."""
         otherwise = frame.otherwise(at, outcome) if frame.records(at, outcome) else None
         if otherwise is None:

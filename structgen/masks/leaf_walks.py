@@ -76,7 +76,7 @@ class _Level(NamedTuple):
     nodes: Int32
     tokens: Int32 | None
     is_full: bool
-    going_on: Bools | None
+    continuing: Bools | None
     others: Bools | None
 
 
@@ -130,12 +130,12 @@ class Digits:
         if int(n_tokens.max()) <= 1:
             tokens = np.full(len(nodes), -1, np.int32)
             tokens[n_tokens > 0] = trie.token_ids[trie.token_start[nodes[n_tokens > 0]]]
-        going_on = exist & (trie.n_children[nodes] > 0)
+        continuing = exist & (trie.n_children[nodes] > 0)
         return _Level(
             nodes,
             tokens,
             bool(exist.all() and n_tokens.min() > 0),
-            going_on if going_on.any() else None,
+            continuing if continuing.any() else None,
             others if others.any() else None,
         )
 
@@ -157,10 +157,10 @@ class Digits:
                         out.parts.append(found.tobytes())
                         out.ends[state] = None
                     outcome = leaf.label(state)
-                    if outcome >= 0 and level.going_on is not None:
-                        going_on = values[level.going_on[values]]
-                        if len(going_on):
-                            exits.setdefault(outcome, []).append(level.nodes[going_on])
+                    if outcome >= 0 and level.continuing is not None:
+                        continuing = values[level.continuing[values]]
+                        if len(continuing):
+                            exits.setdefault(outcome, []).append(level.nodes[continuing])
                 # States that nothing is read from need no row, which is what takes time.
                 if level.others is not None and level.others[values].any():
                     where = level.nodes[values[level.others[values]]]
@@ -242,7 +242,7 @@ class TrieWalk(WalkBuilder):
         q: int,
         node: Node,
         set_aside: Callable[[int, Node], bool] | None,
-        going_on: Callable[[Node, int], Node] | None = None,
+        continuing: Callable[[Node, int], Node] | None = None,
         allowed: Callable[[int], Bools] | None = None,
     ) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ class TrieWalk(WalkBuilder):
         self.nodes = nodes
         self._rows = rows
         self._set_aside = set_aside
-        self._going_on = going_on
+        self._going_on = continuing
         self._allowed = allowed
         self.todo: list[tuple[int, Node]] = [(q, node)]
 
@@ -262,8 +262,8 @@ class TrieWalk(WalkBuilder):
         token_start, token_ids = nodes.token_start, nodes.token_ids
         child_of, ids, exits, ends = nodes.trie.child, self.ids, self.exits, self.ends
         labels, row_of = leaf.labels, leaf.row
-        goes_on = leaf.goes_on if leaf.of_grammar else None  # which texts would make rows for
-        set_aside, going_on = self._set_aside, self._going_on
+        continues = leaf.continues if leaf.of_grammar else None  # which texts would make rows for
+        set_aside, continuing = self._set_aside, self._going_on
         visits = 0
         while todo:
             state, at = todo.pop()
@@ -309,9 +309,9 @@ class TrieWalk(WalkBuilder):
                     ends[to] = None
                 if n_children[child]:
                     outcome = labels[to]
-                    if outcome >= 0 and (going_on is None or going_on(child, outcome) >= 0):
+                    if outcome >= 0 and (continuing is None or continuing(child, outcome) >= 0):
                         exits.setdefault(outcome, []).append(child)
-                    if goes_on is None or goes_on(to):
+                    if continues is None or continues(to):
                         todo.append((to, child))
 
     def arrive(self, state: int, at: Node) -> None:
@@ -320,14 +320,14 @@ class TrieWalk(WalkBuilder):
         if len(here):
             self.ids += here
             self.ends[state] = None
-        if not self.nodes.goes_on(at):
+        if not self.nodes.continues(at):
             return
         outcome = self.leaf.labels[state]
         if outcome >= 0:
             exit_node = at if self._going_on is None else self._going_on(at, outcome)
             if exit_node >= 0:
                 self.exits.setdefault(outcome, []).append(exit_node)
-        if not self.leaf.of_grammar or self.leaf.goes_on(state):
+        if not self.leaf.of_grammar or self.leaf.continues(state):
             self.todo.append((state, at))
 
     def _wide(self) -> None:
@@ -382,7 +382,7 @@ class TrieWalk(WalkBuilder):
                 if self._allowed is None:
                     there = there[trie.n_children[there] > 0]
                 else:
-                    there = sets.going_on(there, self._allowed(outcome))
+                    there = sets.continuing(there, self._allowed(outcome))
                 if len(there):
                     self.exits.setdefault(outcome, []).append(sets.joined(there))
 
@@ -445,7 +445,7 @@ class Walker:
             if size > 4 * self.store.n_words:
                 found = self.store.with_row(found)
                 size = 0
-            if leaf.is_shared and q >= leaf.tell_from:  # its states have numbers as they come
+            if leaf.is_shared and q >= leaf.report_from:  # its states have numbers as they come
                 size += leaf.grown()
         memo.put(leaf, q, node, found)
         # What walks cost is looked at once a mask, when that is charged.
@@ -467,7 +467,7 @@ class Walker:
 
     def _walk_without(self, leaf: ExcludingLeaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """Return the walk of a leaf without some of its texts: that of the whole leaf, which is
-        remembered for it, less what stands on the few paths that spell a barred text.
+        remembered for it, less what is on the few paths that spell a barred text.
 
         Cost: a step for each trie node on those paths.
         """

@@ -172,13 +172,13 @@ class NodeSets:
                     ids += self.tokens_of(at)
                 elif token_start[at] != token_start[at + 1]:
                     ids += token_ids[token_start[at] : token_start[at + 1]]
-            if at >= 0 and not self.goes_on(at):
+            if at >= 0 and not self.continues(at):
                 at = -1
             found = self.known_texts[key] = tuple(ids), at
             self._charge(200 + 36 * len(ids))
         return found
 
-    def goes_on(self, node: Node) -> bool:
+    def continues(self, node: Node) -> bool:
         """Return whether any token continues after ``node``."""
         return bool(self.children(node) if node >= self.n_nodes else self.n_children[node])
 
@@ -255,7 +255,7 @@ class NodeSets:
             self._charge(100)
         return found
 
-    def going_on(self, nodes: Nodes, allowed: npt.NDArray[np.bool_]) -> Nodes:
+    def continuing(self, nodes: Nodes, allowed: npt.NDArray[np.bool_]) -> Nodes:
         """Return those of ``nodes`` from which some token continues with an allowed byte."""
         trie = self.trie
         nodes = nodes[trie.n_children[nodes] > 0]

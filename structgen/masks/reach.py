@@ -367,7 +367,7 @@ class Reach:
         machine, engine = self._machine, self._engine
         frames = engine.frames
         longest = 0
-        # From a state that only stands for another completions are as long, in bytes, but may be
+        # From a state that only represents another completions are as long, in bytes, but may be
         # others.
         alike = engine if how < _NEARLY else machine
         for leaf_id, q, continuation in alike.configurations(state):

@@ -75,8 +75,8 @@ def path(
             ``tokenizer.json`` and an ONNX file), a name of the catalogue, or a Hugging Face
             repository id, ``org/name`` or ``org/name/folder`` (of an embedder, the path of its
             ONNX file). A local folder comes first.
-        progress: told how fetching goes; by default it is shown on standard error. Nothing is shown
-            when there is nothing to fetch.
+        progress: called with the progress of the download; by default it is shown on standard
+            error. Nothing is shown when there is nothing to fetch.
         task: the model's task; models for another task are not fetched. None: a repository's
             language model, or else its embedder.
         target: what weights of the catalogue that have to be converted are converted for: see
@@ -364,8 +364,8 @@ def _not_a_model(local: Path, written: str) -> ModelNotFound:
             f"models convert {weights} OUT`. Then pass the folder OUT."
         )
     lacking = damage.find(local)
-    says = " ".join(lack.says for lack in lacking)
-    return ModelNotFound(f"{says} {' '.join(lack.do for lack in lacking)}")
+    problem = " ".join(lack.problem for lack in lacking)
+    return ModelNotFound(f"{problem} {' '.join(lack.do for lack in lacking)}")
 
 
 def _unknown(name: str) -> ModelNotFound:

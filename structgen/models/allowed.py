@@ -215,12 +215,12 @@ STEPS_IN = {
 """The file that the runtime reads if a configuration names none, and the names in it."""
 
 
-def steps_wrong(part: str, kind: str, said: Mapping[str, Any]) -> Iterator[str]:
+def steps_wrong(part: str, kind: str, config: Mapping[str, Any]) -> Iterator[str]:
     """Say what the steps of a file have that models of this type do not have."""
     _, section, name = STEPS_IN[part]
-    steps = [one["operation"] for one in said[section][name]]
+    steps = [one["operation"] for one in config[section][name]]
     given = [step["type"] for step in steps]
-    given += [said[section][key] for key in said[section] if key == "output_aligner"]
+    given += [config[section][key] for key in config[section] if key == "output_aligner"]
     known = [step.split() for step in STEPS[part][kind].split(" > ")]
     may = " > ".join(first for first, *_ in known)
     known = [step for step in known if step[0][-1] != "?" or step[0][:-1] in given]

@@ -308,7 +308,7 @@ class MediaPrompt:
 
 
 Passes: TypeAlias = Generator[None, None, T]
-"""Work that yields before each pass of the model, so that whoever runs it may stop or let others
+"""Work that yields before each pass of the model, so that its caller may stop or let others
 have a pass; what it returns is its result."""
 
 
@@ -487,7 +487,7 @@ def passes(token_ids: TokenIds, longest: int) -> Sequence[TokenIds]:
 
 
 _LONGEST_TOKEN = 100
-"""Most characters that a token stands for, where its vocabulary has none that is longer."""
+"""Most characters of a token, where its vocabulary has none that is longer."""
 
 _LONGEST_TEXT = 32_768
 

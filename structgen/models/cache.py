@@ -264,7 +264,7 @@ def installing(name: str, progress: Progress) -> Iterator[Path]:
 
     Args:
         name: the model.
-        progress: told when there is another process to wait for.
+        progress: called when there is another process to wait for.
 
     Raises:
         DownloadError: the cache cannot be written, others can write it too, or the disk is full.

@@ -92,12 +92,12 @@ class Lack(NamedTuple):
 
     Attributes:
         file: the file that is missing or damaged.
-        says: what is wrong, a sentence.
+        problem: what is wrong, a sentence.
         do: what to do about it, where the folder was not fetched by structgen.
     """
 
     file: Path
-    says: str
+    problem: str
     do: str
 
 
@@ -140,16 +140,16 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
     except WRONG as error:
-        says = f"{path} cannot be parsed: {error!r}."
-        yield Lack(path, says, "Copy it again from the folder's source.")
+        problem = f"{path} cannot be parsed: {error!r}."
+        yield Lack(path, problem, "Copy it again from the folder's source.")
         return
     yield from _special(folder)
     yield from _of_tokens(folder)
     files: list[tuple[tuple[str, ...], Path]] = []
     for place, value in settings:
         if not is_allowed(place, value):
-            says = f"{path} sets {'.'.join(place)[:200]} to {str(value)[:200]!r}."
-            yield Lack(path, f"{says} A model folder may not set that.", _OWN_OPTIONS)
+            problem = f"{path} sets {'.'.join(place)[:200]} to {str(value)[:200]!r}."
+            yield Lack(path, f"{problem} A model folder may not set that.", _OWN_OPTIONS)
         elif place[-1] in FILES and value:
             try:
                 file = inside(folder, value)
@@ -166,15 +166,15 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
         yield _bad(path, "declares shared_initializers with more bytes than their files have")
     windows = {place[: place.index(_WINDOW)] for place, _ in settings if _WINDOW in place}
     if windows - {at[:-2] for at, value in settings if at[-1] == "slide_inputs" and not value}:
-        says = (
+        problem = (
             f"{path} has a {_WINDOW} with slide_inputs, with which the runtime would write beyond "
             "the prompt's memory."
         )
-        yield Lack(path, says, "Set slide_inputs to false there.")
+        yield Lack(path, problem, "Set slide_inputs to false there.")
     kinds = {str(value) for at, value in settings if at == ("model", "type")}
     if wrong := kinds.intersection(OTHER_TYPES):
-        says = f"{path} describes a model of type {min(wrong)}, which structgen does not support."
-        yield Lack(path, says, "Choose another model.")
+        problem = f"a model of type {min(wrong)}, which structgen does not support"
+        yield Lack(path, f"{path} describes {problem}.", "Choose another model.")
     for part, (usual, *_) in STEPS_IN.items():
         place = ("model", part, "config_filename")
         named = {file for at, file in files if at == place}
@@ -218,11 +218,11 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
             settings = document(path) if path.is_file() else {}
             for key, kinds in _SETTINGS.items():
                 if key in settings and type(value := settings[key]) not in kinds:
-                    says = (
+                    problem = (
                         f"{path} sets {key} to {str(value)[:200]!r}, which the runtime cannot read."
                     )
                     yield Lack(
-                        path, says, f"Delete it there, or change it to a {kinds[0].__name__}."
+                        path, problem, f"Delete it there, or change it to a {kinds[0].__name__}."
                     )
             name = settings.get("tiktoken_file")
             if name is not None and inside(folder, name).parent != folder:
@@ -236,8 +236,8 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
 def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
     """Return what is wrong with the steps that read pictures or sounds for models of this type."""
     try:
-        said = document(file, object_pairs_hook=unique)
-        wrong = list(islice(steps_wrong(part, kind, said), _MOST_LACKS))
+        config = document(file, object_pairs_hook=unique)
+        wrong = list(islice(steps_wrong(part, kind, config), _MOST_LACKS))
     except WRONG as error:
         return [_bad(file, f"cannot be parsed: {error!r}")]
     return [_bad(file, f"has {one}") for one in wrong]
@@ -250,11 +250,11 @@ def _special(folder: Path) -> Iterator[Lack]:
         if path.is_dir() or not path.exists():
             continue
         if not path.is_file():
-            says = f"{path} is a pipe or a device instead of a file."
-            yield Lack(path, says, f"Delete {path}.")
+            problem = f"{path} is a pipe or a device instead of a file."
+            yield Lack(path, problem, f"Delete {path}.")
         elif path.suffix in DESCRIBING and path.stat().st_size > LARGEST:
-            says = f"{path} has {path.stat().st_size:,} bytes; the limit is {LARGEST:,}."
-            yield Lack(path, says, f"Delete {path}.")
+            problem = f"{path} has {path.stat().st_size:,} bytes; the limit is {LARGEST:,}."
+            yield Lack(path, problem, f"Delete {path}.")
 
 
 def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -271,9 +271,9 @@ def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple
         yield place, section
 
 
-def _elsewhere(path: Path, says: str) -> Lack:
+def _elsewhere(path: Path, problem: str) -> Lack:
     do = "If you trust the folder, move the file into it and use its path relative to the folder."
-    return Lack(path, f"{path}: {says}.", do)
+    return Lack(path, f"{path}: {problem}.", do)
 
 
 def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
@@ -369,38 +369,38 @@ def _inside(
             yield from _inside(data, (start, end), way[1:]) if way[1:] else [(start, end)]
 
 
-def _bad(file: Path, says: str) -> Lack:
+def _bad(file: Path, problem: str) -> Lack:
     do = f"Download or convert the model again, or copy {file.name} from the folder's source."
-    return Lack(file, f"{file} {says}.", do)
+    return Lack(file, f"{file} {problem}.", do)
 
 
 def _no_graph(folder: Path) -> Lack:
-    says = f"{folder} is not a model folder: it has neither {cache.CONFIG} nor an ONNX file."
+    problem = f"{folder} is not a model folder: it has neither {cache.CONFIG} nor an ONNX file."
     do = (
         f"A language model has {cache.CONFIG}: look for a repository with -onnx in its name, or "
         "convert a GGUF file with `structgen models convert FILE.gguf OUT`. An embedder has an "
         f"ONNX file and {_TOKENIZER}."
     )
-    return Lack(folder / cache.CONFIG, says, do)
+    return Lack(folder / cache.CONFIG, problem, do)
 
 
 def _no_tokenizer(folder: Path, what: str) -> Lack:
     others = [name for name in ("tokenizer.model", "vocab.txt") if (folder / name).is_file()]
     beside = f" {others[0]} cannot replace it." if others else ""
-    says = f"{folder / _TOKENIZER} is missing, which {what} needs.{beside}"
+    problem = f"{folder / _TOKENIZER} is missing, which {what} needs.{beside}"
     do = (
         f"Copy {_TOKENIZER} from the repository of the original model, or write it with "
         "transformers: AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)."
     )
-    return Lack(folder / _TOKENIZER, says, do)
+    return Lack(folder / _TOKENIZER, problem, do)
 
 
 def _note(file: Path) -> Lack | None:
     with file.open("rb") as source:
         if source.read(len(_NOTE)) != _NOTE:
             return None
-    says = f"{file} is a Git LFS pointer, not the file itself."
-    return Lack(file, says, "Run `git lfs pull` in the folder.")
+    problem = f"{file} is a Git LFS pointer, not the file itself."
+    return Lack(file, problem, "Run `git lfs pull` in the folder.")
 
 
 def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:

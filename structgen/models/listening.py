@@ -1,7 +1,7 @@
 """Transcripts of sounds: their segments, and the windows of a long sound one after another.
 
-Knows no model: the caller passes in what is said in a window. So a caller whose model is in another
-process can walk the windows there, and show each one's segments before the next is found.
+Knows no model: the caller passes in the transcript of a window. So a caller whose model is in
+another process can walk the windows there, and show each one's segments before the next is found.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ def remedy(folder: Path) -> str:
 
 def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
     """Return the error about a folder with the fix: fetch a folder of the cache again."""
-    says = " ".join(lack.says for lack in lacking)
+    problem = " ".join(lack.problem for lack in lacking)
     if cache.name_of(folder) is not None:
-        return f"{says} {remedy(folder)}"
-    return f"{says} {' '.join(dict.fromkeys(lack.do for lack in lacking))}"
+        return f"{problem} {remedy(folder)}"
+    return f"{problem} {' '.join(dict.fromkeys(lack.do for lack in lacking))}"
 
 
 def in_short(error: Exception) -> str:

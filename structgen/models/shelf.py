@@ -162,7 +162,7 @@ def verify(names: Sequence[str] = (), progress: Progress | None = None) -> list[
 
     Args:
         names: of the catalogue, of the cache or local folders; empty: all that are in the cache.
-        progress: told the bytes as they are read; by default it is shown on standard error.
+        progress: called with the bytes read so far; by default it is shown on standard error.
 
     Raises:
         ModelNotFound: a model is not here.
@@ -193,7 +193,7 @@ def _verified(name: str, folder: Path, progress: Progress) -> Verified:
     if record is None and entry is not None and entry.weights is None:
         files = list(entry.files) or None
     lacking = damage.find(folder)
-    problems = [lack.says for lack in lacking]
+    problems = [lack.problem for lack in lacking]
     if files is not None:
         problems = list(_differences(folder, files, f"Checking {name}", progress)) or problems
     cure = " ".join(dict.fromkeys(lack.do for lack in lacking))
@@ -237,8 +237,8 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
     """Return what a folder says of itself."""
     record = cache.read_record(folder)
     is_embedder = cache.is_embedder(folder)
-    said = _json(folder / ("config.json" if is_embedder else cache.CONFIG))
-    model = said if is_embedder else said.get("model")
+    config = _json(folder / ("config.json" if is_embedder else cache.CONFIG))
+    model = config if is_embedder else config.get("model")
     model = model if isinstance(model, dict) else {}
     context = model.get("max_position_embeddings" if is_embedder else "context_length")
     return ModelInfo(

@@ -7,7 +7,7 @@ depends on, and not tried again. Problems that depend on a message's content are
 
 The runtime's tokenizer passes over much that a ``tokenizer.json`` may say: all normalizers but
 SentencePiece's, most kinds of pre-tokenizers. So its tokens are compared with those of
-``tokenizers``, and a model whose prompts would be other ones than in its training is told.
+``tokenizers``, and a model whose prompts would differ from its training is reported.
 
 What takes gigabytes or hours may wait for a character that is in none of these texts. So patterns
 are made of what is in published ones, whose time is linear here; a pattern of another kind has the
@@ -423,7 +423,7 @@ def _patterns(section: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _refused() -> Iterator[None]:
-    """Pass over what the runtime says: whoever loads the folder in earnest says it."""
+    """Drop what the runtime prints: loading the folder prints it again."""
     try:
         yield
     except (MemoryError, RuntimeError, TypeError, ValueError) as error:

@@ -140,8 +140,8 @@ class _Pool:
                 try:
                     asked = actor.asked.remote(rows)
                 except (TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
-                    said = "Rows cannot be sent to an actor: pickle refuses some values."
-                    raise OptionError(said) from error
+                    message = "Rows cannot be sent to an actor: pickle refuses some values."
+                    raise OptionError(message) from error
                 made: list[Row] = self._ray.get(asked)
                 return made
             except self._ray.exceptions.RayActorError:

@@ -117,17 +117,17 @@ def read(
     if not choices:
         return None, counts
     choice = choices[0]
-    said = _get(choice, part)
-    if said is None and part == "message":
+    message = _get(choice, part)
+    if message is None and part == "message":
         _not_understood(choice)
     finish_reason = _get(choice, "finish_reason")
-    content, reasoning = _content(_get(said, "content"))
+    content, reasoning = _content(_get(message, "content"))
     found = Piece(
         content,
         # Not in OpenAI's API: vLLM, SGLang, llama.cpp and others call it either.
-        reasoning or _text(_get(said, "reasoning_content")) or _text(_get(said, "reasoning")),
-        _text(_get(said, "refusal")),
-        tuple(_calls(_get(said, "tool_calls"))),
+        reasoning or _text(_get(message, "reasoning_content")) or _text(_get(message, "reasoning")),
+        _text(_get(message, "refusal")),
+        tuple(_calls(_get(message, "tool_calls"))),
         finish_reason if isinstance(finish_reason, str) else None,
         tuple(_logprobs(_get(choice, "logprobs"))) if logprobs else (),
     )
@@ -286,12 +286,12 @@ class Replies:
         self._most = _MOST_CHARACTERS + (n_outputs - 1) * _MORE_EACH
         self._n_characters = 0
 
-    def add(self, said: Piece) -> None:
+    def add(self, piece: Piece) -> None:
         """Take a message, or a piece of one. Raise RemoteError if it is too much."""
-        size = _LEAST * (1 + len(said.calls))
-        size += len(said.content) + len(said.reasoning) + len(said.refusal)
-        size += sum(len(call.name) + len(call.arguments) for call in said.calls)
-        for score in said.logprobs:
+        size = _LEAST * (1 + len(piece.calls))
+        size += len(piece.content) + len(piece.reasoning) + len(piece.refusal)
+        size += sum(len(call.name) + len(call.arguments) for call in piece.calls)
+        for score in piece.logprobs:
             size += _LEAST + len(score.token)
             size += sum(_LEAST // 2 + len(one.token) for one in score.top)
         self._n_characters += size
@@ -377,13 +377,13 @@ class Exchange:
         Raises:
             RemoteError: it has no answer.
         """
-        said, counts = read(completion, "message", logprobs=self._question.search.logprobs)
+        answer, counts = read(completion, "message", logprobs=self._question.search.logprobs)
         self._count(counts)
-        if said is None:
+        if answer is None:
             raise RemoteError(
                 f"The server's reply has no choices, so it has no answer: {_excerpt(completion)}"
             )
-        self._put(said)
+        self._put(answer)
 
     def take_piece(self, piece: Any) -> Iterator[Chunk]:
         """Take a piece of a reply; yield what text there is to give out, or nothing yet.
@@ -392,11 +392,11 @@ class Exchange:
             ParseError: no text of the type continues so; of a stream only.
             RemoteError: it is not understood.
         """
-        said, counts = read(piece, "delta", logprobs=self._question.search.logprobs)
+        delta, counts = read(piece, "delta", logprobs=self._question.search.logprobs)
         self._count(counts)
-        if said is None:
+        if delta is None:
             return
-        reasoning, content = self._put(said)
+        reasoning, content = self._put(delta)
         if reasoning:
             yield Chunk(reasoning, "reasoning")
         if self._gives_text:
@@ -446,8 +446,8 @@ class Exchange:
         reply, question = self._reply, self._question
         refusal = "".join(reply.refusal)
         if refusal:
-            said = printable(refusal[:_SHOWN])
-            raise Refused(f"The model declined to answer: {said}", text=refusal)
+            shown = printable(refusal[:_SHOWN])
+            raise Refused(f"The model declined to answer: {shown}", text=refusal)
         if self.is_interrupted and reply.finish_reason is None:
             self._end("cancelled", whole=False)
             self._check_cut("timeout= or cancel= ended the call before the answer was complete")
@@ -530,18 +530,18 @@ class Exchange:
             for name, arguments in calls
         )
 
-    def _put(self, said: Piece) -> tuple[str, str]:
+    def _put(self, piece: Piece) -> tuple[str, str]:
         """Note what a message, or a piece of one, says; returns its reasoning and its content."""
-        self._replies.add(said)
+        self._replies.add(piece)
         reply = self._reply
-        reply.finish_reason = said.finish_reason or reply.finish_reason
-        reply.logprobs += said.logprobs
-        content = reply.spelt["content"].feed(said.content)
-        reasoning = reply.spelt["reasoning"].feed(said.reasoning)
+        reply.finish_reason = piece.finish_reason or reply.finish_reason
+        reply.logprobs += piece.logprobs
+        content = reply.spelt["content"].feed(piece.content)
+        reasoning = reply.spelt["reasoning"].feed(piece.reasoning)
         reply.content.append(content)
         reply.reasoning.append(reasoning)
-        reply.refusal.append(reply.spelt["refusal"].feed(said.refusal))
-        for call in said.calls:
+        reply.refusal.append(reply.spelt["refusal"].feed(piece.refusal))
+        for call in piece.calls:
             name, arguments = reply.calls.setdefault(call.number, ([], []))
             name.append(reply.spelt["name", call.number].feed(call.name))
             arguments.append(reply.spelt["arguments", call.number].feed(call.arguments))

@@ -132,30 +132,30 @@ def _begun(ask: Callable[[], Any], exchange: Exchange) -> Any:
     Raises:
         TimeoutError: so it does.
     """
-    heard: Future[Any] = Future()
+    answered: Future[Any] = Future()
 
     def run() -> None:
         try:
             asked = ask()
         except BaseException as error:
             with contextlib.suppress(InvalidStateError):
-                heard.set_exception(error)
+                answered.set_exception(error)
             return
         try:
-            heard.set_result(asked)
+            answered.set_result(asked)
         except InvalidStateError:
             asked.close()
 
     here = contextvars.copy_context()
     thread = threading.Thread(target=here.run, args=(run,), name="structgen ask", daemon=True)
     thread.start()
-    while not wait([heard], _POLL_SECONDS).done:
-        if exchange.is_interrupted and heard.cancel():
+    while not wait([answered], _POLL_SECONDS).done:
+        if exchange.is_interrupted and answered.cancel():
             # As soon as something comes, which may never end, and the client closes the connection.
             ident, ends = ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ends)
             raise TimeoutError
-    return heard.result()
+    return answered.result()
 
 
 async def make_async(client: openai.AsyncOpenAI, exchange: Exchange) -> None:
@@ -269,9 +269,9 @@ def _bounded(client: Any, exchange: Exchange) -> Iterator[None]:
     http: Any = getattr(client, "_client", None)
     if http is not None:
         hook = _watch_async if hasattr(http, "aclose") else _watch
-        heard = http.event_hooks["response"]
-        if hook not in heard:
-            http.event_hooks = {**http.event_hooks, "response": [*heard, hook]}
+        hooks = http.event_hooks["response"]
+        if hook not in hooks:
+            http.event_hooks = {**http.event_hooks, "response": [*hooks, hook]}
     token = _ASKS.set(exchange)
     try:
         yield
@@ -405,17 +405,17 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
 
 def _message_of(error: openai.APIStatusError) -> str:
     """Return the server's error message; the client reads OpenAI's form only."""
-    said = error.message
+    message = error.message
     if not (isinstance(error.body, dict) and error.body.get("message")):
         with contextlib.suppress(Exception):  # it was not read
             written = error.response.text[:_SHOWN].strip()
-            said = written if written and written not in said else said
-    return _shown(said)
+            message = written if written and written not in message else message
+    return _shown(message)
 
 
-def _shown(said: object) -> str:
+def _shown(message: object) -> str:
     """Words that may be the server's."""
-    return printable(str(said)[:_LONGEST_SAID])
+    return printable(str(message)[:_LONGEST_SAID])
 
 
 SIDE_BY_SIDE = 8

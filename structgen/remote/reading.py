@@ -88,7 +88,7 @@ class Answer:
 
 
 class _Object:
-    """Takes a value out of ``{"value": …}``: the text of a string, or JSON as it stands."""
+    """Takes a value out of ``{"value": …}``: the text of a string, or JSON as it is."""
 
     def __init__(self, is_text: bool) -> None:
         self._is_text = is_text

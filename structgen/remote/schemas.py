@@ -383,7 +383,7 @@ def sent_schema(schema: Any, dialect: Dialect, name: str) -> SentSchema:
         name: what to call the type in messages.
 
     Raises:
-        OutputTypeError: it cannot be said; the message has the path, and what to do.
+        OutputTypeError: it cannot be expressed; the message has the path, and what to do.
     """
     writer = _Writer(dialect, name, schema)
     sent = writer.schema(schema, "$")
@@ -525,7 +525,7 @@ class _Writer:
         if "$ref" in out:
             self._check_reference(out["$ref"], path)
             out = {"$ref": out["$ref"]}
-        said = {*out, *_NOT_ASSERTIONS, "const", _REGEX, DIGITS_ONLY}
+        known = {*out, *_NOT_ASSERTIONS, "const", _REGEX, DIGITS_ONLY}
         if "type" not in out and "enum" in out:
             kinds = sorted({_type_of(value) for value in out["enum"]})
             out["type"] = kinds[0] if len(kinds) == 1 else kinds
@@ -533,7 +533,7 @@ class _Writer:
             raise self._any(path)
         if _REGEX in schema and "pattern" not in out:
             self.left_out.add((path, "pattern"))
-        self.left_out |= {(path, key) for key in schema if key not in said}
+        self.left_out |= {(path, key) for key in schema if key not in known}
         self.left_out |= {(path, key) for key in ("prefixItems", "oneOf") if key in schema}
         return out
 

@@ -272,7 +272,9 @@ class Task:
         """
         search = self.search(options)
         if is_stream:
-            if Several.are_asked(prompt, search) and prompt:  # an empty list is told as such
+            if (
+                Several.are_asked(prompt, search) and prompt
+            ):  # an empty list has an error of its own
                 raise OptionError("stream returns one output: pass one prompt and no n=.")
             if search.retries:
                 raise OptionError(

@@ -269,7 +269,7 @@ class Agent:
                     **({} if search is None else search.form(self._request, is_last=is_last)),
                 }
             )
-            asked._says_something = True
+            asked._needs_text = True
             asked._is_foreign = any(tool._is_foreign for tool in self._tools.values())
             response: ChatResponse | None = None
             held: list[ChatChunk] = []
@@ -287,8 +287,8 @@ class Agent:
             if self._id:
                 response.id, response.created = self._id, self._created
             self._usages.append(response.usage)
-            said = Message.model_validate(response.messages[0])
-            self._added.append(said)
+            message = Message.model_validate(response.messages[0])
+            self._added.append(message)
             calls = response.choices[0].message.tool_calls or []
             if is_last or not self._runs(calls):
                 response.agentic_end = "calls" if calls else end
@@ -313,7 +313,7 @@ class Agent:
             seen[done] += 1
             if seen[done] == _MOST_REPEATS:
                 end = "repeats"
-            messages = [*messages, said, *replies]
+            messages = [*messages, message, *replies]
             choice = further(choice)
 
     async def _fitting(
@@ -360,9 +360,9 @@ class Agent:
         return bool(calls) and all(tool is None or tool.is_runnable for tool in found)
 
     async def _run(
-        self, calls: Sequence[ToolCall], number: int, tell: Callable[[AgenticToolCall], None]
+        self, calls: Sequence[ToolCall], number: int, report: Callable[[AgenticToolCall], None]
     ) -> list[Message]:
-        """Run the calls of a round, side by side; what the model is told, in their order."""
+        """Run the calls of a round, side by side; the replies to the model, in their order."""
         made: list[tuple[AgenticToolCall, Run | None]] = []
         first: dict[str, AgenticToolCall] = {}
         same: list[tuple[AgenticToolCall, AgenticToolCall]] = []
@@ -379,9 +379,9 @@ class Agent:
                 made.append((record, None))
         for record, _ in made:
             self._log.append(record)
-            tell(record.model_copy())
+            report(record.model_copy())
         tasks = [
-            asyncio.ensure_future(self._done(record, run, tell)) for record, run in made if run
+            asyncio.ensure_future(self._done(record, run, report)) for record, run in made if run
         ]
         try:
             await asyncio.gather(*tasks)
@@ -392,7 +392,7 @@ class Agent:
         for record, before in same:
             for name in ("status", "approved", "result", "error", "cut", "_value"):
                 setattr(record, name, getattr(before, name))
-            tell(record.model_copy())
+            report(record.model_copy())
         return [
             # Some templates want the name, too.
             Message(
@@ -444,7 +444,7 @@ class Agent:
         return leave
 
     async def _done(
-        self, record: AgenticToolCall, run: Run, tell: Callable[[AgenticToolCall], None]
+        self, record: AgenticToolCall, run: Run, report: Callable[[AgenticToolCall], None]
     ) -> None:
         outcome = await run()
         record.result, record.error = outcome.content, outcome.error
@@ -454,7 +454,7 @@ class Agent:
         record._value = outcome.result
         status = "ok" if outcome.error is None else "error"
         self._metrics.tool(record.name, status, outcome.seconds)
-        tell(record.model_copy())
+        report(record.model_copy())
 
     async def _ran(self, tool: Tool, call: Call, record: AgenticToolCall) -> ToolOutcome:
         with self._traces.begin(
@@ -528,7 +528,7 @@ def _key(call: ToolCall) -> str:
     """Return what calls of one tool with the same arguments have in common."""
     arguments = call.function.arguments
     with contextlib.suppress(ArithmeticError, ValueError, RecursionError):
-        # Numbers by their digits: what takes a Decimal tells apart what are one float.
+        # Numbers by their digits: a Decimal parameter distinguishes some that are one float.
         arguments = repr(
             json.loads(
                 arguments,
@@ -674,7 +674,7 @@ class Conversations:
                         if isinstance(piece, ChatResponse):
                             response = piece
                         elif any(choice.finish_reason for choice in piece.choices):
-                            ends.append(piece)  # whoever has read it may read no further
+                            ends.append(piece)  # the reader may stop here
                         else:
                             yield piece
                 assert response is not None
@@ -689,7 +689,7 @@ class Conversations:
 
 
 def _continued(request: ChatRequest, turn: Turn) -> ChatRequest:
-    """Return the request with what was said before."""
+    """Return the request with the session's messages."""
     if (request.n or 1) != 1:
         raise RequestError("n: a session supports only one answer.", param="n")
     new = [message.model_dump(exclude_none=True) for message in request.messages]
@@ -698,9 +698,9 @@ def _continued(request: ChatRequest, turn: Turn) -> ChatRequest:
 
 
 async def _keep(turn: Turn, request: ChatRequest, response: ChatResponse) -> None:
-    said = [message.model_dump(exclude_none=True) for message in request.messages]
+    asked = [message.model_dump(exclude_none=True) for message in request.messages]
     try:
-        await turn.end([*said, *response.messages])
+        await turn.end([*asked, *response.messages])
     except SessionError as error:
         error.response = response
         raise

@@ -133,7 +133,7 @@ def give_value(
 
 
 LEAST = -9999.0
-"""What stands for a probability of nothing, which JSON has no number for."""
+"""The logarithm of a probability of 0, which JSON has no number for."""
 
 
 def written(token: bytes) -> str:

@@ -416,7 +416,7 @@ class _Run:
         with (
             tempfile.TemporaryFile() as source,
             open(reads, "rb") as pipe,
-            open(report, "wb") as tells,
+            open(report, "wb") as report_file,
         ):
             # With its mark, so that a comment cannot choose an encoding in which comments are code.
             source.write(code.encode("utf-8-sig", errors="replace"))
@@ -439,7 +439,7 @@ class _Run:
                     pass_fds=(report,),
                     start_new_session=True,
                 )
-            tells.close()
+            report_file.close()
             try:
                 output, why = self._read(process)
             finally:
@@ -508,11 +508,11 @@ class _Run:
             if now > looks:
                 looks = now + _LOOK_SECONDS
                 if self._n_bytes() + _deleted(processes) > policy.max_file_sz_mb * _MB:
-                    said = (
+                    problem = (
                         "It was stopped: its files are too many, too large in total, or nested "
                         "too deeply."
                     )
-                    return bytes(output), said
+                    return bytes(output), problem
 
     def kill(self) -> None:
         """End it, and all that it has started."""
@@ -522,7 +522,7 @@ class _Run:
             if process is None:
                 return
             for _ in range(_MOST_KILLS):
-                # Its number is its own until `poll` has said that it ended.
+                # Its number is its own until `poll` has reported its end.
                 if process.poll() is not None or _tree(process.pid, kills=True)[0] == [process.pid]:
                     break
                 time.sleep(0.01)

@@ -61,7 +61,7 @@ _LOCAL, _INTERNET = 1, (2, 10, 16)  # families of sockets: no VSOCK, which leads
 _COMMANDS = (*range(12), 15, 16, 36, 37, 38, *range(1030, 1035))  # of fcntl: with a lease, all
 # others who open a file, such as a program of the system, wait until it is given back.
 _GROUPS = (0x5400, 0x8900)  # of ioctl: of terminals and pipes, and of sockets. Files have others,
-# which reserve room on disk that no size tells of.
+# which reserve disk space that file sizes do not show.
 _NEW_NAMESPACES = 0x7E020000
 
 _READ = 0b1101  # execute and read files, list folders
@@ -96,9 +96,9 @@ def main() -> None:
                 ):
                     with open(f"/proc/self/{name}", "w") as file:
                         file.write(text)
-            _go_on_in_a_child(libc, given["report"])
+            _fork_child(libc, given["report"])
             _bound_processes()
-        _go_on_in_a_child(libc, given["report"])
+        _fork_child(libc, given["report"])
         os.setsid()  # signals to its group reach no process above it
     for name, most in given["limits"].items():
         kind = getattr(resource, name, None)
@@ -148,7 +148,7 @@ def main() -> None:
     os.execv(sys.executable, [sys.executable, "-I", "-u", script])
 
 
-def _go_on_in_a_child(libc: Any, report: int) -> None:
+def _fork_child(libc: Any, report: int) -> None:
     """Return in a child, which ends with this process; this one ends as the child does, and what
     the child has left running, which is this process's by then, is killed. So it is where the
     parent ends before."""

@@ -216,7 +216,7 @@ class Wanted:
     Attributes:
         type: the output type; None: free text.
         key: equal for requests that want the same; None: not known, so that nothing is kept.
-        param: where in the request that stands.
+        param: where in the request that is.
         tools: those of which there may be calls, by their place in the request; or none.
     """
 
@@ -252,7 +252,7 @@ def wanted(request: Sampled) -> Wanted:
             parallel=None if parallel else parallel,
             choice=choice,
             **({"answer": answer.type} if has_answer else {}),
-            blank=not request._says_something,
+            blank=not request._needs_text,
         )
     except OutputTypeError as error:
         raise RequestError(f"tools: {error}", param="tools") from error
@@ -362,7 +362,7 @@ def _grammar(request: Sampled) -> Wanted:
     if not isinstance(given, str) or not given:
         raise RequestError(f"grammar: a {kind} grammar must be a string.", param=param)
     try:
-        # A path would read files of this machine for whoever sends requests: no name has two lines.
+        # A path would read files of this machine for any client: no name has two lines.
         type_ = Regex(given) if kind == "regex" else Cfg(f"{given}\n", dialect=dialect(kind, given))
     except OutputTypeError as error:
         raise placed(error, param) from error

@@ -52,8 +52,8 @@ from structgen.workers import (
     EmbedderProcess,
     WorkerGenerator,
     give_back,
-    hear,
     owner,
+    transcribe_windows,
 )
 
 from .loops import Aside, Places
@@ -326,18 +326,18 @@ class TextHost:
         embedder = None if self.vectors is None else self.vectors.embedder
         return AsyncDecider(self.model, embedder=embedder, warn=False, **saved, **options)
 
-    async def hear(
+    async def transcribe_windows(
         self, audio: Audio, prompt: str, temperature: float
     ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
-        """`structgen.workers.hear`, at one of a few places: a sound is large while it is heard.
+        """Run `structgen.workers.transcribe_windows`, for a few sounds at a time: they are large.
 
         Raises:
             RequestError: the model cannot transcribe, or not this.
         """
         async with self._sounds.of(owner()):
-            heard = hear(self.model, audio, prompt=prompt, temperature=temperature)
+            found = transcribe_windows(self.model, audio, prompt=prompt, temperature=temperature)
             try:
-                async with contextlib.aclosing(heard) as windows:
+                async with contextlib.aclosing(found) as windows:
                     async for window in windows:
                         yield window
             except PromptError as error:
@@ -496,7 +496,7 @@ class TextHost:
         before = WARNS.set(STRANGER.get() is None)  # or it is a stranger's form
         try:
             first = self.models[0].make_generator(output_type, **options, **limits)
-            # What is told of a type is made of what the user wrote.
+            # Errors of a type quote what the user wrote.
             of = first.constraint
             if "with_schema_hint" in options:
                 of, options = output_type, {**options, **limits}
@@ -664,7 +664,7 @@ def kind_of(config: ModelConfig) -> Kind:
 def by_id(given: Iterable[str]) -> dict[str, str]:
     """Models by id: each is ``ID=MODEL``, or a model, whose id is its name.
 
-    A folder or a file is called by the last part of its path: a server tells ids to everybody.
+    A folder or a file is called by the last part of its path: a server shows ids to everybody.
 
     Raises:
         OptionError: one is neither, or two have one id.
@@ -724,7 +724,7 @@ def _path(config: ModelConfig, source: Any, **task: Any) -> Path:
 
 
 def _fetch(config: ModelConfig) -> None:
-    """Fetch repositories with the configuration's token, of which a model's process is not told."""
+    """Fetch repositories with the configuration's token, which a model's process never gets."""
     for source in (config.source, config.draft_model):
         if isinstance(source, str) and source not in catalogue.ENTRIES:
             _path(config, source)

@@ -78,7 +78,7 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            # What is still under way is told that it is over: somebody waits for it.
+            # Calls under way get an error: somebody waits for them.
             tasks = asyncio.all_tasks(self.loop)
             for task in tasks:
                 task.cancel()
@@ -136,7 +136,7 @@ class LoopThread:
             future.cancel()
             raise
         finally:
-            del future  # a program that is told of an error is to keep nothing else by it
+            del future  # a program that keeps an error keeps nothing else with it
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function in the loop. Raises as `wait`."""
@@ -398,7 +398,7 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
 
 
 def is_async(function: Any) -> bool:
-    """Return whether calling a function gives an awaitable, as far as can be told beforehand."""
+    """Return whether calling a function gives an awaitable, as far as is known before the call."""
     while isinstance(function, functools.partial):
         function = function.func
     # Of a class, too, this is what its instances are called by.

@@ -3,7 +3,7 @@
 An `McpServer` is one server, over standard input and output or HTTP: its connection, its tools as
 `Tool`s, and its errors. Each connection has its own thread and event loop, so tools run from any
 thread and loop, and a server that hangs blocks nobody. Whatever a server says about its tools, and
-whatever they return, is untrusted text, and the model is told so. Opening a server imports ``mcp``.
+whatever they return, is untrusted text, and the prompt says so. Opening a server imports ``mcp``.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Connection:
         mcp = package()
         deadline = anyio.current_time() + self._server._connect_timeout
 
-        async def hear(message: object) -> None:
+        async def receive(message: object) -> None:
             """Give up what is waited for where an answer cannot be read: nobody knows to what."""
             why = _why_unreadable(message)
             if why is not None:
@@ -190,7 +190,7 @@ class Connection:
                 errors = stack.enter_context(_lines_to(self._last_lines))
                 transport = await self._server._opening(stack, errors)
                 client = await stack.enter_async_context(
-                    mcp.Client(transport, message_handler=hear, cache=None)
+                    mcp.Client(transport, message_handler=receive, cache=None)
                 )
                 self._client = client
                 client.session.validate_tool_result = _unchecked
@@ -280,8 +280,8 @@ class Connection:
                 compile_constraint(made.definition.output, _bytes())
             return made
         except OutputTypeError as error:
-            said = str(error).replace(", or raise max_work", "")
-            why = "\n".join(map(printable, said.split("\n")))
+            reason = str(error).replace(", or raise max_work", "")
+            why = "\n".join(map(printable, reason.split("\n")))
             raise ToolServerError(
                 f"The tool {tool.name[:_LONGEST_SAID]!r} of the MCP server {self._server.name} "
                 f"cannot be offered: {why}\n  Choose the tools to offer with only=[...], without "
@@ -398,10 +398,10 @@ class Connection:
             why = f"it sent what structgen rejects: {error}"
         if isinstance(error, TimeoutError):
             why = f"it did not answer within {self._server._connect_timeout:g} s"
-        said = "".join(f"\n    {line}" for line in self._last_lines)
-        if said:
-            said = f"\n  The last lines of its standard error:{said}"
-        return self._error(f"{what}: {why}.{said}")
+        printed = "".join(f"\n    {line}" for line in self._last_lines)
+        if printed:
+            printed = f"\n  The last lines of its standard error:{printed}"
+        return self._error(f"{what}: {why}.{printed}")
 
     def _error(self, what: str) -> ToolServerError:
         name = self._server.name
@@ -493,8 +493,9 @@ def _decoded(data: bytes | bytearray) -> str:
 
 class _Lines(codecs.IncrementalDecoder):
     """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped. In
-    place of one with too many values stands that it has. What else programs print is dropped: what
-    is not an object, and a short one that does not say that it is a message, as logs have them.
+    place of one with too many values is a note that it has. What else programs print is dropped:
+    what is not an object, and a short one that does not say that it is a message, as logs have
+    them.
 
     ``mcp`` reads a program's output by an encoding that can be named, and would keep what has no
     end. What is not UTF-8 would end its reader.
@@ -646,8 +647,8 @@ class _Bounded:
         except (self._web.TransportError, _Unreadable) as error:
             if request.method != "POST":
                 raise
-            said = {"code": -32000, "message": str(error) or type(error).__name__}
-            answer = {"jsonrpc": "2.0", "id": None, "error": said}
+            failure = {"code": -32000, "message": str(error) or type(error).__name__}
+            answer = {"jsonrpc": "2.0", "id": None, "error": failure}
             return self._web.Response(502, json=answer, request=request)
 
     async def _sent(self, request: Any, options: Mapping[str, Any]) -> Any:
@@ -784,7 +785,7 @@ def package() -> Any:
 
 
 CONNECT_SECONDS = 30.0
-"""How long a server may take to answer at first, where nothing else is said."""
+"""How long a server may take to answer at first, by default."""
 
 
 @final

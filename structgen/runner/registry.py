@@ -227,12 +227,12 @@ class Registry:
                     else:
                         entry.leaving -= 1
                     entry.used = next(self._clock)
-                    self._tell()
+                    self._notify()
             finally:
                 entry.seconds += 0.1 * (time.monotonic() - began - entry.seconds)
 
     def _overloaded(self, id_: str) -> Overloaded:
-        """Return what is told to those for whom there is no place to wait."""
+        """Return the error of requests for which the queue has no room."""
         entry = self.entries[id_]
         waiting = entry.places.waiting
         seconds = max(1.0, entry.seconds * (waiting + 1) / (entry.config.max_seqs or self._most))
@@ -264,7 +264,7 @@ class Registry:
             raise ModelError(f"Cannot load {entry.id}: {error}") from error
         finally:
             entry.wanted -= 1
-            self._tell()
+            self._notify()
 
     # -- states -----------------------------------------------------------------------------
 
@@ -310,14 +310,14 @@ class Registry:
             if entry.task is asyncio.current_task():  # else it was unloaded
                 entry.status, entry.error, entry.held = "failed", error, 0
                 entry.task = None
-                self._tell()
+                self._notify()
             raise
         entry.host, entry.status, entry.task = host, "loaded", None
         entry.used, entry.since = next(self._clock), time.monotonic()
         if entry.config.memory is None:
             entry.bytes = max(host.memory, need)
         entry.held = 0 if entry.config.is_loaded else entry.bytes or 0
-        self._tell()
+        self._notify()
         if self._budget is not None:  # it may have turned out to take more than its files do
             await self._make_room(entry, entry.held, waits=False)
 
@@ -359,7 +359,7 @@ class Registry:
         finally:
             if waits and self._yields is not None:
                 self._yields = None
-                self._tell()
+                self._notify()
 
     def _held(self, beside: Entry) -> int:
         """Return bytes of all models that are loaded or have room to be, but for one."""
@@ -376,7 +376,7 @@ class Registry:
             if entry.task is not None:
                 entry.task.cancel()
             entry.status, entry.error, entry.held, entry.task = "unloaded", None, 0, None
-            self._tell()
+            self._notify()
             return
         entry.status = "unloading"
         try:
@@ -384,7 +384,7 @@ class Registry:
                 await self._wait()
         except BaseException:
             entry.status = "loaded"
-            self._tell()
+            self._notify()
             raise
         host, entry.host = entry.host, None
         if host is not None:
@@ -402,7 +402,7 @@ class Registry:
             await host.close()
         finally:
             entry.status, entry.held = "unloaded", 0
-            self._tell()
+            self._notify()
 
     async def swap(self, entry: Entry, source: Any) -> None:
         """Have a model be of another source, which is loaded first; requests under way end on the
@@ -443,7 +443,7 @@ class Registry:
             entry.bytes = max(host.memory, need)
             if entry.host is host:
                 entry.held = entry.bytes
-            self._tell()
+            self._notify()
 
     async def remove(self, entry: Entry) -> None:
         """Unload a model and forget it, with its aliases."""
@@ -451,7 +451,7 @@ class Registry:
         try:
             await self.unload(entry)
         finally:
-            # Unless whoever asked for it has given up.
+            # Unless the caller has given up.
             entry.is_removed = entry.host is None and entry.status != "loading"
             if entry.is_removed:
                 self._forget(entry)
@@ -477,7 +477,7 @@ class Registry:
             entry.host, entry.status, entry.held = None, "unloaded", 0
         await asyncio.gather(*self._closing)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wake all who wait for something to change."""
         self._change.set()
         self._change = asyncio.Event()
@@ -486,7 +486,7 @@ class Registry:
         """Wait until something has changed, or for that many seconds."""
         # Not by `asyncio.wait_for`, which may swallow a cancellation before Python 3.12.
         loop = asyncio.get_running_loop()
-        timer = None if seconds is None else loop.call_later(seconds, self._tell)
+        timer = None if seconds is None else loop.call_later(seconds, self._notify)
         try:
             await self._change.wait()
         finally:

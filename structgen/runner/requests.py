@@ -248,7 +248,7 @@ Stop = Annotated[StrictStr, Field(max_length=1_000)]
 
 
 class StreamOptions(Strictly):
-    """What a stream tells beside its pieces.
+    """What a stream sends beside its pieces.
 
     Attributes:
         include_usage: whether a last chunk without choices has the usage.
@@ -465,7 +465,7 @@ class ChatRequest(Sampled):
     trace: StrictBool = False
     enable_code_execution: StrictBool = False
     web_search_options: WebSearchOptions | None = None
-    _says_something: bool = PrivateAttr(default=False)
+    _needs_text: bool = PrivateAttr(default=False)
     """Whether an answer that is free text must not be blank, nor a call written out."""
 
     @property

@@ -267,7 +267,7 @@ class Choice(_Valued):
 
     Attributes:
         index: which.
-        message: what is said.
+        message: its text.
         finish_reason: why it ended.
         logprobs: with ``logprobs``, of its tokens.
         shortened: JSON paths of the values that the limit on tokens changed.
@@ -307,7 +307,7 @@ class Choice(_Valued):
             self.logprobs = self.logprobs or ChoiceLogprobs()
             self.logprobs.content = self.logprobs.content or []
             self.logprobs.content += more.logprobs.content or ()
-        for step in more.trace or ():  # one that comes again stands in its place
+        for step in more.trace or ():  # one that comes again replaces the first
             self.trace = self.trace or []
             self.trace[step.index : step.index + 1] = [step]
         if more.finish_reason is not None:
@@ -332,8 +332,8 @@ class AgenticToolCall(Shape):
         arguments: as the model wrote them, valid for the tool's schema.
         status: ``running`` in the first event of a stream; then ``completed``, ``failed`` or
             ``refused``, which is by ``approve``.
-        approved: what ``approve`` said; None: nobody was asked.
-        result: what the model was told.
+        approved: what ``approve`` returned; None: it was not called.
+        result: what the model was shown.
         error: what went wrong, or why it was refused.
         seconds: how long it ran.
         cut: True where ``result`` is the beginning of a longer one.

@@ -866,7 +866,9 @@ class Runner(
     ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
         audio = request.audio
         async with self._seen("transcribe", request.model) as (entry, _, host):
-            heard = text_host(host, entry).hear(audio, request.prompt, request.temperature)
+            heard = text_host(host, entry).transcribe_windows(
+                audio, request.prompt, request.temperature
+            )
             async with contextlib.aclosing(heard) as windows:
                 async for window in windows:
                     yield window

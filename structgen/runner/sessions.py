@@ -1,6 +1,6 @@
 """Sessions: conversations that are kept between requests, by name, in memory or in an SQLite file.
 
-`Sessions` keeps what was said by session id, one turn at a time, limited in number, size and age,
+`Sessions` keeps messages by session id, one turn at a time, limited in number, size and age,
 and imports and exports it as JSON. A turn starts from the stored messages and adds to them; a turn
 that fails changes nothing. Within a process, two turns of one session never run at once: the second
 waits. The model's sequences cache what it has read of a conversation: the next turn begins with the
@@ -190,29 +190,29 @@ class Database:
 
     def _failure(self, error: Exception) -> SessionError:
         where = "The sessions in memory" if self.path is None else f"The sessions file {self.path}"
-        said = str(error)
-        if "full" in said:
+        reason = str(error)
+        if "full" in reason:
             advice = "The disk is full. Free some space."
-        elif "not a database" in said or "malformed" in said or "corrupt" in said:
+        elif "not a database" in reason or "malformed" in reason or "corrupt" in reason:
             advice = "It is damaged. Move it away to start with an empty file, or restore a backup."
-        elif "too big" in said:
+        elif "too big" in reason:
             advice = f"A row has, or would have, more than {_LONGEST_ROW:,} bytes."
-        elif "locked" in said:
+        elif "locked" in reason:
             advice = f"Another process has locked it for {_BUSY_SECONDS:g} s."
-        elif isinstance(error, OSError) or "readonly" in said or "unable to open" in said:
+        elif isinstance(error, OSError) or "readonly" in reason or "unable to open" in reason:
             advice = "Check that its folder exists and that you may write to it."
         else:
             advice = ""
         return SessionError(
-            f"{where} cannot be used: {said}. Nothing was changed. {advice}".rstrip()
+            f"{where} cannot be used: {reason}. Nothing was changed. {advice}".rstrip()
         )
 
 
 MOST_SESSIONS = 1_000
-"""How many sessions are kept, where nothing else is said."""
+"""How many sessions are kept by default."""
 
 MOST_BYTES = 1_000_000
-"""Bytes of JSON that one session may have, where nothing else is said."""
+"""Bytes of JSON that one session may have by default."""
 
 _LONGEST_ID = 200
 _IN_TURNS: contextvars.ContextVar[frozenset[Future[None]]] = contextvars.ContextVar(
@@ -525,7 +525,7 @@ class Sessions:
 
 @final
 class Turn:
-    """One turn of a session: what was said before, and then what is added to it.
+    """One turn of a session: the messages before it, and then what is added.
 
     Attributes:
         session_id: whose.
@@ -566,8 +566,8 @@ class Turn:
             self._sessions._leave(self.session_id, self._ticket)
 
     def with_history(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
-        """Return what was said, and then ``messages``. A system message at their beginning stands
-        in place of the session's.
+        """Return the session's messages, and then ``messages``. A system message at their beginning
+        is in place of the session's.
 
         Raises:
             SessionError: together they are longer than a session may be.
@@ -583,7 +583,7 @@ class Turn:
         return together
 
     async def end(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Keep ``messages`` as all that was said.
+        """Keep ``messages`` as the whole session.
 
         Raises:
             SessionError: another process has continued the session meanwhile, or it was

@@ -227,7 +227,7 @@ class Metrics:
             name: the name of the gauge.
             about: its description, one sentence.
             label: the name of its label.
-            read: returns the numbers by label; its exceptions reach whoever reads the metrics.
+            read: returns the numbers by label; its exceptions reach the reader of the metrics.
         """
         with self._lock:
             self._gauges[name] = (about, label, read)

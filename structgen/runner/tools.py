@@ -33,10 +33,10 @@ from .loops import CancelledInside, OutOfTime, in_thread, is_async, within
 from .requests import NOT_TEXT
 
 TIMEOUT_SECONDS = 60.0
-"""How long a call may take, where nothing else is said."""
+"""How long a call may take by default."""
 
 LONGEST_RESULT = 20_000
-"""Characters of a result that the model is shown, where nothing else is said."""
+"""Characters of a result that the model is shown by default."""
 
 _LONGEST_ERROR = 100_000
 _SAYING_SECONDS = 1.0  # that an exception has to say what it is
@@ -91,7 +91,7 @@ class ToolSource(Protocol):
 AnyTool: TypeAlias = (
     "Tool | ToolSource | Callable[..., Any] | type | JsonSchema | Mapping[str, Any]"
 )
-"""What stands for a tool, or for several."""
+"""What a caller may pass as a tool, or as several."""
 
 
 @final
@@ -256,12 +256,12 @@ class Tool:
             return "The tool raised CancelledError."
         if isinstance(error, ParseError) and is_check:
             return f"The arguments are not valid: {error}"
-        said = await self._said(error, limit)
+        text = await self._message(error, limit)
         if isinstance(error, ToolFailure):
-            return said or "The tool failed."
-        return f"The tool raised {_kind(error)}: {said}"
+            return text or "The tool failed."
+        return f"The tool raised {_kind(error)}: {text}"
 
-    async def _said(self, error: Exception, limit: float | None) -> str:
+    async def _message(self, error: Exception, limit: float | None) -> str:
         """Return what an exception says, or its beginning; nothing, where its own code raises
         another or takes long."""
         if type(error) is ToolFailure and all(type(arg) is str for arg in error.args):

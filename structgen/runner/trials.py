@@ -171,8 +171,8 @@ class Trials:
         digest = hashlib.sha256(text).digest()
         verdict = self._known.get(digest)
         if verdict is None:
-            said = await self._asked(text)
-            verdict = (said.get("error", ""), said.get("param"), said.get("kind"))
+            reply = await self._asked(text)
+            verdict = (reply.get("error", ""), reply.get("param"), reply.get("kind"))
             self._known.add(digest, verdict)
         message, param, kind = verdict
         if message:
@@ -203,16 +203,16 @@ class Trials:
             WorkerDied: it was lost, and so was another.
         """
         for _ in range(_TRIES):
-            said = await self._places.hold(owner(), lambda _: self._tried(text))
-            if said is None:
+            reply = await self._places.hold(owner(), lambda _: self._tried(text))
+            if reply is None:
                 continue
-            if "memory" in said:
-                said = {
+            if "memory" in reply:
+                reply = {
                     "error": f"Compiling the output form needs more than {self._memory:,} bytes. "
                     "Simplify it.",
                     "param": _place(text),
                 }
-            return said
+            return reply
         raise WorkerDied(
             "The process that compiles output forms crashed twice without an error message. Send "
             "the request again."
@@ -223,9 +223,9 @@ class Trials:
         process = self._idle.pop() if self._idle else await self._process()
         is_fine = False
         try:
-            said = await asyncio.wait_for(_exchange(process, text), self._seconds)
+            reply = await asyncio.wait_for(_exchange(process, text), self._seconds)
             # What earlier forms have left counts, too, or it would refuse those that come later.
-            is_fine = "memory" not in said and resident(process.pid) < _TIRED
+            is_fine = "memory" not in reply and resident(process.pid) < _TIRED
         except asyncio.TimeoutError:
             raise RequestError(
                 f"Compiling the output form took longer than {self._seconds:g} s. Simplify it.",
@@ -235,7 +235,7 @@ class Trials:
             return None
         finally:
             await self._back(process, is_fine)
-        return said
+        return reply
 
     async def _back(self, process: asyncio.subprocess.Process, is_fine: bool) -> None:
         """Have a process for the next form: this one, or another in its place."""
@@ -282,10 +282,10 @@ def _asks(do: str, **given: Any) -> bytes:
     return json.dumps({"do": do, "max_work": most, **given}).encode()
 
 
-def _answer_in(said: dict[str, Any]) -> Any:
-    if "error" in said:
-        raise RequestError(said["error"], param=said["param"])
-    return said["answer"]
+def _answer_in(reply: dict[str, Any]) -> Any:
+    if "error" in reply:
+        raise RequestError(reply["error"], param=reply["param"])
+    return reply["answer"]
 
 
 def _place(text: bytes) -> str | None:
@@ -305,8 +305,8 @@ async def _exchange(process: asyncio.subprocess.Process, text: bytes) -> dict[st
 async def _read(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
     (size,) = _HEAD.unpack(await process.stdout.readexactly(_HEAD.size))
-    said: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
-    return said
+    reply: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
+    return reply
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -334,10 +334,10 @@ def _answer_all(memory: int) -> None:
     while len(head := given.read(_HEAD.size)) == _HEAD.size:
         text = given.read(_HEAD.unpack(head)[0])
         try:
-            said = json.dumps(_answer(json.loads(text), memory)).encode()
+            reply = json.dumps(_answer(json.loads(text), memory)).encode()
         except MemoryError:
-            said = b'{"memory": true}'
-        out.write(_HEAD.pack(len(said)) + said)
+            reply = b'{"memory": true}'
+        out.write(_HEAD.pack(len(reply)) + reply)
         out.flush()
 
 

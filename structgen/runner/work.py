@@ -267,7 +267,7 @@ def _scores(options: Mapping[str, Any], n_outputs: int, host: TextHost) -> int:
 
 
 def _beginning(request: Sampled) -> Hashable:
-    """Return what the prompts of a conversation have in common, whatever is said later in it."""
+    """Return the common prefix of the prompts of a conversation, however it continues."""
     if isinstance(request, ChatRequest):
         found = []
         for message in request.messages:

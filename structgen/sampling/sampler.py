@@ -2,7 +2,7 @@
 top-p.
 
 It owns the arithmetic and the random numbers. It knows nothing of masks, prompts or the runtime:
-minus infinity means a token may not be chosen, whoever wrote it there.
+minus infinity means a token may not be chosen, wherever that came from.
 
 The runtime could sample too, but its random numbers and penalties belong to a sequence: a sequence
 could not be used again by a call with other settings, and the same seed would give other tokens in
@@ -18,7 +18,7 @@ differently. With SmolLM2 a pass over two tokens in place of one then chose anot
 of all tokens is one that it allows.
 
 The order is the runtime's: repetition penalty, top-k, temperature, top-p. What it does not have
-stands where vLLM has it: penalties for frequency and presence after that for repetition, min-p
+comes where vLLM has it: penalties for frequency and presence after that for repetition, min-p
 before top-p. Top-n-sigma comes where llama.cpp has it, after the penalties and before top-k.
 """
 

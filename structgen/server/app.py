@@ -152,23 +152,23 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         versioned = f"/v1{request.url.path}"
         near = f"Did you mean {versioned}?" if _methods(request, versioned) else "See /docs."
-        said = ApiError(404, f"There is no {what}. {near}", code="not_found")
+        found = ApiError(404, f"There is no {what}. {near}", code="not_found")
     elif error.status_code == 405:
         methods = ", ".join(_methods(request, request.url.path))
         methods = methods or (error.headers or {}).get("Allow", "")  # in no document: the page
-        said = ApiError(
+        found = ApiError(
             405,
             f"There is no {what}. Use {methods}.",
             code="method_not_allowed",
             headers={"Allow": methods},
         )
     else:
-        said = ApiError(error.status_code, f"{what}: {error.detail}.", headers=error.headers)
-    return said.response
+        found = ApiError(error.status_code, f"{what}: {error.detail}.", headers=error.headers)
+    return found.response
 
 
 def _methods(request: Request, asked: str) -> list[str]:
-    """Return what a path may be asked with: Starlette tells of the first endpoint only."""
+    """Return the methods of a path: Starlette names those of the first endpoint only."""
     found: dict[str, Any] = {}
     for path, methods in request.app.openapi()["paths"].items():
         pattern = re.sub(r"\\\{\w+\\\}", ".+", re.escape(path))

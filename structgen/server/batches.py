@@ -497,7 +497,7 @@ class Asking:
     def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
         """Answer a line; try again after too much work under way or a lost process."""
         n_failed = 0
-        with contextlib.ExitStack() as until_asked:
+        with contextlib.ExitStack() as refusing:
             while True:
                 work = _call(self._app, url, body, self._owner)
                 mine = object()
@@ -518,7 +518,7 @@ class Asking:
                 self._beside.discard(mine)
                 if made[0] == 429 and (had_others or self._under_way):
                     # One at a time: lines that are refused in turn would wait for each other.
-                    until_asked.enter_context(self._refused)
+                    refusing.enter_context(self._refused)
                     self._wait(_ROOM if self._under_way else 0)
                     continue
                 n_failed += 1
@@ -646,7 +646,7 @@ class Batches:
         batch["request_counts"]["total"] = lines.total or 0
         room, counts, noted = files.room(owner), batch["request_counts"], -math.inf
 
-        def go_on(job: Job) -> None:
+        def note_progress(job: Job) -> None:
             nonlocal noted
             if asking.n_bytes > room:
                 raise _Full
@@ -672,10 +672,12 @@ class Batches:
             try:
                 about: Any = {"first": parts.n_done, "outcome": outcome, "close": asking.stop}
                 with Job(whole, asking, window=_WINDOW, **about) as job:
-                    job.write(parts, go_on)
+                    job.write(parts, note_progress)
             except _Full:
-                said = "There is no space for more answers. The files contain the answers so far."
-                problems = [{"code": "storage_full", "message": said}]
+                message = (
+                    "There is no space for more answers. The files contain the answers so far."
+                )
+                problems = [{"code": "storage_full", "message": message}]
             except _Stopped:
                 turn.is_whole = False
             is_cancelled = files.get(owner, id_)["status"] == "cancelling"
@@ -712,10 +714,10 @@ class Batches:
                     problems = _repeats(path, read) if is_new else ()
                     return (found if not problems else _NONE), problems
         except OSError:
-            said = f"The file {id_} was deleted."
+            message = f"The file {id_} was deleted."
         else:
-            said = f"The file has {n_lines:,} lines; the limit is {_MOST_LINES:,}."
-        return _NONE, [{"code": "invalid_file", "message": said}]
+            message = f"The file has {n_lines:,} lines; the limit is {_MOST_LINES:,}."
+        return _NONE, [{"code": "invalid_file", "message": message}]
 
     def _keep(self, owner: str, batch: dict[str, Any], parts: Parts) -> None:
         """Have what was answered become files."""
@@ -744,10 +746,10 @@ class Batches:
             return None if error.status == 404 else _PAUSE  # it was forgotten, or the disk is full
         if isinstance(error.__cause__, OSError):
             return _PAUSE
-        said = "An internal error occurred. See the server's log for details."
+        message = "An internal error occurred. See the server's log for details."
         try:
             batch = self._files.get(owner, id_)
-            self._end(owner, batch, "failed", [{"code": "internal_error", "message": said}])
+            self._end(owner, batch, "failed", [{"code": "internal_error", "message": message}])
         except ApiError as again:
             return self._fail(owner, id_, again)
         return None
@@ -778,9 +780,9 @@ def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
                 continue
             first = known.setdefault(custom_id, number)
             if first < number:
-                said = f"Lines {first} and {number} have the same custom_id {custom_id[:100]!r}."
-                said += " Use a different custom_id for each line."
-                about = {"line": number, "param": "custom_id", "message": said}
+                message = f"Lines {first} and {number} have the same custom_id {custom_id[:100]!r}."
+                message += " Use a different custom_id for each line."
+                about = {"line": number, "param": "custom_id", "message": message}
                 errors.append({"code": "duplicate_custom_id", **about})
                 if len(errors) == _MOST_TOLD:
                     break

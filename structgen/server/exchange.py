@@ -51,10 +51,10 @@ async def answered(request: Request, work: Awaitable[T], to_error: ToError = api
     try:
         return await within(request.receive, work, settings_of(request).request_seconds)
     except Exception as error:
-        said = to_error(error)
-        if said.status == 500:
+        found = to_error(error)
+        if found.status == 500:
             raise
-        raise said from error
+        raise found from error
 
 
 async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
@@ -75,7 +75,7 @@ async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
 
 
 def too_long(most: float) -> ApiError:
-    """Return what is said where an answer takes longer than answers may."""
+    """Return the error of an answer that takes longer than answers may."""
     return ApiError(
         408,
         f"The answer took longer than this server's limit of {most:g} s (request_seconds). Ask "
@@ -86,7 +86,7 @@ def too_long(most: float) -> ApiError:
 
 async def written(request: Request, answer: Mapping[str, Any]) -> Response:
     """Write an answer as JSON, in the thread for large work: it may have all that was sent."""
-    now = dict(answer)  # others go on with it meanwhile
+    now = dict(answer)  # others keep using it meanwhile
     text = await aside(request, lambda: json.dumps(now, ensure_ascii=False), is_large=True)
     return sent(request, text)
 
@@ -95,7 +95,7 @@ def sent(request: Request, text: str, kind: str = "application/json") -> Respons
     """Send a whole answer, held until the client has read it. Batches read theirs at once.
 
     Raises:
-        ApiError: too much of whoever asks is under way.
+        ApiError: this client has too much under way.
     """
     body = text.encode()
     if OWNER not in request.scope:
@@ -160,7 +160,7 @@ class EventStream(Response):
         Args:
             events: its events.
             most: seconds that it may take.
-            to_error: what is said of an error.
+            to_error: makes the error that clients get.
             failed: the last event of a stream that goes wrong; None: as OpenAI's clients read it.
         """
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
@@ -187,11 +187,11 @@ class EventStream(Response):
         except ClientGone:
             raise
         except Exception as error:
-            said = self._to_error(error)
-            if said.status == 500:
+            found = self._to_error(error)
+            if found.status == 500:
                 LOG.error("a stream failed: %s", scope["state"]["id"], exc_info=error)
             let_go(error)
-            scope["state"]["log"]["error"] = said.code or said.status
-            body = json.dumps(said.body, ensure_ascii=False)
-            last = event(body) if self._failed is None else self._failed(said)
+            scope["state"]["log"]["error"] = found.code or found.status
+            body = json.dumps(found.body, ensure_ascii=False)
+            last = event(body) if self._failed is None else self._failed(found)
         await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -72,7 +72,8 @@ class Keys:
         return len(self._hashes)
 
     def holder(self, key: str) -> str | None:
-        """Return a name for who has a key, which tells nothing of it; None: it is not accepted.
+        """Return a name for the owner of a key, which reveals nothing of it; None: it is not
+        accepted.
 
         All keys are compared, each in constant time. The next server may give other names.
         """
@@ -117,7 +118,7 @@ def bearer(header: str | None) -> str | None:
 
 
 _MOST_HOLDERS = 10_000
-"""Most of those who are counted; beyond, whoever asked longest ago is forgotten."""
+"""Most clients that are counted; beyond, the one that asked longest ago is forgotten."""
 
 
 @final
@@ -160,9 +161,9 @@ def span_of(
     Yields:
         What to put the ``status`` into, and the ``route`` if there is one.
     """
-    said: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
     if tracer is None:
-        yield said
+        yield seen
         return
     from opentelemetry import propagate, trace
 
@@ -170,8 +171,8 @@ def span_of(
     context = propagate.extract({k: v for k, v in headers.items() if k != "baggage"})
     kind = trace.SpanKind.SERVER
     with tracer.start_as_current_span(method, context, kind, attributes) as span:
-        yield said
-        route, status = said.get("route"), said.get("status", 0)
+        yield seen
+        route, status = seen.get("route"), seen.get("status", 0)
         if route is not None:
             span.update_name(f"{method} {route}")
             span.set_attribute("http.route", route)
@@ -342,9 +343,9 @@ class Gateway:
                     self._metrics.http_response(_endpoint(scope) or "", status)
             except asyncio.CancelledError:
                 if not status and OWNER not in scope:
-                    said = "The server stopped before it answered. Send the request again."
+                    text = "The server stopped before it answered. Send the request again."
                     after = {"Retry-After": "5"}
-                    ended = ApiError(503, said, code="server_ending", headers=after)
+                    ended = ApiError(503, text, code="server_ending", headers=after)
                     with suppress(Exception):  # nobody may listen any more
                         await ended.response(scope, receive, sending)
                 raise
@@ -352,7 +353,7 @@ class Gateway:
                 error, api = raised, api_error(raised)
                 log = scope["state"]["log"]
                 log["error"] = api.code or api.status
-                if api.code == "model_unavailable":  # clients are not told of the server's folders
+                if api.code == "model_unavailable":  # clients do not see the server's folders
                     log["why"] = str(raised.__cause__ or raised)
                 if not status:
                     await api.response(scope, receive, sending)
@@ -507,8 +508,8 @@ class Gateway:
         }
         unexpected = error if entry.get("error") == "internal_error" else None
         level = logging.INFO if unexpected is None else logging.ERROR
-        said = json.dumps(entry, default=str)
-        LOG.log(level, "%s", said, extra={"entry": entry}, exc_info=unexpected)
+        line = json.dumps(entry, default=str)
+        LOG.log(level, "%s", line, extra={"entry": entry}, exc_info=unexpected)
 
 
 def _endpoint(scope: Scope) -> str | None:

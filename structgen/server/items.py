@@ -67,8 +67,8 @@ def items_of(given: Any) -> list[dict[str, Any]]:
     ]
     for item in items:
         if isinstance(text := item.get("content"), str):  # clients read parts
-            is_said = item["role"] == "assistant"
-            part = text_part(text) if is_said else {"type": "input_text", "text": text}
+            is_answer = item["role"] == "assistant"
+            part = text_part(text) if is_answer else {"type": "input_text", "text": text}
             item["content"] = [part]
     return items
 

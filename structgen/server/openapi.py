@@ -129,7 +129,7 @@ class Application(FastAPI):
                 for operation in methods.values():
                     operation["responses"].pop("422", None)
                     for answer in operation["responses"].values():
-                        # Beside it stands what FastAPI sees in the annotation: an object.
+                        # Beside it is what FastAPI sees in the annotation: an object.
                         one = answer.get("content", {}).get("application/json", {})
                         if "$ref" in one.get("schema", {}):
                             one["schema"] = {"$ref": one["schema"]["$ref"]}

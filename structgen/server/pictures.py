@@ -71,7 +71,7 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> int:
 
 
 def _addresses(body: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:
-    """Yield where in a body addresses of pictures stand: in what, under which key, and its path."""
+    """Yield the addresses of pictures in a body: the container, its key, and the path."""
     for field in ("messages", "input"):
         for i, message in enumerate(_list(body.get(field))):
             content = message.get("content") if isinstance(message, dict) else None

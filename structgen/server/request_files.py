@@ -45,8 +45,8 @@ def _each_once(rows: Iterator[Row | BadRow]) -> Iterator[Row | BadRow]:
         custom_id = row.get("custom_id") if isinstance(row, dict) else None
         first = known.setdefault(custom_id, number) if isinstance(custom_id, str) else number
         if first < number:
-            said = f"Requests {first:,} and {number:,} have the same custom_id {custom_id!r}."
-            row = BadRow(f"{said} Use a different custom_id for each request.")
+            problem = f"Requests {first:,} and {number:,} have the same custom_id {custom_id!r}."
+            row = BadRow(f"{problem} Use a different custom_id for each request.")
         yield row
 
 

@@ -75,16 +75,18 @@ def check(settings: Settings) -> list[str]:
         _check_sources(settings)
         ids = runner.list_models()
         default = runner.get_default_model_id()
-    said = [f"will listen on http://{_shown(settings.host)}:{settings.port}"]
-    said.append(f"models: {', '.join(ids)}; {default} is the default")
-    said.append("requires an API key" if keys else "requires no API key")
+    lines = [f"will listen on http://{_shown(settings.host)}:{settings.port}"]
+    lines.append(f"models: {', '.join(ids)}; {default} is the default")
+    lines.append("requires an API key" if keys else "requires no API key")
     if not keys and not settings.is_local:
-        said.append("warning: anyone who can reach this address can use the server; pass --api-key")
-    return said
+        lines.append(
+            "warning: anyone who can reach this address can use the server; pass --api-key"
+        )
+    return lines
 
 
 def _check_sources(settings: Settings) -> None:
-    """Raise if a name can be no model's: a server that is told so at once need not be watched."""
+    """Raise if a name can be no model's: the server fails at once instead of later."""
     tasks: dict[str, Literal["generate", "embed"] | None] = {"models": None, "embedders": "embed"}
     for field, task in tasks.items():
         for id_, given in getattr(settings, field).items():
@@ -97,7 +99,7 @@ def _check_sources(settings: Settings) -> None:
 
 
 def check_address(settings: Settings) -> None:
-    """Raise if nobody can listen there: models take seconds to load, and that is told at once.
+    """Raise if nobody can listen there: models take seconds to load, and this fails before.
 
     Raises:
         OptionError: the port is in use, or the address is none of this machine's.
@@ -131,9 +133,9 @@ def serve(settings: Settings) -> None:
     Raises:
         StructgenError: the settings are wrong.
     """
-    said = check(settings)
+    lines = check(settings)
     check_address(settings)
-    for line in said:
+    for line in lines:
         print(line, file=sys.stderr)
     runner = runner_of(settings)
     try:
@@ -183,9 +185,9 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         entry = getattr(record, "entry", None)
         if entry is not None:
-            said = {k: v for k, v in entry.items() if v is not None}
-            head = " ".join(str(said.pop(name, "")) for name in ("method", "path", "status"))
-            record.msg, record.args = " ".join([head, *(f"{k}={v}" for k, v in said.items())]), ()
+            fields = {k: v for k, v in entry.items() if v is not None}
+            head = " ".join(str(fields.pop(name, "")) for name in ("method", "path", "status"))
+            record.msg, record.args = " ".join([head, *(f"{k}={v}" for k, v in fields.items())]), ()
         record.msg, record.args = printable(record.getMessage()), ()
         return super().format(record)
 

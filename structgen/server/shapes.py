@@ -1,4 +1,4 @@
-"""The shapes of bodies and answers that HTTP has beside those of the Runner, as Pydantic classes.
+"""The shapes of HTTP bodies and answers, without those of the Runner, as Pydantic classes.
 
 The server checks bodies with the classes of bodies, so the document at ``/openapi.json``, which is
 made of them, is true. The classes of answers are for that document alone; tests hold the answers to
@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from structgen.runner import ByName, Many, Strictly, TokenLogprob, in_slices
 
-# -- what all have in common -----------------------------------------------------------------------
+# -- in common ------------------------------------------------------------------------------------
 
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -35,7 +35,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Body(Strictly):
-    """A part of a body. What it does not name may be there as null, which says nothing."""
+    """A part of a body. Unknown fields may be present as null, which changes nothing."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -110,7 +110,7 @@ class InputText(Body):
 
 
 class OutputText(Body):
-    """A text of the assistant's, as answers have it."""
+    """A text of the assistant, as in answers."""
 
     type: Literal["output_text"]
     text: StrictStr
@@ -119,7 +119,7 @@ class OutputText(Body):
 
 
 class InputJson(Body):
-    """A value, which the model reads as JSON."""
+    """A value that the model reads as JSON."""
 
     type: Literal["input_json"]
     data: dict[str, Any] | Many[dict[str, Any]]
@@ -173,7 +173,7 @@ class CallItem(Body):
 
 
 class CallOutputItem(Body):
-    """What came of a call."""
+    """The result of a call."""
 
     type: Literal["function_call_output"]
     id: StrictStr | None = None
@@ -183,7 +183,7 @@ class CallOutputItem(Body):
 
 
 class ReasoningItem(Body):
-    """A thought of the assistant's, before the message or calls after it."""
+    """A thought of the assistant, before its message or calls."""
 
     type: Literal["reasoning"]
     id: StrictStr | None = None
@@ -207,7 +207,7 @@ ResponseItem: TypeAlias = Annotated[
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
-# -- what is asked ----------------------------------------------------------------------------
+# -- the request ------------------------------------------------------------------------------
 
 
 class TextFormat(Body):
@@ -223,7 +223,7 @@ class AnyObjectFormat(Body):
 
 
 class SchemaFormat(Body):
-    """What a JSON Schema says."""
+    """A value of a JSON Schema."""
 
     type: Literal["json_schema"]
     name: StrictStr | None = None
@@ -236,7 +236,7 @@ Format: TypeAlias = Annotated[TextFormat | AnyObjectFormat | SchemaFormat, ByTyp
 
 
 class TextSettings(Body):
-    """What the text is like."""
+    """The format of the text."""
 
     format: Format | None = None
     verbosity: Literal["medium"] | None = None
@@ -253,7 +253,7 @@ class FunctionTool(Body):
 
 
 class Reasoning(Body):
-    """How much the model thinks."""
+    """How much the model may think."""
 
     effort: Effort | None = None
     summary: Literal["auto"] | None = None
@@ -261,7 +261,7 @@ class Reasoning(Body):
 
 
 class ResponseStreamOptions(Body):
-    """What a stream tells."""
+    """What a stream sends beside its pieces."""
 
     include_obfuscation: Literal[False] | None = None
 
@@ -274,7 +274,7 @@ Metadata = Annotated[dict[Short, Short], WrapValidator(in_slices)]
 
 
 class ResponsesBody(Body):
-    """What is asked, but for the fields that are those of chats: the Runner checks these."""
+    """The request, without the fields of chats, which the Runner checks."""
 
     input: StrictStr | Many[ResponseItem] | None = None
     instructions: StrictStr | None = None
@@ -298,7 +298,7 @@ class ResponsesBody(Body):
     service_tier: Literal["auto", "default"] | None = None
 
 
-# -- what is answered -------------------------------------------------------------------------
+# -- the answer -------------------------------------------------------------------------------
 
 
 class OutputTextOut(Answer):
@@ -311,7 +311,7 @@ class OutputTextOut(Answer):
 
 
 class MessageOut(Answer):
-    """A message of the assistant's."""
+    """A message of the assistant."""
 
     type: Literal["message"]
     id: str
@@ -328,7 +328,7 @@ class ReasoningTextOut(Answer):
 
 
 class ReasoningOut(Answer):
-    """What the model thought."""
+    """A thought of the model."""
 
     type: Literal["reasoning"]
     id: str
@@ -356,20 +356,20 @@ class ResponseError(Answer):
 
 
 class IncompleteDetails(Answer):
-    """Why an answer is not whole."""
+    """Why an answer is incomplete."""
 
     reason: Literal["max_output_tokens"]
 
 
 class InputTokens(Answer):
-    """Of the tokens that were read."""
+    """Details of the tokens that were read."""
 
     cached_tokens: Count
     cache_write_tokens: Count
 
 
 class OutputTokens(Answer):
-    """Of the tokens that were written."""
+    """Details of the tokens that were written."""
 
     reasoning_tokens: Count
 
@@ -385,7 +385,7 @@ class ResponseUsage(Answer):
 
 
 class ReasoningSettings(Answer):
-    """How much was thought."""
+    """The settings of the thought."""
 
     effort: Effort | None
     summary: None
@@ -434,7 +434,7 @@ Instructions: TypeAlias = (
 
 
 class OwnFields(Body):
-    """Fields of structgen's own, which both endpoints take; and those that change nothing."""
+    """Fields of structgen that both endpoints take; and fields that change nothing."""
 
     model: StrictStr | None = None
     abstain_below: Number | ByName[Number] | None = None
@@ -456,7 +456,7 @@ Criteria = Annotated[dict[Literal["true", "false"], Any], WrapValidator(in_slice
 
 
 class PredicateQuestion(Body):
-    """How likely something is so."""
+    """How likely a statement is true."""
 
     type: Literal["predicate"]
     name: StrictStr | None = None
@@ -465,14 +465,14 @@ class PredicateQuestion(Body):
 
 
 class Option(Body):
-    """What may be chosen."""
+    """An option of a choice."""
 
     value: StrictBool | StrictStr
     description: StrictStr | None = None
 
 
 class ChoiceQuestion(Body):
-    """Which of some options."""
+    """Which of several options."""
 
     type: Literal["choice"]
     name: StrictStr | None = None
@@ -533,7 +533,7 @@ class DecisionsBody(OwnFields):
 
 
 class PredicateOut(Answer):
-    """How likely it is so."""
+    """How likely the statement is true."""
 
     name: str | None
     type: Literal["predicate"]
@@ -598,7 +598,7 @@ class DecisionAnswer(Answer):
 
 
 class NoulQuestion(Body):
-    """How likely something is so."""
+    """How likely a statement is true."""
 
     type: Literal["noul"]
     instructions: Any
@@ -606,7 +606,7 @@ class NoulQuestion(Body):
 
 
 class CriteriaQuestion(Body):
-    """Which of some options, each with what it means."""
+    """Which of several options, each with its meaning."""
 
     type: Literal["choice"]
     instructions: Any
@@ -632,7 +632,7 @@ class SystemOneBody(OwnFields):
 
 
 class NoulOut(Answer):
-    """How likely it is so."""
+    """How likely the statement is true."""
 
     type: Literal["noul"]
     noul: Probability
@@ -648,7 +648,7 @@ class NamedChoiceOut(Answer):
 
 
 class NamedScoreOut(Answer):
-    """The mean level, what levels mean, and how likely each is."""
+    """The mean level, the meaning of each level, and how likely each is."""
 
     type: Literal["score"]
     score: float
@@ -658,7 +658,7 @@ class NamedScoreOut(Answer):
 
 
 class SystemOneUsage(Answer):
-    """How many tokens were read, and written: none."""
+    """How many tokens were read, and written (always 0)."""
 
     input_tokens: Count
     output_tokens: Count
@@ -678,7 +678,7 @@ State = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
 
 
 class ErrorDetails(Answer):
-    """What is wrong and what to do."""
+    """What went wrong and what to do."""
 
     message: str
     type: str
@@ -807,20 +807,20 @@ class Explanation(Answer):
 
 
 class Health(Answer):
-    """The process answers."""
+    """The process runs."""
 
     status: Literal["ok"]
 
 
 class Readiness(Answer):
-    """All models are there."""
+    """All models are loaded."""
 
     status: Literal["ready"]
     models: dict[str, State]
 
 
 class Deleted(Answer):
-    """It is forgotten, or deleted."""
+    """Confirms a deletion."""
 
     id: str
     object: Literal["response", "file"]
@@ -878,7 +878,7 @@ class BatchList(_List):
 
 
 class InputItemList(_List):
-    """The items that an answer is to, the last first."""
+    """The input items of an answer, the last first."""
 
     data: list[dict[str, Any]]
 
@@ -967,7 +967,7 @@ TEXT_FIELDS: dict[str, Any] = {
     **{f"guided_{name}": schema for name, schema in VLLM.items()},
     "prompt_cache_retention": {},
 }
-"""Of all requests for text."""
+"""Fields of all requests for text."""
 
 CHAT_FIELDS: dict[str, Any] = {
     **TEXT_FIELDS,
@@ -988,14 +988,14 @@ CHAT_FIELDS: dict[str, Any] = {
     "verbosity": {"enum": ["medium", None]},
     "modalities": {"enum": [["text"], None]},
 }
-"""Of chats."""
+"""Fields of chats."""
 
 _IDS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
 
 INPUT: dict[str, Any] = {
     "anyOf": [_TEXT, _IDS, {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "minItems": 1}]
 }
-"""What vectors are made of, and what completions continue from: a text, its tokens, several."""
+"""The input of embeddings and completions: a text, its tokens, or several."""
 
 DOCUMENTS: dict[str, Any] = {
     "type": "array",
@@ -1004,4 +1004,4 @@ DOCUMENTS: dict[str, Any] = {
     },
     "minItems": 1,
 }
-"""What is put in order."""
+"""The documents of a rerank request."""

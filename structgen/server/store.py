@@ -171,7 +171,7 @@ class Store:
         connection.execute("DELETE FROM responses WHERE written < ?", (self._oldest,))
         count, total = connection.execute("SELECT count(*), total(size) FROM responses").fetchone()
         while count > self._most or total > _MOST_BYTES:
-            # Of whoever has most, so that nobody drives out what is another's.
+            # Of the owner who has most, so that nobody drives out what is another's.
             most = "count(*)" if count > self._most else "sum(size)"
             oldest, less = connection.execute(
                 "SELECT id, size FROM responses WHERE owner = (SELECT owner FROM responses "
@@ -219,7 +219,7 @@ class Job:
         events: what has happened; each is at its sequence number.
         is_wanted: whether it is to be kept: it was not deleted.
         is_kept: whether the store has it as it has become, not as it began.
-        is_stopped: whether it was told to end. Told twice, it would leave its last events.
+        is_stopped: whether it was asked to end. Asked twice, it would drop its last events.
         size: bytes of its input, while it is made, and of its events.
     """
 
@@ -234,7 +234,7 @@ class Job:
         self._is_over = False
         self._more = asyncio.Event()
 
-    def say(self, event: bytes) -> None:
+    def add(self, event: bytes) -> None:
         """Add an event."""
         self.events.append(event)
         self.size += len(event)

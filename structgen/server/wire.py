@@ -80,13 +80,13 @@ class Asked(Generic[RequestT]):
 
 def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
     """Return the answer to an error; fields are called by other names."""
-    said = api_error(error)
-    if said.param is not None:
-        theirs = rename(said.param)
-        whole = rf"(?<![\w.]){re.escape(said.param)}(?!\w)"
-        said.message = re.sub(whole, lambda _: theirs, said.message)
-        said.param = theirs
-    return said
+    found = api_error(error)
+    if found.param is not None:
+        theirs = rename(found.param)
+        whole = rf"(?<![\w.]){re.escape(found.param)}(?!\w)"
+        found.message = re.sub(whole, lambda _: theirs, found.message)
+        found.param = theirs
+    return found
 
 
 def named(path: str, names: Mapping[str, str]) -> str:
@@ -115,7 +115,7 @@ def asked(
         ApiError: a field is unknown, unsupported or wrong, or out of the server's bounds.
     """
     fields = dict(body)
-    # What is wrong with a prompt is told of messages.
+    # Errors of a prompt name messages.
     names = {} if kind is ChatRequest else {"messages": "prompt"}
 
     def in_words(param: str) -> str:
@@ -136,11 +136,11 @@ def asked(
         _template(fields, names)
         for name in ("messages", "tools", "logit_bias", "abstain_below"):
             check_many(fields.get(name), name, settings.max_inputs)
-        said = fields.get("messages")
-        check_many(_within(said, "tool_calls"), "messages", settings.max_inputs, " calls")
+        messages = fields.get("messages")
+        check_many(_within(messages, "tool_calls"), "messages", settings.max_inputs, " calls")
         pictures = [
             part
-            for part in _within(said, "content")
+            for part in _within(messages, "content")
             if isinstance(part, Mapping) and part.get("type") == "image_url"
         ]
         check_many(pictures, "messages", settings.max_pictures, " pictures", "max_pictures")
@@ -376,7 +376,7 @@ async def json_object(request: Request) -> dict[str, Any]:
         share = min(values / settings.max_body_values, 1)
         return max(int(share * settings.max_body_bytes) - len(body), 0)
 
-    most = more(n_values(body))  # with the commas of texts, which are told apart later
+    most = more(n_values(body))  # with the commas in texts, which a later count leaves out
     request.state.taken(most)
     found, values = await aside(request, lambda: parsed(body, settings.max_body_values))
     request.state.taken(more(values) - most)

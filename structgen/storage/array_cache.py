@@ -316,7 +316,7 @@ def find(folder: str, name: str, key: str) -> Arrays | None:
 
 
 def flush() -> None:
-    """Write now what is waiting. Returns when it is on disk, whoever writes it."""
+    """Write now what is waiting. Returns when it is on disk."""
     with _writing:
         with _lock:
             files = list(_waiting.items())

@@ -120,8 +120,8 @@ def contents(file: Path, most: int | None = None) -> bytes:
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(file))
     if found.st_size > (most := most or LARGEST):
-        says = f"it has {found.st_size:,} bytes; the limit is {most:,}"
-        raise OSError(errno.EFBIG, says, str(file))
+        problem = f"it has {found.st_size:,} bytes; the limit is {most:,}"
+        raise OSError(errno.EFBIG, problem, str(file))
     return file.read_bytes()
 
 
@@ -143,7 +143,7 @@ def n_values(data: str | bytes) -> int:
 
 def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
     """Return the JSON in such a file, of at most that many values, of 32 bytes each, read as
-    ``json.loads`` is told.
+    ``json.loads`` gets.
 
     Raises:
         OSError: as `contents`, or it has too many values.
@@ -204,7 +204,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
-    path = Path(os.path.realpath(path))  # a link goes on leading to it
+    path = Path(os.path.realpath(path))  # a link keeps leading to it
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with temporary.open("wb") as file:

@@ -78,7 +78,7 @@ def cache_key(output_type: Any) -> Hashable | None:
     time, or holds a document, which is not to be kept.
 
     Types may be equal without meaning the same: int | str equals str | int, Literal[1] equals
-    Literal[True]. Their spelling tells them apart.
+    Literal[True]. Their spelling distinguishes them.
     """
     if isinstance(output_type, (list, tuple, set, frozenset)):
         keys = [cache_key(item) for item in output_type]

@@ -798,7 +798,7 @@ class ExactSchema(GenerateJsonSchema):
         try:
             compiled = re.compile(pattern)
         except re.error:
-            return  # told of when it is read
+            return  # reported when it is read
         source = _FLAGS.sub("", compiled.pattern)
         end = "\n" if compiled.flags & re.VERBOSE else ""
         searched = rf"[\s\S]*(?:{source}{end})[\s\S]*"

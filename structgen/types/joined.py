@@ -98,7 +98,7 @@ class Division:
     def settled(self) -> list[int]:
         """Return where the first parts end, as many as that is known of, and how far the next one
         goes at least: for every continuation that comes to an end."""
-        # A part that has just begun has nothing of its own, so that it tells of no other end.
+        # A part that has just begun has nothing of its own, so it shows no other end.
         found = [_in_order(ends) for ends in self._ways()]
         if not found:
             return []

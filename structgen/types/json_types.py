@@ -223,7 +223,7 @@ class JsonType:
 
 
 _MOST_PROBLEMS = 5
-"""Most problems that an error tells, and most places of each."""
+"""Most problems that an error lists, and most places of each."""
 
 _FOREIGN = (
     " A class of attrs or msgspec cannot be inside a Pydantic class, dataclass or TypedDict. "

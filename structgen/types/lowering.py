@@ -91,7 +91,7 @@ def lower(output_type: Any) -> OutputType:
         return output_type
     name = name_of(output_type)
     if refers_to_itself(output_type):
-        return _lower_json(output_type, name)  # it is known by its name, not by what it stands for
+        return _lower_json(output_type, name)  # it is known by its name, not by its value
     by_value = _lower_value(output_type, name)
     if by_value is not None:
         return by_value
@@ -364,7 +364,7 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
 def _is_container(member: Any) -> bool:
     try:
         grammar = lower(member).grammar
-    except OutputTypeError:  # what is wrong is said by whatever the union becomes
+    except OutputTypeError:  # the union's own error comes later
         return False
     if not isinstance(grammar, ir.Json):
         return False

@@ -72,7 +72,7 @@ def with_arguments(value: Any, arguments: tuple[Any, ...]) -> Any:
     if all(new is old for new, old in zip(arguments, get_args(value), strict=True)):
         return value
     if isinstance(value, types.UnionType):
-        union: Any = Union  # not `|`, which not all that may stand there has
+        union: Any = Union  # not `|`, which not all types support
         return union[arguments]
     if isinstance(value, types.GenericAlias):
         return types.GenericAlias(get_origin(value), arguments)

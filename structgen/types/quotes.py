@@ -1,7 +1,7 @@
 """`Quote`: verbatim pieces of a text as an output type, and values that know their position.
 
 Has what users write and read, the documents that a call passes, and checks on lists of quotes
-(`in_order`, `disjoint`). The automaton tells where a quote is in its document
+(`in_order`, `disjoint`). The automaton finds where a quote is in its document
 (`automaton.regex.quotes`), so masks and values cannot disagree.
 """
 

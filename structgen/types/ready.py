@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 _MOST_IN_ENUM = 1000
-"""More texts are one long string of an expression: whoever walks a schema need not see each."""
+"""More texts are one long string of an expression: walks of a schema need not see each."""
 
 
 class Ready(TextPattern[str]):

@@ -176,7 +176,7 @@ def _constructor(
         return cls(**{parameters[key]: value[key] for key in value if key in parameters})
 
     vars(make)[NAMES] = parameters
-    if code:  # `own_types` tells whose code a function is by its module
+    if code:  # `own_types` finds whose code a function is by its module
         make.__module__ = cls.__module__
         make.__name__ = make.__qualname__ = ", ".join(dict.fromkeys(code))
     return make
@@ -281,7 +281,7 @@ def _takes_none(hint: Any) -> bool:
 
 
 def _without_none(hint: Any) -> Any:
-    """``hint`` where None is refused, as attrs' own validators do unless told otherwise."""
+    """``hint`` where None is refused, as attrs' own validators do by default."""
     parts = [part for part in get_args(hint) if part is not type(None)]
     if not parts or get_origin(hint) not in (Union, types.UnionType):
         return hint

@@ -150,7 +150,7 @@ class TextPattern(Typed[T_co]):
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler | None = None
     ) -> CoreSchema:
-        # Where the class itself stands, Pydantic asks that: then `source` is the handler.
+        # Where the class itself is the type, Pydantic calls this: then `source` is the handler.
         if handler is None or source is self:
             shown, written = ("Regex", "Regex(...)") if handler is None else 2 * (repr(self),)
             raise OutputTypeError(
@@ -172,7 +172,7 @@ class TextPattern(Typed[T_co]):
                 "Annotated[str, ...]."
             )
         if self.is_private and not FOR_MASKS.get():
-            return result  # whoever else asks has no use for a whole document
+            return result  # other callers have no use for a whole document
         expression = self.expression()
         known = result.get(regex_algebra.KEYWORD)
         result[regex_algebra.KEYWORD] = expression if known is None else ["and", known, expression]

@@ -207,7 +207,7 @@ def _calls(schema: Any) -> Iterator[Any]:
 
 
 def _named(schema: Any) -> CoreSchema:
-    """``schema`` with each of the calls at its place told by the function's name."""
+    """``schema`` with each of the calls at its place named by its function."""
     by_name: dict[str, Any] = {}
     for call in _calls(schema):
         function = call["function"]

@@ -137,7 +137,7 @@ class Combining:
         return Repeated(self, 0, None)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        # Where the class itself stands for a type, it comes in place of the instance.
+        # Where the class itself is the type, it comes in place of the instance.
         shown = self.__name__ if isinstance(self, type) else repr(self)
         raise OutputTypeError(f"{shown} cannot be part of a JSON value: {self.no_json}")
 

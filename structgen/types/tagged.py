@@ -112,7 +112,7 @@ def read_tags(
 def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut]:
     by_length = sorted(tags, key=lambda tag: -len(tag.begin))
     begins = re.compile("|".join(re.escape(tag.begin) for tag in by_length))
-    # Where each end stands, but for those behind which the rest cannot be read.
+    # Where each end is, but for those behind which the rest cannot be read.
     ends = {tag.end: _places(tag.end, text) for tag in tags}
 
     def dismiss(after: int) -> None:
@@ -313,7 +313,7 @@ def are_certain(parts: Sequence[TagPart]) -> bool:
     """Return whether each begin and end is certain at once, whatever follows it."""
     begins = sorted(text_of(part.begin) for part in parts)
     if any(after.startswith(one) for one, after in itertools.pairwise(begins)):
-        return False  # what begins with a text stands next to it
+        return False  # what begins with a text sorts next to it
     return all(
         _is_certain(part.grammar, part.end[0] if isinstance(part.end[0], str) else "")
         for part in parts

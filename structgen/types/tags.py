@@ -135,10 +135,10 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        said = f", trigger={self.trigger!r}" if self.trigger else ""
-        said += f", separator={self.separator!r}" if self.separator is not None else ""
-        said += ", stop_after_first=True" if self.stop_after_first else ""
-        return f"TaggedText({', '.join(map(repr, self.tags))}{_counts(self)}{said})"
+        options = f", trigger={self.trigger!r}" if self.trigger else ""
+        options += f", separator={self.separator!r}" if self.separator is not None else ""
+        options += ", stop_after_first=True" if self.stop_after_first else ""
+        return f"TaggedText({', '.join(map(repr, self.tags))}{_counts(self)}{options})"
 
 
 def _text(mark: str | SpecialToken) -> str:

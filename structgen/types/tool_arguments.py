@@ -91,8 +91,8 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
     names, required = schema.get("properties", {}), schema.get("required", ())
     is_python = how.values == "python"
     wrong += [key for key in required if key not in names]
-    for keyword, said in schema.items():
-        if not (keyword in _READ + _ASIDE or (keyword in _CLOSING and said is False)):
+    for keyword, value in schema.items():
+        if not (keyword in _READ + _ASIDE or (keyword in _CLOSING and value is False)):
             wrong.append(keyword)
     if is_python:
         wrong += [one for one in (*names, *tool.split(".")) if not one.isidentifier()]
@@ -123,7 +123,7 @@ def _ways(
     # Only now: automata are a lot of code to those who have types only.
     from structgen.automaton.schema import StringReader, types_of
 
-    reading = {key: said for key, said in grammar.options.items() if key != "spelling"}
+    reading = {key: setting for key, setting in grammar.options.items() if key != "spelling"}
     graph = json_schema.lower(grammar.schema, **reading)
     types = types_of(graph.nodes, graph.root)
     text = StringReader(graph.nodes).read(graph.root) if types & STRING else None
@@ -201,7 +201,7 @@ class ParameterReader:
         self._open: Parameter | None = None
         self._is_text: bool | None = None  # None: not known yet
         self._end = _End(at)
-        self._more = "{"  # to be told next
+        self._more = "{"  # to be returned next
         self._joint = ""
 
     def feed(self, text: str) -> tuple[str, int | None]:
@@ -220,14 +220,14 @@ class ParameterReader:
         """Return whether a parameter begins."""
         how = self._how
         before = how.again + how.before if self._joint else how.before
-        for one, said in itertools.product(self._left, ("true", "false")):
-            opening = before + one.name + how.between.replace(IS_TEXT, said)
+        for one, flag in itertools.product(self._left, ("true", "false")):
+            opening = before + one.name + how.between.replace(IS_TEXT, flag)
             if text.startswith(opening, self._at):
                 self._at = self._looked = self._at + len(opening)
                 self._open, self._end = one, _End(self._at, how.after or ",")
                 self._left.remove(one)
                 if IS_TEXT in how.between:
-                    self._is_text = said == "true"
+                    self._is_text = flag == "true"
                 else:
                     self._is_text = None if how.values == "xml" else False
                 return True

@@ -62,7 +62,7 @@ class Call:
             (name, self.arguments[name]) for name in signature.parameters if name in self.arguments
         )
         bound = inspect.BoundArguments(signature, given)
-        bound.apply_defaults()  # what stands before *values has to be passed with them
+        bound.apply_defaults()  # what comes before *values has to be passed with them
         return self.function(*bound.args, **bound.kwargs)
 
     __call__ = call

@@ -176,12 +176,12 @@ def _free(
     without markers does."""
     plain = calls.without_markers(syntax)
     openings = [one.opening(tool.name) for one in plain for tool in tools]
-    said = () if calls.blank else (saying(tools),)
+    texts = () if calls.blank else (saying(tools),)
 
     def alone(text: ir.Regex, free: int) -> list[tuple[int, ...]]:
-        if not said:
+        if not texts:
             return [(), (free,)]
-        pattern = ir.Pattern(tree.intersect((text, *said)), source="answer")
+        pattern = ir.Pattern(tree.intersect((text, *texts)), source="answer")
         return [(made.number(ir.Embedded("answer", pattern)),)]
 
     if not syntax.marker:

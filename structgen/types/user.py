@@ -180,7 +180,7 @@ class Choice(Combining, Typed[T]):
         return f"Choice([{shown}{', …' if len(self.items) > 5 else ''}])"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        is_class = handler is None  # where the class itself stands, Pydantic asks that
+        is_class = handler is None  # where the class itself is the type, Pydantic calls this
         written = "..." if is_class else ", ".join(map(repr, self.items))
         raise OutputTypeError(
             f"{'Choice' if is_class else repr(self)} cannot be used inside another type. Write "

@@ -411,7 +411,7 @@ def _check(holds: bool, what: str) -> None:
 
 
 def _malformed(what: str) -> OutputTypeError:
-    """Return what to raise where something else stands than ``what``."""
+    """Return what to raise where something else is than ``what``."""
     return OutputTypeError(
         f"the bytes of the constraint are malformed: expected {what} but found something else. "
         "Constraint.to_bytes() did not write them."

@@ -131,7 +131,7 @@ class Refusal:
         judged: offset at which that began; what comes before has no say.
         start: offset of its first byte.
         end: offset behind the last byte that the refusal is about.
-        ended_by: the bytes one of which after ``end``, or the end of the output, tells that the
+        ended_by: the bytes one of which after ``end``, or the end of the output, shows that the
             value has ended there; None: it has in any case, by its closing quote or bracket.
         message: what is wrong, in the code's own words.
         error: why the text does not parse.
@@ -398,7 +398,7 @@ class JsonReading(Document):
             here = [one for one in found if one[1].start == start]
             _, first, steps, is_final = here[0]
             where = (*path, *steps)
-            message = "; ".join(dict.fromkeys(said for said, *_ in here))
+            message = "; ".join(dict.fromkeys(text for text, *_ in here))
         last = first if is_final else node
         return Refusal(
             child_path("$", *where),
@@ -457,7 +457,7 @@ def _child(node: Node, step: Any) -> Node | None:
     """Return the part of a value that Pydantic's step leads to; None if it stays here."""
     if node.kind == "array" and isinstance(step, int) and step < len(node.children):
         return node.children[step]
-    # Of keys that were written twice it is not told which is meant.
+    # Of a key that was written twice, nothing says which is meant.
     is_clear = len(node.steps) == len(node.children)
     if node.kind == "object" and isinstance(step, str) and step in node.steps and is_clear:
         return node.children[node.steps[step]]
@@ -467,8 +467,8 @@ def _child(node: Node, step: Any) -> Node | None:
 def _problems(error: ParseError) -> list[Mapping[str, Any]]:
     """Return what Pydantic found, if it was that which refused the text."""
     cause = error.__cause__
-    tell = getattr(cause, "errors", None)
-    if not callable(tell):
+    list_errors = getattr(cause, "errors", None)
+    if not callable(list_errors):
         return []
-    found: list[Mapping[str, Any]] = tell(include_url=False, include_context=False)
+    found: list[Mapping[str, Any]] = list_errors(include_url=False, include_context=False)
     return found

@@ -114,7 +114,7 @@ class Document:
             self.take(event)
 
     def take(self, event: Event) -> None:
-        """Grow by what an event of the reader tells."""
+        """Grow by an event of the reader."""
         if isinstance(event, Grown):
             node = self.open[-1]
             node.pieces.append(event.text)
@@ -169,13 +169,13 @@ class Document:
         self._arrays.pop()
         node.end, node.settled = event.end, self.n_bytes
         if not event.path:
-            return  # that the output has ended is told when it has
+            return  # the end of the output is reported when it comes
         self.n_changes += 1
         if isinstance(event.path[-1], str):
             self._compare_tag(self.open[-1], event.path[-1], node)
 
     def _compare_tag(self, parent: Node, key: str, node: Node) -> None:
-        """Exclude candidates by a field that tells them apart and has just closed."""
+        """Exclude candidates by a discriminating field that has just closed."""
         shapes = parent.shapes[-1][1]
         if len(shapes) < 2 or node.kind not in ("string", "other"):
             return
@@ -198,7 +198,7 @@ class Document:
         return json.loads(self.data[node.start : node.end])
 
     def value(self, node: Node, places: tuple[Place, ...]) -> Any:
-        """Return a whole value as its type has it; `MISSING` where it is not told yet.
+        """Return a whole value as its type has it; `MISSING` where it is not known yet.
 
         Args:
             node: the value.

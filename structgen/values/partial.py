@@ -327,7 +327,7 @@ class Partial(Generic[T_co]):
             return MISSING
         found = self._seen(*child)
         if self.complete and (found is MISSING or isinstance(found, Partial)):
-            found = _of(self.value, step)  # only the whole tells it
+            found = _of(self.value, step)  # known only from the whole
         return found
 
     def _seen(self, child: Node, places: tuple[Place, ...]) -> Any:

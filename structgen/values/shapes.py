@@ -160,8 +160,8 @@ class Shapes:
     def parser(self, place: Place) -> Callable[[str], Any] | None:
         """Return what makes the value there of its JSON.
 
-        None where only the whole around it tells: a validator asks for the other fields, or what is
-        refused is left out. What is returned raises `ParseError`.
+        None where only the whole around it has it: a validator asks for the other fields, or what
+        is refused is left out. What is returned raises `ParseError`.
         """
         if place.core is None or self._values is None:
             return json.loads
@@ -293,7 +293,7 @@ class Shapes:
             index = core.get("variadic_item_index")
             if index is None:
                 return ArrayShape(tuple(items), None)
-            # What stands after the items of any number is told only by the end of the array.
+            # Which items follow those of any number is known only at the end of the array.
             others = items[index] if index == len(items) - 1 else ANYTHING
             return ArrayShape(tuple(items[:index]), others)
         if kind == "named-tuple":

@@ -488,5 +488,5 @@ def _object(file: Path, text: str | bytes) -> dict[str, Any]:
 def _fail(file: Path, problem: str, fix: str) -> NoReturn:
     if len(problem) > 2 * _SHOWN:  # it may quote all of the file
         problem = f"{problem[:_SHOWN]}…{problem[-_SHOWN:]}"
-    says = printable(problem)  # without half surrogate pairs, too
-    raise VocabularyError(f"Cannot read the tokenizer file {file}: {says}. {fix}") from None
+    shown = printable(problem)  # without half surrogate pairs, too
+    raise VocabularyError(f"Cannot read the tokenizer file {file}: {shown}. {fix}") from None

@@ -256,7 +256,7 @@ class FewestTokens:
     def _table(self, data: bytes) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the fewest tokens, and the first of these, for each number of last bytes, perhaps
         of a longer text with the same end."""
-        # Ways to end take turns: each is gone on with from the text that ended so before.
+        # Ways to end take turns: each continues from the text that ended so before.
         last, end = self._last, data[-_END:]
         alike = (spelt for spelt in last.values() if spelt[0].endswith(end))
         known, fewest, chosen = last.get(end) or next(alike, _NOTHING_SPELT)

@@ -50,7 +50,7 @@ class Trie:
         n_nodes: number of nodes, at least 1 (the root).
         first_child: int32 [n_nodes]; the children of ``n`` are
             ``range(first_child[n], first_child[n] + n_children[n])``, sorted by byte. A leaf holds
-            the place where children would stand, so the array never decreases.
+            the place where children would be, so the array never decreases.
         n_children: int32 [n_nodes].
         byte: uint8 [n_nodes]; the byte on the edge from the parent (0 for the root).
         parent: int32 [n_nodes] (0 for the root).
@@ -104,7 +104,7 @@ class Trie:
         # Node at which each token ends; 0, the root, for tokens without text.
         end_node = np.zeros(len(tokens), np.int64)
         alive = np.flatnonzero(lengths)  # tokens that reach below the current level
-        node = np.zeros(len(alive), np.int64)  # where each of them stands
+        node = np.zeros(len(alive), np.int64)  # where each of them is
         depth = 0
         while len(alive):
             key = node << 8 | text[start[alive] + depth]

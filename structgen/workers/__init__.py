@@ -5,14 +5,14 @@ messages between the two processes), `verdicts` (checks that need the parent's c
 pool of reused threads), `worker` (the process that runs the model), `process` (the parent's side of
 it, and running calls), `embedders` (an embedder in such a process), `generator` (which makes
 outputs) and `model` (`AsyncModel` and errands). Other folders use `AsyncModel`, `EmbedderProcess`,
-`run_errands`, `prompt_tokens`, `hear`, `Scheduler` and `STRANGER`.
+`run_errands`, `prompt_tokens`, `transcribe_windows`, `Scheduler` and `STRANGER`.
 """
 
 from __future__ import annotations
 
 from .embedders import EmbedderProcess
 from .generator import WorkerGenerator
-from .model import AsyncModel, at_once, hear, prompt_tokens, run_errands
+from .model import AsyncModel, at_once, prompt_tokens, run_errands, transcribe_windows
 from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, apart, owner, python
 from .protocol import FORM_BYTES, form_weight
 from .scheduler import Job, Scheduler, WorkJob
@@ -34,9 +34,9 @@ __all__ = [
     "at_once",
     "form_weight",
     "give_back",
-    "hear",
     "owner",
     "prompt_tokens",
     "python",
     "run_errands",
+    "transcribe_windows",
 ]

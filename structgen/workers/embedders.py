@@ -46,7 +46,7 @@ class EmbedderProcess:
         self._lock = fork_safe(threading.Lock())
         self._process: WorkerProcess | None = None
         self._is_closed = False
-        self._said: EmbedderReady | None = None
+        self._last_ready: EmbedderReady | None = None
         weakref.finalize(self, _end, self.__dict__)
 
     def embedder(self) -> Embedder:
@@ -57,9 +57,9 @@ class EmbedderProcess:
         """
         from structgen.models.embedding import Embedder  # late: text models need none
 
-        said = self._ready
-        tokens = None if said.takes_text else self
-        return Embedder(self, tokens, said.settings, said.pooling, said.max_length)
+        ready = self._ready
+        tokens = None if ready.takes_text else self
+        return Embedder(self, tokens, ready.settings, ready.pooling, ready.max_length)
 
     @property
     def kind(self) -> Kind:
@@ -94,7 +94,7 @@ class EmbedderProcess:
 
     @property
     def _ready(self) -> EmbedderReady:
-        return self._said or self._started().ready
+        return self._last_ready or self._started().ready
 
     def _started(self) -> WorkerProcess:
         """Return the process, with the embedder loaded.
@@ -111,13 +111,13 @@ class EmbedderProcess:
                 if self._is_closed:  # since; `close` has not seen this one
                     process.end()
                 try:
-                    said = process.wait_until_ready()
-                    if self._said not in (None, said):
+                    ready = process.wait_until_ready()
+                    if self._last_ready not in (None, ready):
                         raise ModelError(
                             f"The files of {self._load.name} have changed since it was loaded. "
                             "Load the model again."
                         )
-                    self._said = said
+                    self._last_ready = ready
                 except BaseException:
                     process.stop()
                     raise

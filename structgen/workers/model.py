@@ -174,8 +174,8 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
         self, audio: Audio, *, prompt: str = "", temperature: float = 0.0
     ) -> Transcript:
         """Transcribe as `TextModel.transcribe`, sharing time with others' calls."""
-        heard = hear(self, audio, prompt=prompt, temperature=temperature)
-        return [transcript async for _, transcript in heard][-1]
+        windows = transcribe_windows(self, audio, prompt=prompt, temperature=temperature)
+        return [transcript async for _, transcript in windows][-1]
 
     async def aclose(self) -> None:
         """End the process. Calls under way fail with a `ModelError`. A second call does nothing."""
@@ -236,7 +236,7 @@ async def run_errands(
             call.drop()
 
 
-async def hear(
+async def transcribe_windows(
     model: AsyncModel, audio: Audio, *, prompt: str, temperature: float
 ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
     """Transcribe a sound window by window: each one's segments, and the transcript up to there.
@@ -247,8 +247,8 @@ async def hear(
     begin = methodcaller("listening", audio, prompt, temperature)
     (listening,) = await run_errands(model, [begin])
     while (window := listening.window) is not None:
-        (heard,) = await run_errands(model, [methodcaller("hearing", window)])
-        yield listening.add(heard), listening.transcript
+        (transcript,) = await run_errands(model, [methodcaller("hearing", window)])
+        yield listening.add(transcript), listening.transcript
 
 
 def _prepared(
@@ -278,7 +278,7 @@ def at_once(result: T) -> Passes[T]:
 async def prompt_tokens(generator: WorkerGenerator[Any], prompt: Any, **options: Any) -> list[int]:
     """Return the tokens that a call of a generator gives to the model before it writes.
 
-    They are those of the chat template, with what it tells of tools and thoughts. Args as for the
+    They are those of the chat template, with what it says of tools and thoughts. Args as for the
     generator.
 
     Raises:

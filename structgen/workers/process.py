@@ -62,7 +62,7 @@ class InThread:
     """A worker in a thread.
 
     Attributes:
-        stdin: what is said to it.
+        stdin: messages to it.
         stdout: what it says.
         stderr: nothing: what it prints is printed by this process.
         pid: of this process.
@@ -71,16 +71,16 @@ class InThread:
 
     def __init__(self) -> None:
         """Start it."""
-        read_end, tell = os.pipe()
-        heard, say = os.pipe()
+        stdin_read, stdin_write = os.pipe()
+        stdout_read, stdout_write = os.pipe()
         silent, unused = os.pipe()
         os.close(unused)
-        self.stdin: BinaryIO = os.fdopen(tell, "wb")
-        self.stdout: BinaryIO = os.fdopen(heard, "rb")
+        self.stdin: BinaryIO = os.fdopen(stdin_write, "wb")
+        self.stdout: BinaryIO = os.fdopen(stdout_read, "rb")
         self.stderr: BinaryIO = os.fdopen(silent, "rb")
         self.pid = os.getpid()
         self.returncode = 0
-        reader, writer = os.fdopen(read_end, "rb"), os.fdopen(say, "wb")
+        reader, writer = os.fdopen(stdin_read, "rb"), os.fdopen(stdout_write, "wb")
         self._begun = begin("structgen-model", lambda: _serve(reader, writer))
 
     def wait(self, timeout: float | None = None) -> int:
@@ -124,7 +124,7 @@ class WorkerProcess:
     """One process. Thread-safe.
 
     Attributes:
-        ready: the `Ready` or `EmbedderReady` that it said when the model was loaded;
+        ready: the `Ready` or `EmbedderReady` that it sent when the model was loaded;
             `wait_until_ready` comes first.
         parent: the process that started it.
     """
@@ -147,7 +147,7 @@ class WorkerProcess:
         self._lock = threading.Lock()
         self._is_over = False
         self._is_stopping = False
-        self._n_heard = 0
+        self._n_received = 0
         self._answers_pings = False
         self._silent = 0.0  # seconds
         self._is_hung = False
@@ -196,7 +196,7 @@ class WorkerProcess:
         return self._process.pid
 
     def register(self, handler: Handler) -> int:
-        """Return a number for a call, whose answers ``handler`` is told of; the last is `Ended`.
+        """Return a number for a call, whose answers go to ``handler``; the last is `Ended`.
 
         Raises:
             WorkerDied: the process has ended.
@@ -273,8 +273,8 @@ class WorkerProcess:
         frames = Frames(pipe)
         try:
             while (message := frames.read()) is not None:
-                self._n_heard += 1
-                self._hear(message)
+                self._n_received += 1
+                self._receive(message)
         except Exception:
             traceback.print_exc()
             self._process.kill()
@@ -291,7 +291,7 @@ class WorkerProcess:
         for number, handler in handlers.items():
             handler(Ended(number, None, self._death()))
 
-    def _hear(self, message: Any) -> None:
+    def _receive(self, message: Any) -> None:
         if isinstance(message, (Ready, EmbedderReady)):
             self._loading.set_result(message)
         elif isinstance(message, NotLoaded):
@@ -310,21 +310,21 @@ class WorkerProcess:
                 handler(message)
 
     def _watch(self, most: float) -> None:
-        """Kill the process when it says nothing for so long, or does not end when it is to.
+        """Kill the process when it sends nothing for so long, or does not end when it is to.
 
-        It is asked while a call is under way, and in the last part of loading, for which it says
-        so; weights may take as long as they do. It answers between two passes of the model, and
+        It is pinged while a call is under way, and in the last part of loading, which it announces;
+        weights may take as long as they do. It answers between two passes of the model, and
         while it compiles.
         """
-        n_heard = -1
+        n_received = -1
         while not self._ended.wait(_LOOK_SECONDS):
             if self._is_stopping:
                 most = min(most, _STOP_SECONDS)
-            elif n_heard != self._n_heard:
-                n_heard, self._silent = -1, 0.0
+            elif n_received != self._n_received:
+                n_received, self._silent = -1, 0.0
                 is_loading = self._answers_pings and not self._loading.done()
                 if self._handlers or is_loading:
-                    n_heard = self._n_heard
+                    n_received = self._n_received
                     self.send(Ping())
                 continue
             # In looks, not by a clock: this process may have been stopped as well.
@@ -413,7 +413,7 @@ class Host:
         return process.pid if process is not None and process.is_alive else None
 
     async def facts(self) -> tuple[Ready, Vocabulary]:
-        """Return what the model's process said of it, and its vocabulary; starts it."""
+        """Return what the process sent about its model, and its vocabulary; starts it."""
         process = await self.process()
         assert self._vocabulary is not None
         return process.ready, self._vocabulary
@@ -490,7 +490,7 @@ class Stranger:
 
     @property
     def compile_options(self) -> Mapping[str, int]:
-        """What `structgen.compile` is told of their forms."""
+        """The options of `structgen.compile` for their forms."""
         return {"max_work": self.max_work, "max_mask_work": self.max_mask_work}
 
 
@@ -556,11 +556,11 @@ class RunningCall:
         loop = asyncio.get_running_loop()
         answers, call, cancel = self._answers, self._call, self._cancel
 
-        def hear(message: Text | Scores | Ended | TypeWanted | Question) -> None:
+        def receive(message: Text | Scores | Ended | TypeWanted | Question) -> None:
             # In the thread that reads.
             if isinstance(message, TypeWanted):
                 process.send(call)
-                # What was said of it before was said of a call that the process has forgotten.
+                # Messages about it came from a call that the process has forgotten.
                 if not process.expects(message.id):
                     process.send(Cancel(message.id, is_awaited=False))
                 elif cancel is not None and cancel.is_set():
@@ -574,7 +574,7 @@ class RunningCall:
             except RuntimeError:  # the loop is closed: nobody waits
                 process.drop(message.id)
 
-        self._number = call.id = process.register(hear)
+        self._number = call.id = process.register(receive)
         if isinstance(call, Call):
             _send(process, call)
         else:

@@ -122,11 +122,11 @@ class LoweredType:
     Attributes:
         grammar: the texts, `structgen.grammar.ir`; None: free text.
         name: of the type, for messages.
-        offered: the tools that a prompt tells of.
+        offered: the tools that a prompt describes.
         options: of `structgen.compile`.
         think: of `structgen.Generator`.
         draft: of `structgen.Generator`.
-        schema_hint: what a chat tells of the type; empty: nothing.
+        schema_hint: what a chat says of the type; empty: nothing.
     """
 
     grammar: Any

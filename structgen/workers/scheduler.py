@@ -29,10 +29,10 @@ the owner whose type is compiled is `charge`d for the work. No type is compiled 
 Batches. Waiting jobs that fit together begin together if that is faster: always for free text,
 unless prompts share a prefix; for output types if earlier outputs of the type suggest it
 (`structgen.decoding.loop`). A batch is of one owner, or has one row of each of several: each pays a
-part of reading the prompts, and further passes are paid by whoever's turn it is. A batch takes no
-more rows once it runs. So on a GPU, where many rows cost about as much as one, jobs of owners with
-something open wait until as many wait as run, or for `Pace.gather` passes. Scores in a batch round
-differently, so each job says whether it may be in one.
+part of reading the prompts, and further passes are paid by the owner whose turn it is. A batch
+takes no more rows once it runs. So on a GPU, where many rows cost about as much as one, jobs of
+owners with something open wait until as many wait as run, or for `Pace.gather` passes. Scores in a
+batch round differently, so each job says whether it may be in one.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class Scheduler:
         self._having = threading.Lock()
         self._had: dict[Hashable, float] = {}  # time, by owner
         self._least = 0.0  # what the owner had had whose turn was the last
-        self._ready: set[Hashable] = set()  # owners who can go on
+        self._ready: set[Hashable] = set()  # owners who can continue
         self.passed = 0.0
         self._held_up: set[_Unit] = set()  # who has waited for the automata's lock since a pass
 
@@ -298,7 +298,8 @@ class Scheduler:
         return sum(len(unit.jobs) for unit in self._units)
 
     def step(self) -> bool:
-        """Let whoever's turn it is have a pass of the model; False when there is nothing to do."""
+        """Give a pass of the model to the owner whose turn it is; False when there is nothing to
+        do."""
         self._awake.clear()
         has_begun = False
         while not has_begun:
@@ -580,7 +581,7 @@ class Scheduler:
         try:
             left = yield from rows.together()
         except Exception:
-            errors.clear()  # each has been told
+            errors.clear()  # each has been reported
             return
         for index in left[1:]:
             other = _Unit([jobs[index]])

@@ -28,7 +28,7 @@ class Question:
 
     Attributes:
         id: the call's number.
-        keep: how many of its bytes, as they were told last, still stand.
+        keep: how many of its bytes, as they were sent last, still hold.
         pieces: what comes after those, token by token.
         is_end: whether that is all.
     """
@@ -72,7 +72,7 @@ class AskedChecks:
         call_id: int,
         *,
         is_json: bool,
-        tells_all: bool,
+        streams_text: bool,
     ) -> None:
         """Begin an output.
 
@@ -81,11 +81,11 @@ class AskedChecks:
             ask: sends a question to the parent.
             call_id: the call's number.
             is_json: whether values are judged as they close, and not the whole alone.
-            tells_all: whether every token is told, because its text is awaited.
+            streams_text: whether to send every token, because its text is awaited.
         """
         self.name = name
         self.is_json = is_json
-        self.asks_always = tells_all
+        self.asks_always = streams_text
         self.latest: AskedReading | None = None
         self.ask = ask
         self.id = call_id
@@ -95,7 +95,7 @@ class AskedChecks:
         self.latest = AskedReading(self, data)
         return self.latest
 
-    def hear(self, verdict: Verdict) -> None:
+    def receive(self, verdict: Verdict) -> None:
         """Take an answer, in any thread."""
         if self.latest is not None:
             self.latest.answer = verdict

@@ -113,7 +113,7 @@ def call() -> None:
 
 
 def _called(number: int, function: Callable[[], Any], what: str) -> Ended:
-    """Call a function; ``what``: to be said where it fails."""
+    """Call a function; ``what`` begins the error where it fails."""
     try:
         return Ended(number, function(), None)
     except BaseException as error:  # a panic is no Exception
@@ -121,7 +121,7 @@ def _called(number: int, function: Callable[[], Any], what: str) -> Ended:
 
 
 def serve(reader: BinaryIO, writer: BinaryIO) -> None:
-    """Serve whoever is at the other ends, until the first is closed."""
+    """Serve the parent process, until the first pipe is closed."""
     _Worker(Frames(reader), writer).serve()
 
 
@@ -167,20 +167,20 @@ class _Worker:
         if load is None:
             return
         if isinstance(load, EmbedderLoad):
-            _serve_embedder(load, self._frames, self._tell)
+            _serve_embedder(load, self._frames, self._send)
             return
         try:
-            self._model = _loaded(load, self._tell)
+            self._model = _loaded(load, self._send)
         except Exception as error:
-            self._tell(NotLoaded(_portable(error, "The model cannot be loaded")))
+            self._send(NotLoaded(_portable(error, "The model cannot be loaded")))
             return
         # What is here now stays: a collection walks only what calls leave behind.
         gc.collect()
         gc.freeze()
         self._scheduler = Scheduler(self._model, batch_size=load.batch_size)
         begin("structgen-listen", self._listen)
-        self._tell(Ping())  # from now on it answers; what is left runs the chat template
-        self._tell(Ready.of(self._model, load.vocabulary_uid))
+        self._send(Ping())  # from now on it answers; what is left runs the chat template
+        self._send(Ready.of(self._model, load.vocabulary_uid))
         begin("structgen-prepare", lambda: self._prepare_all(self._arrived))
         begin("structgen-prepare-long", lambda: self._prepare_all(self._long))
         self._make_all()
@@ -191,7 +191,7 @@ class _Worker:
             began = time.perf_counter()
             if self._scheduler.step():
                 has_worked = True
-                # A pass holds the interpreter lock, and whoever waits for it gets 5 ms between
+                # A pass holds the interpreter lock, and other threads get 5 ms between
                 # two: what is prepared has as long as the pass took.
                 self._is_prepared.wait(time.perf_counter() - began)
             else:
@@ -203,7 +203,7 @@ class _Worker:
                 if os.name == "posix" and os.getppid() != parent:
                     return
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         frame = packed(message)
         try:
             with self._writing:
@@ -220,9 +220,9 @@ class _Worker:
                 if isinstance(message, Cancel):
                     self._cancel(message)
                 elif isinstance(message, Verdict):
-                    self._hear(message)
+                    self._receive(message)
                 elif isinstance(message, Ping):
-                    self._tell(message)
+                    self._send(message)
                 else:
                     self._take(message)
         except BaseException:
@@ -250,11 +250,11 @@ class _Worker:
             elif message.id in self._received:
                 self._given_up[message.id] = message.is_awaited
 
-    def _hear(self, verdict: Verdict) -> None:
+    def _receive(self, verdict: Verdict) -> None:
         with self._lock:
             checks = self._checks.get(verdict.id)
         if checks is not None:
-            checks.hear(verdict)
+            checks.receive(verdict)
             self._scheduler.wake()
 
     def _prepare_all(self, arrived: _Line) -> None:
@@ -369,7 +369,7 @@ class _Worker:
         task = self._task(message)
         if task is None:
             self._forget(message.id)
-            self._tell(TypeWanted(message.id))
+            self._send(TypeWanted(message.id))
             return None
         checks = self._checks_of(message, task)
         run = task.run(self._prepared(task, message), message.search, message.index, checks)
@@ -398,10 +398,10 @@ class _Worker:
             return None
         checks = AskedChecks(
             task.constraint.output.name,
-            self._tell,
+            self._send,
             message.id,
             is_json=message.checks == "json",
-            tells_all=message.wants_chunks,
+            streams_text=message.wants_chunks,
         )
         with self._lock:
             self._checks[message.id] = checks
@@ -463,9 +463,9 @@ class _Worker:
     def _end(self, call_id: int, result: Any, error: Exception | None) -> None:
         self._forget(call_id)
         try:
-            self._tell(Ended(call_id, result, error))
+            self._send(Ended(call_id, result, error))
         except Exception as failure:  # ends this call, and not the process with all others
-            self._tell(Ended(call_id, None, _portable(failure, "The result cannot be sent")))
+            self._send(Ended(call_id, None, _portable(failure, "The result cannot be sent")))
 
     def _forget(self, call_id: int) -> None:
         with self._lock:
@@ -492,7 +492,7 @@ class _Call:
             self._first = time.perf_counter()
         if self._message.wants_chunks:
             pieces = [(str(one), one.section, one.steps, one.logprobs) for one in chunks]
-            self._worker._tell(Text(self._message.id, pieces))
+            self._worker._send(Text(self._message.id, pieces))
 
     def on_end(self, error: Exception | None) -> None:
         """Send the result, once it is known how sure the model is, if that was asked."""
@@ -533,13 +533,13 @@ class _Call:
 
     def _without_scores(self, result: GenerationResult[Any]) -> GenerationResult[Any]:
         """Send the log probabilities and steps of a result first, in parts; return the rest."""
-        search, tell, id_ = self._message.search, self._worker._tell, self._message.id
+        search, send, id_ = self._message.search, self._worker._send, self._message.id
         if search.logprobs:
             for part in _parts(result.logprobs, search.top_logprobs):
-                tell(Scores(id_, logprobs=part))
+                send(Scores(id_, logprobs=part))
         if search.trace:
             for steps in _parts(result.trace.steps, max(search.top_logprobs, TOP)):
-                tell(Scores(id_, steps=steps))
+                send(Scores(id_, steps=steps))
         return result.completed((), (), None)
 
 
@@ -550,9 +550,9 @@ def _parts(whole: Sequence[T], n_top: int) -> Iterator[Sequence[T]]:
         yield whole[first : first + size]
 
 
-def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
+def _loaded(load: Load, send: Callable[[object], None]) -> genai.TextModel:
     def report(stage: str, done: int, total: int) -> None:
-        tell(Progress(stage, done, total))
+        send(Progress(stage, done, total))
 
     options = load.options
     target = options.target
@@ -570,8 +570,8 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
     return model
 
 
-def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object], None]) -> None:
-    """Run an embedder for whoever is at the other end, until that is closed.
+def _serve_embedder(load: EmbedderLoad, frames: Frames, send: Callable[[object], None]) -> None:
+    """Run an embedder for the parent process, until its pipe is closed.
 
     Calls run in threads, side by side, while this one answers pings: the runtime lets it. So it is
     a call that sees too many of them, of which one comes each second, that hangs.
@@ -590,19 +590,19 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object],
     try:
         parts = embedding.opened(load.place, bound=bound, **load.options)
     except Exception as error:
-        tell(NotLoaded(_portable(error, "The embedder cannot be loaded")))
+        send(NotLoaded(_portable(error, "The embedder cannot be loaded")))
         return
     begin("structgen-parent", _end_with_parent)
     graph, tokenizer, settings, pooling, most_tokens = parts
     of_graph = (graph.takes_text, graph.kind, graph.width)
-    tell(EmbedderReady(*of_graph, settings, pooling, most_tokens))
+    send(EmbedderReady(*of_graph, settings, pooling, most_tokens))
     most = math.inf if load.max_silence is None else load.max_silence
     seen: dict[int, Iterator[int]] = {}  # of each call that is under way: counts pings
 
     def run(call: EmbedderCall) -> None:
         method = getattr(graph if hasattr(graph, call.method) else tokenizer, call.method)
         asked = partial(method, *call.arguments, **call.named)
-        tell(_called(call.id, asked, "The texts cannot be embedded"))
+        send(_called(call.id, asked, "The texts cannot be embedded"))
         del seen[call.id]  # after it, which there may be no memory for: then the call hangs
 
     while (message := frames.read()) is not None:
@@ -617,7 +617,7 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, tell: Callable[[object],
                 )
                 sys.stderr.flush()
                 os._exit(1)
-            tell(message)
+            send(message)
 
 
 def _end_with_parent() -> None:

@@ -517,19 +517,19 @@ def test_what_grows_with_the_square_is_counted(name: str, steps: int) -> None:
 def test_reading_byte_by_byte_has_an_end() -> None:
     schema = {"type": "array", "items": {"type": "object", "minProperties": 3}}
     for ask in (
-        lambda reader: reader.go_on(b'1,"b":'),
+        lambda reader: reader.read(b'1,"b":'),
         lambda reader: reader.shortest_completion(),
         lambda reader: reader.next_bytes(reader.step(reader.state, ord("1"), b"1")),
     ):
         constraint = structgen.compile(JsonSchema(schema), BYTES)
         reader = ByteReader(constraint)
-        reader.go_on(b'[{"a":')
+        reader.read(b'[{"a":')
         cut_short(constraint, 0)
         with pytest.raises(CompileLimitExceeded, match="max_work"):
             ask(reader)
         assert inside.engine(constraint).is_spent
     reader = ByteReader(constraint)
-    reader.go_on(b'[{"a":1,"b":2,"c":3}')
+    reader.read(b'[{"a":1,"b":2,"c":3}')
     assert reader.shortest_completion() == b"]"
 
 

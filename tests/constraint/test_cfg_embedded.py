@@ -72,7 +72,7 @@ def compiled(name: str, vocabulary: Vocabulary = TINY) -> Constraint:
 def brute_force(constraint: Constraint, text: bytes, vocabulary: Vocabulary = TINY) -> set[int]:
     """Every token tried byte by byte, pending states resolved with the text."""
     base = ByteReader(constraint)
-    base.go_on(text)
+    base.read(text)
     found = set()
     for token_id, data in enumerate(vocabulary.tokens):
         state = base.state

@@ -118,7 +118,7 @@ def test_what_may_begin_is_what_a_look_at_each_terminal_says(name: str) -> None:
         expected = rules.graph.expected(place) | rules.ignore
         chosen = rules._chosen(place, condition, expected)
         q = rules.lexer.entry(tuple(chosen), condition)
-        assert entry == (q if rules.lexer.goes_on(q) else -1)
+        assert entry == (q if rules.lexer.continues(q) else -1)
         sure += len(rules._fine(place)[0] & rules._met(condition)[0])
     assert sure > len(inside.entries(rules)) / 2
 

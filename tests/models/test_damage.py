@@ -95,7 +95,7 @@ def test_a_note_of_git_lfs_is_told_from_a_damaged_file(folder, name):
 @pytest.mark.parametrize("text", ["", "[]", '{"model": 3', "{}"])
 def test_a_configuration_that_cannot_be_understood(folder, text):
     (folder / "genai_config.json").write_text(text)
-    assert "genai_config.json cannot be parsed" in damage.find(folder)[0].says
+    assert "genai_config.json cannot be parsed" in damage.find(folder)[0].problem
 
 
 @pytest.mark.parametrize("layers", ["many", None, [1]])
@@ -314,7 +314,7 @@ def test_no_part_of_a_graph_names_data_elsewhere(folder, graph):
     """ONNX Runtime 1.20 reads them, wherever they lead."""
     (folder.parent / "outside.data").write_bytes(bytes(9))
     (folder / "model.onnx").write_bytes(graph)
-    assert ["is not a path inside" in lack.says for lack in damage.find(folder)] == [True]
+    assert ["is not a path inside" in lack.problem for lack in damage.find(folder)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -331,14 +331,14 @@ def test_no_graph_reads_the_memory_of_the_process(folder, graph, says):
     (folder / "*" / "_ORT_MEM_ADDR_").mkdir(parents=True)
     (folder / "*" / "_ORT_MEM_ADDR_" / "*").touch()
     (folder / "model.onnx").write_bytes(graph)
-    assert [says in lack.says for lack in damage.find(folder)] == [True]
+    assert [says in lack.problem for lack in damage.find(folder)] == [True]
 
 
 @pytest.mark.parametrize("end", [b"\xc3\x3e\xc4\x3e", b"\x0a", b"\x08\x01" * 2_000_000])
 def test_a_graph_that_cannot_be_checked_is_not_loaded(folder, end):
     """Groups are read by the runtime, which passes over what it does not know."""
     (folder / "model.onnx").write_bytes(field(7, field(5, REFERENCE)) + end)
-    assert "cannot be parsed" in damage.find(folder)[0].says
+    assert "cannot be parsed" in damage.find(folder)[0].problem
 
 
 def graph_of(folder, name="model.onnx", **ports):
@@ -387,7 +387,7 @@ def test_types_that_the_runtime_takes_for_wider_ones_are_refused(folder, decoder
     graph_of(folder, "part.onnx", audio_mask=1 if "filename" in decoder else 9, audio=4)
     assert damage.find(folder) == []
     graph_of(folder, decoder.get("filename", "model.onnx"), **ports)
-    assert "of the wrong type" in damage.find(folder)[0].says
+    assert "of the wrong type" in damage.find(folder)[0].problem
 
 
 def long_field(number, data):
@@ -402,7 +402,7 @@ def test_long_names_in_a_graph_take_no_memory(folder, letter):
     graph.write_bytes(graph.read_bytes() + long_field(7, long_field(11, name + of_type(1))))
     tracemalloc.start()
     try:
-        assert "more than 10,000 bytes" in damage.find(folder)[0].says
+        assert "more than 10,000 bytes" in damage.find(folder)[0].problem
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -414,7 +414,7 @@ def test_models_that_structgen_does_not_run_are_told(folder, kind):
     config = json.loads(json.dumps(CONFIG))
     config["model"]["type"] = kind
     (folder / "genai_config.json").write_text(json.dumps(config))
-    assert [str(kind) in lack.says for lack in damage.find(folder)] == [True] * bool(kind)
+    assert [str(kind) in lack.problem for lack in damage.find(folder)] == [True] * bool(kind)
 
 
 @pytest.mark.parametrize("name", ["part.bin", "part.ort", "part.onnx.ORT"])
@@ -423,7 +423,9 @@ def test_a_graph_is_named_as_one(folder, name):
     (folder / "part.onnx").rename(folder / name)
     config = (folder / "genai_config.json").read_text()
     (folder / "genai_config.json").write_text(config.replace("part.onnx", name))
-    assert [lack.says.endswith("does not end in .onnx.") for lack in damage.find(folder)] == [True]
+    assert [lack.problem.endswith("does not end in .onnx.") for lack in damage.find(folder)] == [
+        True
+    ]
     with pytest.raises(ModelError, match=r"does not end in \.onnx"):
         load_embedder(folder / name)
 
@@ -434,7 +436,7 @@ def test_graphs_of_any_name_are_checked(folder, name):
     (folder / "old.onnx").write_bytes(b"neither named nor loaded")
     (folder / name).write_bytes(field(7, field(5, REFERENCE)))
     (lack,) = damage.find(folder)
-    assert "is not a path inside" in lack.says
+    assert "is not a path inside" in lack.problem
 
 
 def test_files_of_the_hubs_own_cache_are_links_into_its_blobs(folder):
@@ -454,7 +456,7 @@ def test_files_of_the_hubs_own_cache_are_links_into_its_blobs(folder):
 
 def test_a_data_file_that_is_too_short(folder):
     (folder / "model.onnx.data").write_bytes(bytes(1000))
-    said = {lack.says for lack in damage.find(folder)}
+    said = {lack.problem for lack in damage.find(folder)}
     place = folder / "model.onnx.data"
     assert f"{place} is damaged: it has 1,000 bytes, but model.onnx refers to 1,200." in said
 
@@ -480,7 +482,7 @@ def test_steps_that_are_too_deep_are_not_read(folder, name):
         '{"model": {"type": "phi4mm", "vision": {"config_filename": "own.json"}}}'
     )
     (folder / name).write_text('{"feature_extraction": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    assert any(f"{name} cannot be parsed" in lack.says for lack in damage.find(folder))
+    assert any(f"{name} cannot be parsed" in lack.problem for lack in damage.find(folder))
 
 
 def found_in_steps(folder, *changes):
@@ -491,7 +493,7 @@ def found_in_steps(folder, *changes):
     for old, new in changes:
         assert old in told
         file.write_text(told.replace(old, new))
-        yield ([lack.says.partition(f"{file} has ")[2] for lack in damage.find(folder)], new)
+        yield ([lack.problem.partition(f"{file} has ")[2] for lack in damage.find(folder)], new)
 
 
 @pytest.mark.parametrize(
@@ -634,7 +636,7 @@ def test_steps_of_sounds_are_those_of_published_folders(folder, kind, steps, cha
     for old, new in changes:
         assert old in steps
         file.write_text(steps.replace(old, new))
-        assert "own.json has" in damage.find(folder)[0].says, new
+        assert "own.json has" in damage.find(folder)[0].problem, new
 
 
 def test_what_the_runtime_reads_steps_of_has_known_steps():
@@ -683,7 +685,7 @@ def test_a_file_of_tokens_is_in_the_folder(folder, config, name, says):
     (folder / "link.tiktoken").symlink_to("/etc/passwd")
     (folder / "sub").mkdir()
     (folder / config).write_text(json.dumps({"tiktoken_file": name}))
-    said = [lack.says for lack in damage.find(folder)]
+    said = [lack.problem for lack in damage.find(folder)]
     assert [says in one for one in said] == ([] if says is None else [True])
 
 
@@ -705,14 +707,14 @@ def test_settings_of_a_tokenizer_that_the_runtime_cannot_read_are_named(
     assert [lack.do for lack in found] == (
         [f"Delete it there, or change it to a {wanted}."] if wanted else []
     )
-    assert all(f"tokenizer_config.json sets {name} to " in lack.says for lack in found)
+    assert all(f"tokenizer_config.json sets {name} to " in lack.problem for lack in found)
 
 
 def test_a_folder_that_may_not_be_listed_is_told(folder, monkeypatch):
     """As of mode 711, or while another process deletes it: a PermissionError without a hint."""
     monkeypatch.setattr(Path, "iterdir", lambda self: os.scandir(self / "gone"))
     (lack,) = damage.find(folder)
-    assert lack.says.startswith(f"{folder} cannot be read: [Errno 2] No such file")
+    assert lack.problem.startswith(f"{folder} cannot be read: [Errno 2] No such file")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
@@ -723,7 +725,7 @@ def test_a_pipe_that_a_configuration_names_is_not_waited_for(folder, part):
     named = {"type": "phi4mm", part: {"config_filename": "sub/steps.json"}}
     (folder / "genai_config.json").write_text(json.dumps({"model": CONFIG["model"] | named}))
     assert any(
-        "'sub/steps.json' is not a regular file" in lack.says for lack in damage.find(folder)
+        "'sub/steps.json' is not a regular file" in lack.problem for lack in damage.find(folder)
     )
 
 
@@ -749,12 +751,12 @@ def test_what_is_wrong_with_a_folder_is_told_in_few_words(folder):
     config = folder / "genai_config.json"
     wrong = {"A" * 100_000: dict.fromkeys(map(str, range(1000)), 1)}
     config.write_text(json.dumps({**CONFIG, **wrong}))
-    assert sum(len(lack.says) + len(lack.do) for lack in damage.find(folder)) < 50_000
+    assert sum(len(lack.problem) + len(lack.do) for lack in damage.find(folder)) < 50_000
     config.write_text(json.dumps({**CONFIG, "search": {"top_k": [1] * 20_000}}))
-    assert "more than 20,000 values" in damage.find(folder)[0].says
+    assert "more than 20,000 values" in damage.find(folder)[0].problem
     config.write_text(json.dumps({"model": {"vision": {}, "type": ["phi3v"] * 1000}}))
     (folder / "processor_config.json").write_text('{"processor": {"transforms": []}}')
-    assert ["the steps" in lack.says for lack in damage.find(folder)] == [True]  # read once
+    assert ["the steps" in lack.problem for lack in damage.find(folder)] == [True]  # read once
     config.write_text(json.dumps(CONFIG))
     (folder / "model.onnx").write_bytes(
         b"".join(field(7, field(11, field(1, b"%d" % i))) for i in range(1000))
@@ -766,7 +768,7 @@ def test_what_is_wrong_with_a_folder_is_told_in_few_words(folder):
 def test_a_graph_keeps_its_weights_in_few_files(folder, n):
     references = (field(13, field(1, b"location"), field(2, b"%d" % i)) for i in range(n))
     (folder / "model.onnx").write_bytes(b"".join(field(7, field(5, one)) for one in references))
-    said = damage.find(folder)[0].says
+    said = damage.find(folder)[0].problem
     assert ("more than 10,000 files" if n > 10_000 else "is missing") in said
 
 
@@ -775,7 +777,7 @@ def test_what_is_in_references_counts(folder):
     reference = field(1, b"location") + field(2, b"a") + field(3) * 4893
     graph = b"\x3a\xcd\x4c\x2a\xca\x4c\x6a\xc7\x4c" + reference
     (folder / "model.onnx").write_bytes(graph * 500)
-    assert "more than 2,000,000 fields" in damage.find(folder)[0].says
+    assert "more than 2,000,000 fields" in damage.find(folder)[0].problem
 
 
 @pytest.mark.parametrize("name", ["genai_config.json", "tokenizer.json"])
@@ -793,7 +795,7 @@ def test_fields_of_all_graphs_and_of_their_inputs_count(folder, name, monkeypatc
     for most in (90, 40):  # of two graphs that have 51 each
         monkeypatch.setattr(damage, "_MOST_FIELDS", most)
         (one, *_) = damage.find(folder)
-        assert f"more than {most} fields" in one.says
+        assert f"more than {most} fields" in one.problem
 
 
 _SHAPE = struct.pack("<I2q", 2, 2, 3)  # with its length
@@ -819,7 +821,7 @@ def test_an_adapter_has_the_numbers_that_it_says(tmp_path, old, new, says):
     assert old in written
     file.write_bytes(written.replace(old, new, 1))
     lack = damage.of_adapter(file)
-    assert says in lack.says if says else lack is None
+    assert says in lack.problem if says else lack is None
 
 
 @pytest.mark.parametrize(
@@ -843,4 +845,4 @@ def test_an_adapter_takes_no_input_that_a_call_fills(folder, name, is_filled):
     adapter.set_parameters({name: value})
     adapter.export_adapter(str(file))
     lack = damage.of_adapter(file, folder, "mask")
-    assert ("which each call sets" in lack.says) if is_filled else lack is None
+    assert ("which each call sets" in lack.problem) if is_filled else lack is None

@@ -480,7 +480,7 @@ def test_a_window_that_went_wrong_is_written_again(whisper, monkeypatch):
 
         monkeypatch.setattr(whisper.reader, "_written", write, raising=False)
         window = Window(sounds.tone(), None, False, np.empty(0, np.int32), temperature)
-        return run_passes(whisper.reader.hear(window)), asked
+        return run_passes(whisper.reader.transcribe(window)), asked
 
     good = written(-0.2)
     assert heard(good)[1] == [0.0]

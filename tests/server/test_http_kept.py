@@ -310,7 +310,7 @@ def test_an_owner_has_so_many_answers_in_the_background(monkeypatch: pytest.Monk
     jobs.add(last)
     with pytest.raises(ApiError, match=r"16,777,216 bytes\. The limits are"):
         jobs.add(job("b"))
-    last.say(b"grown")
+    last.add(b"grown")
     last.end()
     assert last.size == len(b"grown")  # its input is the store's
     jobs.add(job("b"))
@@ -321,7 +321,7 @@ def test_an_owner_has_so_many_answers_in_the_background(monkeypatch: pytest.Monk
     for _ in range(2):
         last = job("c")
         jobs.add(last)
-        last.say(b"grown")
+        last.add(b"grown")
         last.end()
     jobs.add(job("c"))
     kept = [id_ for id_, one in jobs._jobs.items() if one.is_finished]
@@ -337,7 +337,7 @@ def test_an_answer_that_is_stopped_twice_tells_its_last_events() -> None:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
                 await asyncio.sleep(0.01)  # they are made in a thread
-                job.say(b"cancelled")
+                job.add(b"cancelled")
 
         jobs.add(job)
         job.task = asyncio.ensure_future(made())

@@ -191,7 +191,9 @@ def test_a_newcomer_is_heard_beside_two_whose_long_sounds_have_all_places(
 
     async def asks(host: hosts.TextHost, who: str) -> None:
         STRANGER.set(Stranger(who, 1, 1))
-        assert [window async for window in host.hear(Audio(TONE), "", 0.0)] == ["a window"]
+        assert [window async for window in host.transcribe_windows(Audio(TONE), "", 0.0)] == [
+            "a window"
+        ]
 
     async def main() -> None:
         model: Any = SimpleNamespace(pid=0)
@@ -204,5 +206,5 @@ def test_a_newcomer_is_heard_beside_two_whose_long_sounds_have_all_places(
             one.cancel()
         await asyncio.gather(*long, return_exceptions=True)
 
-    monkeypatch.setattr(hosts, "hear", hear)
+    monkeypatch.setattr(hosts, "transcribe_windows", hear)
     asyncio.run(main())

@@ -638,9 +638,9 @@ def test_a_process_that_dies_fails_its_calls_and_comes_back(worker: AsyncModel) 
 def test_it_answers_whoever_asks_whether_it_hangs(worker: AsyncModel) -> None:
     async def main() -> None:
         process = await worker._host.process()
-        before = process._n_heard
+        before = process._n_received
         process.send(Ping())
-        while process._n_heard == before:
+        while process._n_received == before:
             await asyncio.sleep(0.01)
 
     asyncio.run(main())

@@ -1,6 +1,6 @@
 """Terminals of a grammar that are not patterns: texts of another grammar, and named tokens.
 
-An `EmbeddedTerminal` tells the rules how its texts start, with which characters, and the shortest
+An `EmbeddedTerminal` gives the rules how its texts start, with which characters, and the shortest
 text of each kind. While such a text is written, its own leaves and frames are on the stack
 (`frame`). It may end wherever it is complete, and puts no condition on what follows. Its first
 character must settle the condition of the terminal before it; if the character decides, a
@@ -104,10 +104,10 @@ class LimitedLeaf(Leaf):
         to = self.inner.step(at, byte) if left >= 0 else -1
         return self.state((to, left, True)) if to >= 0 else -1
 
-    def goes_on(self, q: int) -> bool:
-        """See `Leaf.goes_on`."""
+    def continues(self, q: int) -> bool:
+        """See `Leaf.continues`."""
         at, left = self.inside(q)
-        return left >= 0 and self.inner.goes_on(at)
+        return left >= 0 and self.inner.continues(at)
 
     def _label(self, key: Any) -> int:
         return self.inner.label(key[0])

@@ -202,7 +202,7 @@ class GoalEnds:
         self._demands = demands
         self._ignore = ignore
         self._ends: dict[Node, dict[int, Text]] = {}
-        # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
+        # Who else ends when a node does: (node, bytes before), or (node, state to continue in).
         self._heads: dict[Node, dict[tuple[Node, Text], None]] = {}
         self._callers: dict[Node, dict[tuple[Node, int], None]] = {}
         self._todo: list[tuple[int, Node, int, Text]] = []
@@ -243,7 +243,7 @@ class GoalEnds:
                         opened.append(inner)
                     self._callers[inner][node, to] = None
                     for after, more in list(self._ends[inner].items()):
-                        self._go_on(node, to, after, more)
+                        self._record_end(node, to, after, more)
                     continue
                 for after, text in self._demands.steps(demand, symbol).items():
                     inner = (to, after)
@@ -275,9 +275,9 @@ class GoalEnds:
         for head, before in self._heads[node]:
             self._push(head, demand, put(before, text))
         for caller, to in list(self._callers[node]):
-            self._go_on(caller, to, demand, text)
+            self._record_end(caller, to, demand, text)
 
-    def _go_on(self, caller: Node, to: int, demand: int, text: Text) -> None:
+    def _record_end(self, caller: Node, to: int, demand: int, text: Text) -> None:
         """Record that ``caller``'s goal can end under ``demand`` after ``text``; ``to`` follows."""
         node = (to, demand)
         if node not in self._ends:
@@ -365,7 +365,7 @@ class Neighbours:
         if not all(fits(i, everything) for i in ignore):
             return False
         for terminal, following in follow.items():
-            # What is ignored may stand between, and fits before everything.
+            # What is ignored may come between, and fits before everything.
             if not fits(terminal, following) and not any(fits(terminal, 1 << i) for i in ignore):
                 return False
         last = [*bits(self._last), *ignore]
@@ -749,7 +749,7 @@ class CfgFrame(Frame):
                         fix="Put a literal between the two.",
                     )
                 leaf = GuardedLeaf(way.leaf, way.q, settling, self.lexer.encoding)
-                if leaf.goes_on(leaf.start):
+                if leaf.continues(leaf.start):
                     ways.append(Alternative(leaf, leaf.start, way.frames))
             found = self._guards[terminal, condition] = tuple(ways)
         return found
@@ -826,7 +826,7 @@ class CfgFrame(Frame):
             found = self._free_entries.get((states, condition))
             if found is None:
                 q = self.lexer.entry(self.graph.expected(place) | self.ignore, condition)
-                found = q if self.lexer.goes_on(q) else -1
+                found = q if self.lexer.continues(q) else -1
                 self._free_entries[states, condition] = found
             return found
         fine, others = self._fine(place)
@@ -835,11 +835,11 @@ class CfgFrame(Frame):
         doubtful = (others & met) | (self.graph.expected(place) | self.ignore) & unclear
         if not doubtful:
             q = self.lexer.entry(sure, condition)
-            return q if self.lexer.goes_on(q) else -1
+            return q if self.lexer.continues(q) else -1
         chosen: list[Expected] = [(terminal, None) for terminal in sure]
         chosen += self._chosen(place, condition, doubtful)
         q = self.lexer.entry(tuple(sorted(chosen, key=lambda e: e[0])), condition)
-        return q if self.lexer.goes_on(q) else -1
+        return q if self.lexer.continues(q) else -1
 
     def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
         """Split the terminals that may begin at a place: those after any end of which the text can

@@ -697,7 +697,7 @@ class Lexer(Leaf):
             self._under[condition] = found
         return found
 
-    def goes_on(self, q: int) -> bool:
+    def continues(self, q: int) -> bool:
         """Return whether any byte may follow ``q``."""
         found = self._going_on.get(q)
         if found is None:

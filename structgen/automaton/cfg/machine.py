@@ -157,7 +157,7 @@ class CfgMachine(Machine):
                 after = frame.after(place, terminals)
                 self._reached.setdefault((frame, condition, link[1]), {})[after] = None
 
-    # What has been reached has to be told of every time.
+    # What has been reached has to be reported every time.
 
     def _following(self, continuation: int, outcome: int) -> Collection[int]:
         found: set[int] = set()
@@ -211,11 +211,11 @@ class CfgMachine(Machine):
                     q = only >> LEAF_BITS & STATE_MASK
                     if isinstance(automaton, Lexer):
                         if only == before:
-                            # A terminal that may end here goes on as before: up to the last byte
+                            # A terminal that may end here continues as before: up to the last byte
                             # that leaves no choice.
                             i = max(i, end - len(data[i:].lstrip(automaton.staying(q))) - 1)
                         else:
-                            # Nearly always: the terminal goes on, and cannot end.
+                            # Nearly always: the terminal continues, and cannot end.
                             to, i = automaton.run(q, data, i)
                             if to != q:
                                 only += to - q << LEAF_BITS

@@ -9,11 +9,11 @@ a common beginning share states (Rosenkrantz & Lewis 1970; Nederhof 1993, genera
 parsing). Symbols that can be empty are skipped in place. States are numbered across all goals and
 made on demand. Knows rules, not texts.
 
-`Loops` first puts repetitions where they stand. Readers of grammars spell ``member ("," member)*``
-with a nonterminal of its own, ``X: "," member | X "," member``. As a goal, it would be one more
-level of the stack wherever a list continues, and the place after its first element would differ
-from the others. If something follows such a nonterminal, its elements and a *loop* replace it: a
-symbol at the end of a rule that says, without being read, how the rule may continue. Short
+`Loops` first puts repetitions where they are used. Readers of grammars spell ``member (","
+member)*`` with a nonterminal of its own, ``X: "," member | X "," member``. As a goal, it would be
+one more level of the stack wherever a list continues, and the place after its first element would
+differ from the others. If something follows such a nonterminal, its elements and a *loop* replace
+it: a symbol at the end of a rule that says, without being read, how the rule may continue. Short
 nonterminals that have one rule are inlined, too. The language is the same, with fewer states and
 lower stacks.
 """
@@ -33,7 +33,7 @@ Rule = tuple[int, tuple[int, ...]]
 _Sequence = tuple[int, ...]
 
 _SHORT = 3
-"""Symbols of a rule that is put wherever its nonterminal stands."""
+"""Symbols of a rule that replaces its nonterminal everywhere."""
 
 _GROWTH = 3
 """Symbols may be copied so many times as there are of them."""
@@ -62,7 +62,7 @@ class Loops:
         self._rules_of: dict[int, list[_Sequence]] = {}
         for lhs, rhs in rules:
             self._rules_of.setdefault(lhs, []).append(rhs)
-        # For each that can be replaced: how it begins, and with what each round goes on.
+        # For each that can be replaced: how it begins, and how each round continues.
         self._parts: dict[int, tuple[list[_Sequence], list[_Sequence]]] = {}
         for lhs, found in self._rules_of.items():
             parts = self._parts_of(lhs, found)
@@ -465,7 +465,7 @@ class NonterminalAutomata:
             WORK.spend(1 + (len(by_rule) >> 2))
             WORK.hold(300 * len(by_rule))
         corners = self._corners_of(goal)
-        # A terminal may begin thousands of rules, and a goal have few that stand at its left edge.
+        # A terminal may begin thousands of rules, and a goal have few at its left edge.
         if len(corners) < len(by_rule):
             found = [by_rule[lhs] for lhs in corners if lhs in by_rule]
         else:

@@ -316,7 +316,7 @@ class Rests:
         place = rest[2]
         while place is not None and place not in known:
             found = self._known[place]
-            assert found is not None, "a completion goes on where there is one"
+            assert found is not None, "a completion continues where there is one"
             below.append((place, found))
             place = found[2]
         for key, found in reversed(below):

@@ -430,7 +430,7 @@ class Assertions:
         self.behinds: dict[ir.Lookbehind, tuple[ir.Regex, int]] = {}
 
     def collect(self, terminal: ir.Terminal, parsed: ir.Regex, sets: set[ir.Ranges]) -> None:
-        """Take down those of a terminal; its character sets are added to ``sets``."""
+        """Record those of a terminal; its character sets are added to ``sets``."""
         stack = [parsed]
         while stack:
             node = stack.pop()
@@ -789,7 +789,7 @@ class Terminals:
             if not mask:
                 forbidden = NONE
                 for other, matched in preferred:
-                    # The same condition need not be said twice.
+                    # The same condition need not be there twice.
                     if other != condition:
                         matched = rest.both(other, matched)
                     forbidden = rest.either(forbidden, matched)

@@ -174,7 +174,7 @@ class TextHistory:
             at -= 1
 
     def _opening(self, closing: int) -> int:
-        """Return the opening quote of the string that ``closing`` closes: before it stands no
+        """Return the opening quote of the string that ``closing`` closes: before it is no
         backslash, before a quote inside an odd number of them."""
         data = self._data
         while True:

@@ -32,7 +32,7 @@ GROW = fork_safe(threading.RLock())
 Row = dict[int, int]
 
 ENDED = -2
-"""`Leaf.read` tells an end after which nothing may follow by this, less the outcome."""
+"""`Leaf.read` reports an end after which nothing may follow as this, less the outcome."""
 
 _MANY_STATES = 16
 
@@ -76,7 +76,7 @@ class Leaf:
         self.number = next(_numbers)
         self._n_edges = 0
         self._reported = 0
-        self.tell_from = 0
+        self.report_from = 0
 
     @property
     def weight(self) -> int:
@@ -88,9 +88,9 @@ class Leaf:
 
     def grown(self) -> int:
         """Return the bytes that it has grown by since the last call, if by many states."""
-        if len(self._keys) < self.tell_from:
+        if len(self._keys) < self.report_from:
             return 0
-        self.tell_from = len(self._keys) + _MANY_STATES
+        self.report_from = len(self._keys) + _MANY_STATES
         before, self._reported = self._reported, self.weight
         return self._reported - before
 
@@ -170,11 +170,11 @@ class Leaf:
                 return -1, i + 1
             if labels[q] >= 0:
                 row = rows[q]
-                goes_on = self.goes_on(q) if row is None else row
-                return q if goes_on else ENDED - labels[q], i + 1
+                continues = self.continues(q) if row is None else row
+                return q if continues else ENDED - labels[q], i + 1
         return q, len(data)
 
-    def goes_on(self, q: int) -> bool:
+    def continues(self, q: int) -> bool:
         """Return whether any byte may follow ``q``."""
         return bool(self.row(q))
 

@@ -378,7 +378,7 @@ class Machine:
             automaton, q, continuation = way
             leaf, state = self._interned.leaf_id(automaton), -1
             if i == n:
-                return self._interned.lone(leaf, q, continuation) if automaton.goes_on(
+                return self._interned.lone(leaf, q, continuation) if automaton.continues(
                     q
                 ) else DEAD, i
 
@@ -410,10 +410,10 @@ class Machine:
                 return leaf, way.q, stacks.push(way.frames, below)
             continuation, outcome = stacks.push(way.frames, below), 0
 
-    def _arrived(self, leaf: int, q: int, continuation: int, goes_on: bool | None = None) -> int:
+    def _arrived(self, leaf: int, q: int, continuation: int, continues: bool | None = None) -> int:
         """Return the state of one configuration, with what follows if its leaf may end right there.
 
-        ``goes_on`` says whether the leaf can continue, where that is known.
+        ``continues`` says whether the leaf can continue, where that is known.
         """
         alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
         known = self._interned.alone
@@ -427,11 +427,11 @@ class Machine:
                 )
                 return state
             outcome = automaton.labels[q]
-            if goes_on is None:
-                goes_on = automaton.goes_on(q)
-            if outcome < 0 and goes_on:
+            if continues is None:
+                continues = automaton.continues(q)
+            if outcome < 0 and continues:
                 return self._interned.lone(leaf, q, continuation)
-            found = {alone} if goes_on else set()
+            found = {alone} if continues else set()
             if outcome >= 0:
                 found.update(self._following(continuation, outcome))
             state = known[alone] = self._intern(found)
@@ -516,7 +516,7 @@ class Machine:
         if handed is not None:
             automaton, q = handed
             leaf = self._interned.leaf_id(automaton)
-        if automaton.goes_on(q):
+        if automaton.continues(q):
             found.add((continuation << STATE_BITS | q) << LEAF_BITS | leaf)
         outcome = automaton.labels[q]
         if outcome >= 0:

@@ -109,8 +109,8 @@ class TextLeaf(Leaf):
     def _follow(self, key: Any, byte: int) -> Hashable | None:
         return spell_edge(self.symbols, self.encoding, key, byte)
 
-    def goes_on(self, q: int) -> bool:
-        """See `Leaf.goes_on`."""
+    def continues(self, q: int) -> bool:
+        """See `Leaf.continues`."""
         key = self._keys[q]
         return key[1] != GROUND or bool(self.symbols.moves(key[0]))
 
@@ -328,8 +328,8 @@ class StringLeaf(TextLeaf):
                 return (self._add(key, -1) if q < 0 else q), start
         return ENDED if self.symbols.label(symbol_state) >= 0 else -1, start + 1
 
-    def goes_on(self, q: int) -> bool:
-        """See `Leaf.goes_on`."""
+    def continues(self, q: int) -> bool:
+        """See `Leaf.continues`."""
         return bool(self._keys[q] != self._CLOSED)
 
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:

@@ -126,7 +126,7 @@ class Apart(Frame):
         """Return the `json_key` of that."""
         raise NotImplementedError
 
-    def _goes_on(self, number: int, at: int, label: int) -> bool:
+    def _continues(self, number: int, at: int, label: int) -> bool:
         """Return whether a value has what has this label, and it may come next."""
         raise NotImplementedError
 
@@ -198,7 +198,7 @@ class Apart(Frame):
             WORK.spend(1 + (len(alive) >> 2))
             lists: dict[Any, list[int]] = {}
             for number in alive:
-                if self._goes_on(number, at, label):
+                if self._continues(number, at, label):
                     lists.setdefault(self._key(number, label), []).append(number)
             found = self._groups_of[key] = {part: (*group,) for part, group in lists.items()}
             WORK.hold(200 + 100 * len(found))
@@ -377,7 +377,7 @@ class Apart(Frame):
             return b""
         place, label = (state, alive, others), self._label(state, outcome)
         if self._is_unnamed(label):
-            # A value and the end after it, whatever unnamed key stands before it.
+            # A value and the end after it, after any unnamed key.
             value = self._language.shortest(self.plan.owed(label))
             fresh = self._fresh(*place)
             rest = self.plan.finish(self.plan.ended(self.plan.after(state, label)), 0)
@@ -534,7 +534,7 @@ class ApartObject(Apart):
     def _key(self, number: int, label: int) -> Any:
         return self._of(number)[0][self.plan.names[label]]
 
-    def _goes_on(self, number: int, at: int, label: int) -> bool:
+    def _continues(self, number: int, at: int, label: int) -> bool:
         named, bit = self._of(number)[1], 1 << label
         return bool(named & bit) and not named & at & ~bit & ~self.plan.after(at, label)
 
@@ -626,7 +626,7 @@ class ApartArray(Apart):
     def _key(self, number: int, label: int) -> Any:
         return self._items(number)[label]
 
-    def _goes_on(self, number: int, at: int, label: int) -> bool:
+    def _continues(self, number: int, at: int, label: int) -> bool:
         return label < len(self._items(number))
 
     def _ends(self, place: Place) -> bool:

@@ -215,7 +215,7 @@ class ArrayClosing(ArraySpec):
                 continue
             if not all(self._can_contain(i, state) for i in range(len(self.contains))):
                 continue  # no number of further items would help
-            apart = self.tells_apart(state)
+            apart = self.item_matters(state)
             for conjunction, after_met in self.chosen_ways(state):
                 item = self._language.shortest(conjunction)
                 if item is None:
@@ -295,7 +295,7 @@ class ArrayClosing(ArraySpec):
             if item is None:
                 continue
             after: State = (min(state[0] + 1, self.count_to), met, state[2])
-            if self.tells_apart(state):
+            if self.item_matters(state):
                 after = (after[0], met, self.with_value(state[2], item))
             rest = self.rest(after, False)
             if rest is not None and (best is None or len(item) + len(rest) < len(best)):

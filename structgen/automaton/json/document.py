@@ -64,8 +64,8 @@ class OpeningLeaf(Leaf):
         before = before_key(self._space)
         return before, before.state(self._keys[q])
 
-    def goes_on(self, q: int) -> bool:
-        """See `Leaf.goes_on`."""
+    def continues(self, q: int) -> bool:
+        """See `Leaf.continues`."""
         return self.labels[q] < 0
 
     def _edges(self, key: Any) -> Mapping[int, Any]:

@@ -191,10 +191,10 @@ class ExcludingLeaf(Leaf):
                 return q, i + 1
         return q, len(data)
 
-    def goes_on(self, q: int) -> bool:
-        """See `Leaf.goes_on`."""
+    def continues(self, q: int) -> bool:
+        """See `Leaf.continues`."""
         at, barred = self._keys[q]
-        return bool(self.row(q)) if barred else self.base.goes_on(at)
+        return bool(self.row(q)) if barred else self.base.continues(at)
 
     def text_state(self, q: int) -> int | None:
         """See `Leaf.text_state`: as in `base`."""
@@ -207,7 +207,7 @@ class ExcludingLeaf(Leaf):
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         """Search by the length of text that may still be barred; `base` knows the rest."""
         best: tuple[Text, int] | None = None
-        level, seen = [(b"", q)], {q}  # what comes first is shorter, or stands before
+        level, seen = [(b"", q)], {q}  # what comes first is shorter, or sorts before
         while level and (best is None or len(level[0][0]) <= len(best[0])):
             following: list[tuple[bytes, int]] = []
             for text, at in level:
@@ -265,4 +265,4 @@ def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
 _MOST_STEPS = 24
 _LONGEST_CHARACTER = 16
 _OF_STRINGS = frozenset(range(0x20, 0x7F)) - {0x5C}
-_OF_NUMBERS = frozenset(b"123456789")  # without 0, which may stand at the end of a fraction
+_OF_NUMBERS = frozenset(b"123456789")  # without 0, which may end a fraction

@@ -382,7 +382,7 @@ class KeySymbols(SymbolAutomaton):
                 else:
                     length = most if length < 0 else min(most, length)
         if (length >= 0 or settled) and self._decides == "all":
-            return 0, 0  # whether all states on the way can be gone on from is not known
+            return 0, 0  # whether all states on the way can continue is not known
         return (chars, length) if chars else (0, 0)
 
     def after_run(self, state: int, count: int) -> int:
@@ -785,12 +785,12 @@ class KeyLeaf(Leaf):
             return self.step(q, byte) >= 0
         return (self._before_key if kind == "before" else self._after_key).takes(at, byte)
 
-    def goes_on(self, q: int) -> bool:
-        """See `Leaf.goes_on`."""
+    def continues(self, q: int) -> bool:
+        """See `Leaf.continues`."""
         kind, at, _ = self._keys[q]
         if kind == "key":
             return True
-        return (self._before_key if kind == "before" else self._after_key).goes_on(at)
+        return (self._before_key if kind == "before" else self._after_key).continues(at)
 
     def in_text(self, symbol_state: int, node: int = GROUND) -> int:
         """See `Leaf.in_text`."""
@@ -810,7 +810,7 @@ class KeyLeaf(Leaf):
         return self.state(self._behind(q, symbol_state))
 
     def _behind(self, q: int, menu: int | None) -> tuple[str, int | None, int | None]:
-        """Return what describes the state that ``q`` of `before_key` stands for."""
+        """Return what describes the state of ``q`` of `before_key`."""
         label = self._before_key.labels[q]
         if label > CLOSE:
             return "key", menu, GROUND

@@ -44,7 +44,7 @@ class Language(Schema):
     root: int
     space: Whitespace
     shortest: Callable[[int], Text | None]
-    """A shortest text of a conjunction as it stands here, or None; see `Inhabited.shortest`."""
+    """A shortest text of a conjunction, or None; see `Inhabited.shortest`."""
 
     def __init__(
         self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()

@@ -12,7 +12,7 @@ begin with such a mantissa. Otherwise a model that is asked for a number up to 1
 would have to continue with ``8e-1``. Any mantissa is allowed only if all numbers are so large or so
 small that Python writes them with an exponent.
 
-Arithmetic on the integers that further digits may stand for (`Window`) tells whether a prefix can
+Arithmetic on the integers that further digits may stand for (`Window`) decides whether a prefix can
 become a valid number, and how soon; there is no search. `scalars` maps schema keywords to numbers.
 """
 
@@ -461,7 +461,7 @@ class NumberLeaf(Leaf):
                 so_far, at = tuple([(mark, EQUAL) for mark in side.scientific]), 0
             is_fraction = s.phase in (DOT, FRACTION)
             looked_at = [(m.fraction if is_fraction else m.whole, c, index) for m, c in compared]
-            if s.phase != WHOLE:  # the first digit stands before the point
+            if s.phase != WHOLE:  # the first digit is before the point
                 looked_at += [(mark.significant, c, at) for mark, c in so_far]
             for text, c, at in looked_at:
                 if c == EQUAL and at < len(text):
@@ -787,7 +787,7 @@ class NumberLeaf(Leaf):
         for whole in range(room + 1):
             if best is not None and whole >= len(best):
                 break
-            # The finest fraction tells whether any will do.
+            # The finest fraction shows whether any will do.
             if self._plain_digits(s, whole, fraction) is None:
                 continue
             for n in range(fraction + 1):
@@ -803,7 +803,7 @@ class NumberLeaf(Leaf):
         return best
 
     def _has_plain(self, s: State) -> bool:
-        """Return whether there are such digits: the finest fraction tells."""
+        """Return whether there are such digits: the finest fraction shows it."""
         fraction = self.most_fraction - self.places(s)
         before_point = s.phase in (LONE_ZERO, WHOLE)
         if not fraction and before_point and self.spec.form == "pointed":
@@ -852,7 +852,7 @@ class NumberLeaf(Leaf):
                 offset = r * pow(10, shift - missing, step.modulus) % step.modulus
                 pair = 10**missing * offset, 10**missing * step.modulus
             else:
-                pair = None  # a digit that is not 0 stands below the step's last place
+                pair = None  # a digit that is not 0 is below the step's last place
             if i or self.must is None:
                 window.avoid += [pair] if pair is not None else []
             elif pair is None:

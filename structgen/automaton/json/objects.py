@@ -156,8 +156,8 @@ class OpenMembers(Closing):
         if table.takes_any_key:
             return None
         after = [state for _, state in self._ways.steps(state, label, None)]
-        tells_apart = self._ways.tells_keys_apart
-        if not any(tells_apart(count, rule, ("",)) for _, count, rule, _ in after):
+        must_be_distinct = self._ways.must_be_distinct
+        if not any(must_be_distinct(count, rule, ("",)) for _, count, rule, _ in after):
             return None
         return self.spare.one(state[3], label)
 
@@ -201,7 +201,7 @@ class ObjectPlan(Frame):
     """The frame of an object owed to the object assertions of several nodes at once.
 
     Machine states are ``2 * i`` while punctuation and a key are written, ``2 * i + 1`` during the
-    member's value, for the i-th interned `State`; or, where nothing else tells states apart, for
+    member's value, for the i-th interned `State`; or, where states differ in nothing else, for
     the mask of names still allowed.
     """
 
@@ -219,7 +219,7 @@ class ObjectPlan(Frame):
         self._n_names = len(table.names)
         # Whether an unnamed key may be right in one state and wrong in another.
         self._by_state = table.speaks_of_unnamed
-        # Whether more than the names still allowed tells one state from another.
+        # Whether states differ in more than the names still allowed.
         self._is_involved = self.may_record = table.is_involved
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
@@ -456,7 +456,7 @@ class ObjectPlan(Frame):
         if at & 1 or not self._is_involved or outcome <= self._n_names:
             return False
         _, count, rule, keys = self._state_at(at)
-        return self._values.tells_keys_apart(count, rule, keys)
+        return self._values.must_be_distinct(count, rule, keys)
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False

@@ -228,7 +228,7 @@ def json_options(options: Mapping[str, Any]) -> JsonOptions:
         if "documents" not in options and len(options.get("whitespace", "")) < _SHORT:
             return _remembered(**options)
     except TypeError:
-        pass  # told below
+        pass  # reported below
     return JsonOptions(**options)
 
 
@@ -280,10 +280,10 @@ def guidance(schema: Any) -> dict[str, Any]:
     """
     if not isinstance(schema, Mapping) or GUIDANCE not in schema:
         return {}
-    said = schema[GUIDANCE]
-    if not isinstance(said, Mapping):
+    given = schema[GUIDANCE]
+    if not isinstance(given, Mapping):
         raise SchemaError(f"{GUIDANCE!r} must be an object.", path="$", keyword=GUIDANCE)
-    for name, value in said.items():
+    for name, value in given.items():
         if name not in _GUIDANCE:
             raise SchemaError(
                 f"{GUIDANCE!r} has no {name!r}.{did_you_mean(name, _GUIDANCE)} Known keys: "
@@ -300,7 +300,7 @@ def guidance(schema: Any) -> dict[str, Any]:
                 path=child_path("$", GUIDANCE, name),
                 keyword=GUIDANCE,
             )
-    every = {**_GUIDANCE, **said}
+    every = {**_GUIDANCE, **given}
     pattern, escapes = every["whitespace_pattern"], every["json_allowed_escapes"]
     between = every["item_separator"], every["key_separator"]
     is_usual = between == (",", ":")
@@ -320,7 +320,7 @@ def guidance(schema: Any) -> dict[str, Any]:
         raise _refused(
             name, "Remove it, and compile with whitespace=, which may be a regular expression."
         )
-    elif "whitespace_flexible" in said:
+    elif "whitespace_flexible" in given:
         options["whitespace"] = "flexible"
     return options
 

@@ -266,8 +266,8 @@ class Scalars:
 
     def has_number(self, node: Node) -> bool:
         """Return whether there is plainly a whole number that meets a node's assertions."""
-        said = OF_NUMBERS.intersection(vars(node))
-        if said <= _LOWER or said <= _UPPER:
+        bounds = OF_NUMBERS.intersection(vars(node))
+        if bounds <= _LOWER or bounds <= _UPPER:
             return True  # there is room for a digit more than the bound has
         return holds_a_whole(number_spec(DIGITS, [node], self.options))
 

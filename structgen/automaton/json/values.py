@@ -261,7 +261,7 @@ class Emptiness:
         self._solving = values = {conjunction: None}
         self._unsolved = {conjunction: None}
         self._readers = {}
-        self._improvements += 1  # what `provisional` was said of is over
+        self._improvements += 1  # what was `provisional` is over
         try:
             while self._unsolved:
                 # The newest first: what a value is made of before the value itself.
@@ -449,13 +449,13 @@ class JsonLanguage(Language):
         self._objects: dict[tuple[int, ...], ObjectPlan] = {}
         self._arrays: dict[tuple[int, ...], ArrayPlan] = {}
         self.max_depth = options.max_depth
-        self.said = graph.said
-        if options.spelling == "python" and ("unique" in self.said or graph.lists_containers):
+        self.used = graph.used
+        if options.spelling == "python" and ("unique" in self.used or graph.lists_containers):
             raise UnsupportedFeature(  # such values are read again while they are written
                 "uniqueItems, and enum of arrays and objects, in Python literals",
                 fix="Use spelling='canonical', or another syntax= of ToolCalls.",
             )
-        if "unique" in self.said:
+        if "unique" in self.used:
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
         self._watch_from = watch_from(graph, self.max_depth)
         self.unbounded_root = self.root = graph.root
@@ -465,7 +465,7 @@ class JsonLanguage(Language):
         self._frames_apart: dict[ObjectPlan | ArrayPlan, Apart] = {}
         self._deeper = []
 
-    # -- values as they stand in an indented text -------------------------------------------
+    # -- values in an indented text -------------------------------------------
 
     _depth: int | None = None
     _deeper: list[JsonLanguage]
@@ -568,7 +568,7 @@ class JsonLanguage(Language):
             return self._any_of(ALL_TYPES)
         node = self.conjunctions.node(conjunction)
         if node is not None and not node.applies_in_place:
-            if node.says_types_only:
+            if node.has_types_only:
                 return self._any_of(node.types)
             if node.enum is not None and node.lists_strings_only:
                 return self.scalars.listed(dict.fromkeys(node.enum, True)), ()
@@ -746,13 +746,13 @@ def check(language: JsonLanguage) -> None:
     Breadth first, up to `MAX_CHECKED` conjunctions: a schema's parts occur early, later ones
     combine them in other ways. Cheap for plain schemas (see `quick_checks`), as most are.
     """
-    if "patterns" in language.said:
+    if "patterns" in language.used:
         _check_patterns(language)
-    if "min_properties" in language.said:
+    if "min_properties" in language.used:
         for node in language.nodes:
             if node.types & OBJECT:
                 check_owed(node.min_properties - len(node.required), node.path)
-    if language.said.isdisjoint(INVOLVED):
+    if language.used.isdisjoint(INVOLVED):
         return
     plain = PlainNodes(language.nodes)
     candidates = plain.worth_a_look

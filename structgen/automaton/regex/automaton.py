@@ -449,7 +449,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         minterms = self.alphabet.ascii_minterms()
         for i, byte in enumerate(text):
             if self._looks is None:
-                # No state on the way need be known to be alive: the last one tells.
+                # No state on the way need be known to be alive: the last one decides.
                 end = self._read_node(state, text[i:], minterms)
                 return end if self._is_alive(end) else None
             minterm = minterms[byte]

@@ -75,7 +75,7 @@ class Derivatives:
         self._is_counting = False
         # By document that is quoted, the minterms of each class of its characters.
         self.classes: list[list[int]] = []
-        # Where it starts. There may be no text; who goes on from other states knows of one.
+        # Where it starts. There may be no text; from other states there is one.
         self.start = self._lower(regex, {})
         self._sums.clear()
 
@@ -319,7 +319,8 @@ class Derivatives:
         )
 
     def _alive_by_length(self, node: int) -> bool | None:
-        """`_is_alive` of a conjunction with ``.{a,b}``, where the shortest text of the rest tells.
+        """`_is_alive` of a conjunction with ``.{a,b}``, where the shortest text of the rest
+        decides.
 
         Most conjunctions are a pattern beside a length, far from its end: a search for one would
         go through as many states as characters are missing.

@@ -1,6 +1,6 @@
 """Regular expressions in a normal form, hash-consed to integers: the states of a pattern.
 
-Equal expressions are one node, as far as the normal form tells (Owens, Reppy & Turon 2009), so a
+Equal expressions are one node, as far as the normal form shows (Owens, Reppy & Turon 2009), so a
 pattern has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. `Expressions` owns
 the nodes, their limits, the constructors, and the normal form of alternatives, which keeps the
 widest where they overlap. Sets of characters are masks of minterms. Knows neither derivatives nor

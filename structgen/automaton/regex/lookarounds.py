@@ -1,4 +1,4 @@
-"""Derivatives of regular expressions with lookarounds, wherever they stand.
+"""Derivatives of regular expressions with lookarounds, wherever they are.
 
 A lookahead limits all the text that is left, so a state that begins with one is an intersection:
 ``(?=r)·s`` is ``r·Σ* ∩ s``. Inside a repeat, ``s`` is not known locally. So the derivative is taken
@@ -121,7 +121,7 @@ class Lookarounds:
         if so_far in (NONE, expressions.everything):
             return NONE if (so_far == NONE) != bool(negate) else EPSILON
         holds = expressions.flags[so_far] & 1 ^ negate
-        # Never told to be nullable in the middle: that changes with the text.
+        # Never marked nullable in the middle: that changes with the text.
         return expressions.node((_BEHIND, so_far, int(negate)), 0b11000 | holds * 0b101)
 
     def of_its_own(self, node: int) -> int:

@@ -107,10 +107,10 @@ class Passages:
         WORK.spend(1 + (high - low >> 8))
         here = self._order[low:high]
         at = self.starts[here] + np.int32(depth)
-        goes_on = at < self._last[here]
+        continues = at < self._last[here]
         most = len(self.sets)
         code = np.full(high - low, most, self.codes.dtype)
-        code[goes_on] = self.codes[at[goes_on]]
+        code[continues] = self.codes[at[continues]]
         # What ends comes last. Of a few kinds of numbers that are small, this is quick.
         self._order[low:high] = here[code.argsort(kind="stable")]
         counts = np.bincount(code, minlength=most)[:most]

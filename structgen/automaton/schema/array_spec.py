@@ -426,7 +426,7 @@ class ArraySpec:
         """Return True if a cheap test shows that one more distinct item exists."""
         return self._language.values.size_at_least(self.item(state[0]), len(state[2]) + 1)
 
-    def tells_apart(self, state: State) -> bool:
+    def item_matters(self, state: State) -> bool:
         """Return whether the value of the next item matters."""
         return self.unique or (self.repeats and state[2] != REPEATED)
 

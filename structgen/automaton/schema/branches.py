@@ -230,9 +230,11 @@ _CONTRARY = (
 
 
 def _numbers(node: Node) -> list[Node]:
-    said: list[tuple[str, Any]] = [(other, getattr(node, name)) for name, other in _CONTRARY]
+    negated: list[tuple[str, Any]] = [(other, getattr(node, name)) for name, other in _CONTRARY]
     return [
-        Node(node.path, types=NUMBER, **{name: value}) for name, value in said if value is not None
+        Node(node.path, types=NUMBER, **{name: value})
+        for name, value in negated
+        if value is not None
     ]
 
 
@@ -395,7 +397,7 @@ class Brancher:
             if has_others and (
                 partial.negated or any(self._rule(choice) is not None for choice in partial.choices)
             ):
-                # Where something is a rule about an object's members, go on with objects alone.
+                # Where something is a rule about an object's members, continue with objects alone.
                 others = partial.copy()
                 others.types &= ~OBJECT
                 partial.types = OBJECT

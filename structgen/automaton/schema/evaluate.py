@@ -49,7 +49,7 @@ def matches(regex: ir.Regex, text: str) -> bool:
 
 
 def type_bit(value: Any) -> int:
-    """Return the type bit of a JSON value; a whole number's tells 1 from 1.0."""
+    """Return the type bit of a JSON value; a whole number's distinguishes 1 from 1.0."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -67,7 +67,7 @@ def type_bit(value: Any) -> int:
 
 
 def forms(value: Any) -> list[Any]:
-    """``value``, a whole number both as 1 and as 1.0: draft 4 tells them apart."""
+    """``value``, a whole number both as 1 and as 1.0: draft 4 distinguishes them."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return [value]
     number = to_decimal(value)

@@ -1,10 +1,10 @@
 """What a member's value may be, and what is left of the rule about all members then.
 
 `MemberWays` advances the rule by one member. It divides the member's values into the few cases that
-make a difference (`told_apart`), each with what the value owes and the rule after it. Facts that
+make a difference (`split_cases`), each with what the value owes and the rule after it. Facts that
 list values are decided together, by value: a tag has as many cases as values, not one for each pair
 of lists. `Requirements` compare such lists without asking the language. Other facts are decided one
-by one. If there are many cases, another member that tells alternatives apart is decided first, or
+by one. If there are many cases, another member that discriminates alternatives is decided first, or
 the parts of a disjunction are followed side by side. `members` knows which keys there are.
 """
 
@@ -160,7 +160,7 @@ class Requirements:
                 other._among = self._among - keys
         else:
             other._among = (keys if self._among is None else self._among & keys) - self._barred
-            # What the value is tells that it is not what other lists have.
+            # The value itself excludes what other lists have.
             kept = tuple(
                 ob
                 for ob in kept
@@ -177,7 +177,7 @@ Sides: TypeAlias = tuple[int, int]
 """Bit masks of the facts that hold if a node does, and if it does not."""
 
 
-def told_apart(
+def split_cases(
     language: Schema, rule: Rule, touched: int, start: Requirements, limit: int
 ) -> list[tuple[Requirements, Rule]] | None:
     """Return the cases of a value, each with its requirements and the rest of ``rule``.
@@ -311,7 +311,7 @@ def _by_value(
     for mask, keys_of in values.items():
         if not mask or left[mask] is book.no or (0 in values and not mask & listed):
             continue
-        # The shortest list that the values are in, and what else tells them from its others.
+        # The shortest list that the values are in, and what else separates them from its others.
         first = min(bits(mask), key=lambda place: len(lists[nodes[place]]))
         others = [m for key in lists[nodes[first]] if (m := met_by.get(key, mask)) != mask]
         owed = [2 * nodes[first]]
@@ -407,7 +407,7 @@ class MemberWays:
         if self._table.counts:
             count = min(count + 1, table.count_to)
             rule = table.counted(rule, count)
-        return left, count, rule, keys if self.tells_keys_apart(count, rule, keys) else ()
+        return left, count, rule, keys if self.must_be_distinct(count, rule, keys) else ()
 
     def left_after(self, left: int, label: int) -> int:
         """Return the names still allowed after a member with key ``label``.
@@ -440,7 +440,7 @@ class MemberWays:
             left &= ~(1 << label)
         return self._table.without(state[2], left & ~self.left_after(left, label))
 
-    def tells_keys_apart(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
+    def must_be_distinct(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
         """Return whether unnamed keys must be distinct, as a repeated one would not count.
 
         Unnamed ``keys`` that may have settled the rule must not be written again either: of two
@@ -580,7 +580,7 @@ class MemberWays:
         return [rule for rule in refined if rule is not self._book.no]
 
     def _by_discriminator(self, rule: Rule, label: int) -> list[Rule]:
-        """``rule`` for each value that matters of another member, one that tells much apart."""
+        """``rule`` for each value that matters of another member, one that discriminates well."""
         book = self._book
         table, language = self._table, self._language
         asked: dict[str, set[int]] = {}
@@ -596,9 +596,9 @@ class MemberWays:
             owed, there = self._begun(rule, at, base)
             if owed.are_deep(asked[name]):
                 continue  # it has to be distinguished itself
-            cases = self._told_apart(there, at, owed, len(asked[name]) + 1)
+            cases = self._split_cases(there, at, owed, len(asked[name]) + 1)
             if cases is None or len(cases) < 2:
-                continue  # it tells nothing apart, or has been decided
+                continue  # it discriminates nothing, or has been decided
             has = book.has(name)
             away = book.all((table.without(rule, 1 << at), has.negated))
             found = [away] if not table.required >> at & 1 else []
@@ -673,12 +673,12 @@ class MemberWays:
     ) -> list[tuple[int, Rule]] | None:
         """Return the cases distinguished by every fact that matters; None when there are more than
         ``limit``."""
-        found = self._told_apart(rule, label, owed, limit)
+        found = self._split_cases(rule, label, owed, limit)
         if found is None:
             return None
         return list(dict.fromkeys((case.conjunction, left) for case, left in found))
 
-    def _told_apart(
+    def _split_cases(
         self, rule: Rule, label: int, owed: Requirements, limit: int
     ) -> list[tuple[Requirements, Rule]] | None:
         """Like `_cases`, with what the value owes in parts."""
@@ -686,6 +686,6 @@ class MemberWays:
         found = self._cases_apart.get(key)
         if found is None or (isinstance(found, int) and found < limit):
             touched = self._touched(rule, label)
-            cases = told_apart(self._language, rule, touched, owed, limit)
+            cases = split_cases(self._language, rule, touched, owed, limit)
             found = self._cases_apart[key] = limit if cases is None else cases
         return None if isinstance(found, int) or len(found) > limit else found

@@ -43,7 +43,7 @@ class MemberTable:
         rule: further conditions on the members.
         counts: whether the number of members matters.
         speaks_of_unnamed: whether unnamed members can settle anything.
-        bits: every pattern that tells unnamed keys apart, with its bit.
+        bits: every pattern that distinguishes unnamed keys, with its bit.
         must_match: expressions that every unnamed key has to match.
         matched: for each label the patterns that its unnamed keys match (a bit mask).
     """
@@ -227,12 +227,12 @@ class MemberTable:
 
     @property
     def is_involved(self) -> bool:
-        """Whether more than the names still allowed tells one state of an object from another."""
+        """Whether states of an object differ in more than the names still allowed."""
         return self.counts or bool(self.rule.support)
 
     @property
     def takes_any_key(self) -> bool:
-        """Whether no expression tells unnamed keys apart: there are always more of them."""
+        """Whether no expression distinguishes unnamed keys: there are always more of them."""
         return not self.bits and not self.must_match
 
     def _includes(self, keys: Keys, matched: int) -> bool:

@@ -61,7 +61,7 @@ def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
     if (
         graph.refers
         or len(graph.nodes) * 2 > max_depth
-        or "unique" in graph.said
+        or "unique" in graph.used
         or graph.lists_containers  # whose depth is not that of the schema
     ):
         height = forced_height(graph.nodes)
@@ -78,14 +78,14 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
     heights[0] = 0  # the schema ``true``
     leading = []
     for number, node in enumerate(nodes):
-        said = vars(node)
-        if said.get("unique") and any(
+        fields = vars(node)
+        if fields.get("unique") and any(
             types_of(nodes, item) & (OBJECT | ARRAY) for item in (*node.prefix, node.items)
         ):
             return None  # when the shallow values are used up, only deeper ones are left
-        if "enum" in said:
-            heights[number] += max(map(_height_of, said["enum"]), default=0)
-        if not steps.leading.isdisjoint(said):
+        if "enum" in fields:
+            heights[number] += max(map(_height_of, fields["enum"]), default=0)
+        if not steps.leading.isdisjoint(fields):
             leading.append(number)
     waiting = dict.fromkeys(leading, 0)
     above: dict[int, list[tuple[int, int]]] = {}
@@ -120,10 +120,10 @@ class _Steps:
         names: set[str] = set()
         others = items = self._all = False
         for node in nodes:
-            said = vars(node)
-            if not _APPLICATORS.isdisjoint(said) and _negates(node):
+            fields = vars(node)
+            if not _APPLICATORS.isdisjoint(fields) and _negates(node):
                 self._all = True
-            if _DEMANDS.isdisjoint(said):
+            if _DEMANDS.isdisjoint(fields):
                 continue
             others |= node.min_properties > 0
             items |= bool(node.min_items or node.contains)
@@ -140,9 +140,9 @@ class _Steps:
     def of(self, node: Node) -> list[tuple[int, int]]:
         """``(levels between, node)`` pairs, but for the schema ``true``, which leads nowhere."""
         found = []
-        said = vars(node)
-        for field in self.leading.intersection(said):
-            held = said[field]
+        fields = vars(node)
+        for field in self.leading.intersection(fields):
+            held = fields[field]
             if field == "properties" and not self._all:
                 held = [held[name] for name in self._names.intersection(held)]
             elif isinstance(held, Mapping):

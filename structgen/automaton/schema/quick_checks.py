@@ -263,13 +263,13 @@ class PlainNodes:
         return found
 
     def _is_plain(self, node: Node) -> bool:
-        """Return whether ``node`` is plain, if those that it stands for are."""
-        said = vars(node)
+        """Return whether ``node`` is plain, if those that it represents are."""
+        fields = vars(node)
         if any(isinstance(value, (dict, list)) for value in node.enum or ()):
             return False
         if node.min_items > _MAX_OWED:
             return False
-        if INVOLVED.isdisjoint(said):
+        if INVOLVED.isdisjoint(fields):
             return True
         if node.contains or node.repeats or node.rules or not _applies_simply(node):
             return False
@@ -286,7 +286,7 @@ class PlainNodes:
             return len(node.refs) == 1 and not node.refs[0] & 1 and not node.asserts
         if node.refs or (node.any_of is not None and node.one_of is not None):
             return False
-        if not _ASSERTIONS.isdisjoint(said):
+        if not _ASSERTIONS.isdisjoint(fields):
             return False
         if any(option & 1 and option > FALSE for option in options):
             return False

@@ -73,7 +73,7 @@ class RuleReader:
         and the others of these do not."""
         book = self.book
         times = Counter(map(self.first_alike, options))
-        if len(times) < len(options):  # what stands there twice cannot hold once
+        if len(times) < len(options):  # what is there twice cannot hold once
             alone = self.one_of(tuple([option for option in times if times[option] == 1]))
             repeated = [self.read(option) for option in times if times[option] > 1]
             return _all_known(
@@ -158,8 +158,8 @@ class RuleReader:
         if found is None:
             WORK.spend(2)
             self._alike[number] = number  # to itself, where references lead in circles
-            said = content(self._nodes[number], self.first_alike)
-            found = self._alike[number] = self._contents.setdefault(said, number)
+            key = content(self._nodes[number], self.first_alike)
+            found = self._alike[number] = self._contents.setdefault(key, number)
         return 2 * found | requirement & 1
 
     def _node(self, number: int) -> Rule | None:

@@ -33,7 +33,7 @@ MAX_FILES = 300
 """About as many files as there may be; the oldest go when there are more."""
 
 _ONE_IN = 16
-"""One store in so many, told by its key, counts the files: that takes longer than the store."""
+"""One store in so many, chosen by its key, counts the files: that takes longer than the store."""
 
 _STAGES = ("grammar", "automaton", "vocabulary", "masks")
 """The parts of this package that what is kept comes from."""
@@ -147,7 +147,7 @@ def _larks_code() -> str:
 
 
 def _state(folders: list[str]) -> str:
-    """Return what tells one state of the Python files in some folders from another."""
+    """Return a fingerprint of the Python files in some folders."""
     found: list[tuple[str, int, int]] = []
     while folders:
         with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 NO_ISO = "EBNF of ISO 14977 (a = b, c;) is not supported: write a ::= b c, in 'ebnf'."
-"""What is said of a notation that some have in mind."""
+"""The hint about another notation that the author may have meant."""
 
 MACRO = re.compile(r"(?:Regex|Substring|(?:Token)?TagDispatch|(?:Exclude)?Token)\(")
 """How a macro of XGrammar's begins."""
@@ -40,7 +40,7 @@ _PLACES = {
     "b ~ 2..3.",
     re.compile(r";"): "Lark ends a rule with its line: remove the ;.",
 }
-"""What stands where a line cannot be read, and what to write in Lark."""
+"""Syntax of other notations by its text, and what to write in Lark."""
 
 _ITEMS = {
     re.compile(r"\{\s*,"): " Write at most three times as {0,3}.",

@@ -396,7 +396,7 @@ class _Trees:
         return sorted(self._terminals.values(), key=lambda one: repr(one.terminal)[:_MAX_LENGTH])
 
     def _made(self, node: Any, given: Mapping[str, Any]) -> notation.Expression:
-        """Return what a node of a tree stands for, with expressions ``given`` for parameters."""
+        """Return the expression of a node of a tree, with expressions ``given`` for parameters."""
         if node.data == "value":
             return self._value(node.children[0], given)
         if node.data in ("expansion", "expansions"):
@@ -661,28 +661,29 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
         inner = embedded.plain(files[-1][1])
         at = inner.offset(cause.line, cause.column)
         return _in_file(_unexpected(cause, error, inner, at), files[-1][0])
-    said = re.sub(r'^Error trying to process rule "\w+":', "", str(error)).strip()
-    said = _BY_RULE.get(getattr(error, "rule", ""), said)
-    said = re.sub(r"(?:Non)?Terminal\(('\w+')\)", r"\1", said)
-    template = re.match(r"Tree\('template_usage', \[('\w+')", said)
+    reason = re.sub(r'^Error trying to process rule "\w+":', "", str(error)).strip()
+    reason = _BY_RULE.get(getattr(error, "rule", ""), reason)
+    reason = re.sub(r"(?:Non)?Terminal\(('\w+')\)", r"\1", reason)
+    template = re.match(r"Tree\('template_usage', \[('\w+')", reason)
     if template:
-        said = f"Templates aren't allowed inside terminals ({template[1]})"
-    undefined = re.search(r"'(\w+)' used but not defined( \(in .*\))|not defined: (\w+)", said)
+        reason = f"Templates aren't allowed inside terminals ({template[1]})"
+    undefined = re.search(r"'(\w+)' used but not defined( \(in .*\))|not defined: (\w+)", reason)
     if undefined:
         return _undefined(undefined[1] or undefined[3], undefined[2] or "", source, files)
-    place = _place(said, source)
+    place = _place(reason, source)
     found = statements(source.text)
-    if isinstance(cause, SyntaxError) or "null bytes" in said:  # which some Pythons tell otherwise
+    # Some Pythons raise another error for null bytes.
+    if isinstance(cause, SyntaxError) or "null bytes" in reason:
         raw = error.args[0] if isinstance(cause, SyntaxError) else "\0"
         place = next((t.at for s in found for t in s.body if raw in t.text), None)
-        said = (
+        reason = (
             f"{raw!r} has an invalid escape or the character NUL. Write \\\\ for a backslash, and "
             "\\x00 for NUL"
         )
-    elif isinstance(error, AssertionError) and not said:
-        said, place = _unexplained(found)
+    elif isinstance(error, AssertionError) and not reason:
+        reason, place = _unexplained(found)
     elif isinstance(error, AttributeError):
-        said = "Only terminals can be declared; their names are in upper case"
+        reason = "Only terminals can be declared; their names are in upper case"
         rules = (t.at for s in found if s.kind == "declare" for t in s.body if t.kind == "rule")
         place = next(rules, None)
     for token in getattr(getattr(error, "obj", None), "scan_values", lambda _: ())(bool):
@@ -690,9 +691,9 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
         if source.text.startswith(str(token), begin):
             place = begin
             break
-    said = re.sub(r"\s+", " ", said).rstrip(".!")
-    fix = next((fix for what, fix in _FIXES.items() if what in said), "")
-    return source.error(f"The grammar is malformed: {said}. {fix}".rstrip(), place)
+    reason = re.sub(r"\s+", " ", reason).rstrip(".!")
+    fix = next((fix for what, fix in _FIXES.items() if what in reason), "")
+    return source.error(f"The grammar is malformed: {reason}. {fix}".rstrip(), place)
 
 
 def _unexplained(found: list[Statement]) -> tuple[str, int | None]:
@@ -724,10 +725,10 @@ def _unexpected(syntax: Any, error: Exception, source: Lifted, at: int) -> Gramm
         message = "The line ends too early here."
     else:
         message = f"Unexpected {source.text[at : at + 1] if token is None else str(token)!r}."
-    said = str(error).partition(", at line")[0]
-    if token is not None and not said.startswith("Unexpected"):
-        message += f" {said}."
-    elif token is not None and said.startswith("Unexpected token"):
+    reason = str(error).partition(", at line")[0]
+    if token is not None and not reason.startswith("Unexpected"):
+        message += f" {reason}."
+    elif token is not None and reason.startswith("Unexpected token"):
         names = [_EXPECTED[name] for name in sorted(syntax.expected) if name in _EXPECTED]
         message += f" Expected: {', '.join(names)}."
     return _malformed(source, at, message)
@@ -774,17 +775,17 @@ def _near(name: str, known: Mapping[str, str] | Iterable[str]) -> str:
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
-def _place(said: str, source: Lifted) -> int | None:
+def _place(reason: str, source: Lifted) -> int | None:
     """Return where the text has what a message of Lark's is about, if it names that."""
-    for match in _NAMED.finditer(said):
+    for match in _NAMED.finditer(reason):
         name = match[match.lastindex or 0]
-        place = _find(source.text, name, is_use="used" in said or "inside" in said)
+        place = _find(source.text, name, is_use="used" in reason or "inside" in reason)
         if place is not None:
             return place
-    sign = "~" if "Bad Range" in said else "->" if "Aliasing" in said else ""
+    sign = "~" if "Bad Range" in reason else "->" if "Aliasing" in reason else ""
     for token in (token for statement in statements(source.text) for token in statement.body):
         is_bad = token.kind == "pattern" and not _is_regex(token.text)
-        is_named = token.kind in ("pattern", "literal") and token.text in said
+        is_named = token.kind in ("pattern", "literal") and token.text in reason
         if token.text == sign or is_bad or is_named:
             return token.at
     return None

@@ -110,7 +110,7 @@ _FUNCTIONS: dict[str, tuple[tuple[type, ...], Callable[..., int]]] = {
     "and": ((bool, bool), lambda _, one, other: one and other),
     "or": ((bool, bool), lambda _, one, other: one or other),
 }
-"""What may be said of a rule's number: of what, and what it comes to for a number. A new number is
+"""Operators on a rule's number: on what, and the result for a number. A new number is
 an int, a condition a bool."""
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):

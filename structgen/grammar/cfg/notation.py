@@ -789,14 +789,14 @@ class Reader:
         if found is not None:
             self.wrong(f"Options of a rule, {found[0]}, are XGrammar syntax. {_IN_XGRAMMAR}")
 
-    def head(self, goes_on: bool) -> str:
+    def head(self, may_continue: bool) -> str:
         """Go past a rule's name and ``::=``; the name.
 
         Args:
-            goes_on: whether text that is no rule may belong to the one before.
+            may_continue: whether text that is no rule may belong to the one before.
         """
         match = self.name.match(self.text, self.at)
-        if goes_on and self.dialect == "gbnf" and not self._is_rule():
+        if may_continue and self.dialect == "gbnf" and not self._is_rule():
             self.wrong(
                 "In GBNF, a rule ends with its line, except inside brackets, after | and before a "
                 "line that begins with |, but this does not begin a rule: name ::= …. Put it on "

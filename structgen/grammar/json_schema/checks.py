@@ -166,7 +166,7 @@ def names(keyword: str, value: Any, place: HasPath, *inside: str) -> tuple[str, 
             spend(len(value) >> 5)
             return tuple(dict.fromkeys(value))
     except TypeError:
-        pass  # told below
+        pass  # reported below
     if keyword == "required" and isinstance(value, bool):
         raise SchemaError(
             f"'required' must be an array of names, at {place.at(keyword)}; got {show(value)}. "

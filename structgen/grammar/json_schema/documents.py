@@ -96,7 +96,7 @@ class Resource:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Where a raw schema stands. Paths are written out when a message asks for them.
+    """Where a raw schema is. Paths are written out when a message asks for them.
 
     Attributes:
         above: JSON path, or the place of the schema that holds this one.

@@ -192,8 +192,8 @@ class Node:
         if fields:
             if not fields.keys() <= FIELDS:
                 raise TypeError(f"no fields of a node: {sorted(fields.keys() - FIELDS)}")
-            said = {name: value for name, value in fields.items() if value != _SILENT[name]}
-            vars(self).update(said)
+            set_fields = {name: value for name, value in fields.items() if value != _SILENT[name]}
+            vars(self).update(set_fields)
 
     @property
     def path(self) -> str:
@@ -206,7 +206,7 @@ class Node:
         return {name: value for name, value in vars(self).items() if name in FIELDS}
 
     @property
-    def says_types_only(self) -> bool:
+    def has_types_only(self) -> bool:
         """Whether no field but ``types`` is set."""
         return vars(self).keys() <= _TYPES_ONLY
 
@@ -306,7 +306,7 @@ class SchemaGraph:
         refers: whether there are references, so that nodes may lead to one another in circles.
         typed: the requirements that name one type, or none, and say nothing else.
         lists_containers: whether any ``enum`` or ``const`` lists objects or arrays.
-        said: the fields that any node sets, so that others need not be looked at.
+        used: the fields that any node sets, so that others need not be looked at.
     """
 
     nodes: list[Node]
@@ -314,7 +314,7 @@ class SchemaGraph:
     refers: bool = True
     typed: Set[int] = frozenset()
     lists_containers: bool = False
-    said: Set[str] = FIELDS
+    used: Set[str] = FIELDS
 
 
 def bounds(nodes: Iterable[Node], kind: str) -> tuple[int, int | None]:

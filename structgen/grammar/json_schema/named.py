@@ -1,6 +1,6 @@
 """A schema graph whose objects have only the members that it names: the option ``closed``.
 
-Each value's schema is read as if it said ``unevaluatedProperties: false``, except where the schema
+Each value's schema is read as if it had ``unevaluatedProperties: false``, except where the schema
 itself speaks of other members (``additionalProperties``, ``unevaluatedProperties``), for schemas
 that say nothing, and for what an ``enum`` lists. Nothing changes below ``not`` and ``if``, nor in a
 ``oneOf`` whose alternatives are not plainly distinct: fewer values there would make more valid.
@@ -21,8 +21,8 @@ def only_named(graph: SchemaGraph) -> SchemaGraph:
     closing = _Closing(graph.nodes)
     root = closing.copy(graph.root, is_value=True)
     closing.fill()
-    said = graph.said | {"additional", "properties", "unevaluated_properties"}
-    return replace(graph, root=root, said=said)
+    used = graph.used | {"additional", "properties", "unevaluated_properties"}
+    return replace(graph, root=root, used=used)
 
 
 class _Closing:

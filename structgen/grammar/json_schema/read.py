@@ -89,7 +89,7 @@ class Reader:
         documents: what references may lead to.
         format_assertion: whether ``format`` is enforced or an annotation.
         skipped: keywords to pass over.
-        observe: told of each schema object on the way, in the order of the walk.
+        observe: called with each schema object on the way, in the order of the walk.
         is_dynamic: whether dynamic references are followed. Few schemas have any, and without
             there is no need to know where they can lead: `NotDynamic` is raised at one.
 
@@ -159,8 +159,8 @@ class Reader:
             if observe is not None:
                 observe(raw, place)
             self._fill(nodes[number], raw, place)
-        said: set[str] = set().union(*map(vars, nodes))
-        return SchemaGraph(nodes, top, self._refers, self._typed, self.lists_containers, said)
+        used: set[str] = set().union(*map(vars, nodes))
+        return SchemaGraph(nodes, top, self._refers, self._typed, self.lists_containers, used)
 
     def entered(self, raw: Mapping[str, Any], place: Place) -> Place:
         """``place`` with the resource that the schema there may begin, identifiers checked."""

@@ -177,7 +177,7 @@ def _settle(parsed: ir.Regex, before: ir.CharSet | None) -> tuple[ir.Regex, ir.C
     if isinstance(parsed, ir.Repeat):
         if parsed.max == 0:
             return ir.EPSILON, before
-        # What stands before a later round: what can stand at the end of any round.
+        # What comes before a later round: what can end any round.
         _, last = _settle(parsed.body, None)
         inner = _union([before, last]) if parsed.max != 1 else before
         body, last = _settle(parsed.body, inner)

@@ -465,10 +465,10 @@ def _order(trie: Trie) -> array_cache.Arrays:
     for a, b in pairwise(trie.level_start.tolist()[1:]):
         up, byte = trie.parent[a:b], trie.byte[a:b].astype(np.int16)
         waits = left[up] > 0
-        goes_on = waits & (byte >= least[up]) & (byte <= most[up])
+        continues = waits & (byte >= least[up]) & (byte <= most[up])
         fresh = ~waits & begins[byte]
-        symbol[a:b] = np.where(goes_on, _CONTINUES, np.where(fresh, byte, _MALFORMED))
-        left[a:b] = np.where(goes_on, left[up] - 1, np.where(fresh, count[byte], 0))
+        symbol[a:b] = np.where(continues, _CONTINUES, np.where(fresh, byte, _MALFORMED))
+        left[a:b] = np.where(continues, left[up] - 1, np.where(fresh, count[byte], 0))
         least[a:b] = np.where(fresh, low[byte], 0x80)
         most[a:b] = np.where(fresh, high[byte], 0xBF)
     return {
@@ -502,8 +502,8 @@ class Search(TrieWalk):
     leaf: Lexer
 
     def __init__(self, walks: Walks, q: int, node: int) -> None:
-        rows, going_on, allowed = lambda: walks.states, walks.goes_on, walks.allowed_after
-        super().__init__(walks.lexer, walks.nodes, rows, q, node, self._wait, going_on, allowed)
+        rows, continuing, allowed = lambda: walks.states, walks.continues, walks.allowed_after
+        super().__init__(walks.lexer, walks.nodes, rows, q, node, self._wait, continuing, allowed)
         self._walks = walks
         self._whole: list[Bits] = []
         self._runs: dict[int, list[int]] = {}
@@ -604,7 +604,7 @@ class Search(TrieWalk):
         if outcome >= 0:
             flags = walks.allowed_after(outcome)
             if walks.allowed_mask(outcome) & lexer.loop_mask(state):
-                there = sets.going_on(order.nodes_below(runs, nodes), flags)
+                there = sets.continuing(order.nodes_below(runs, nodes), flags)
             else:
                 edges = order.edges_below(runs, nodes)
                 there = trie.parent[edges[flags[trie.byte[edges]]]]
@@ -624,7 +624,7 @@ class Search(TrieWalk):
             return
         self.take(edges, to)
         for target in np.flatnonzero(np.bincount(to)).tolist():
-            if lexer.goes_on(target):
+            if lexer.continues(target):
                 self.todo.append((target, sets.joined(edges[to == target])))
 
 
@@ -765,7 +765,7 @@ class Walks:
             found = self._allowed_masks[outcome] = self.lexer.following(outcome)
         return found
 
-    def goes_on(self, node: int, outcome: int) -> int:
+    def continues(self, node: int, outcome: int) -> int:
         """Return the part of ``node`` from which some token continues as an outcome allows; -1 for
         nothing."""
         nodes = self.nodes
@@ -783,7 +783,7 @@ class Walks:
             if len(found) == len(members):
                 return node
             return nodes.join(found) if found else -1
-        there = nodes.going_on(nodes.real(node), self.allowed_after(outcome))
+        there = nodes.continuing(nodes.real(node), self.allowed_after(outcome))
         return nodes.of(there) if len(there) else -1
 
 
@@ -800,7 +800,7 @@ def as_leaf_walk(walks: Walks, q: int, node: Node) -> LeafWalk:
             # NonterminalWalks put ids together.
             flags = np.unpackbits(row.view(np.uint8), bitorder="little")
             ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
-    exits = tuple([exit_ for exit_ in found.exits if walks.nodes.goes_on(exit_[1])])
+    exits = tuple([exit_ for exit_ in found.exits if walks.nodes.continues(exit_[1])])
     ends: dict[int, None] = {}
     for end in found.ends:
         ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))

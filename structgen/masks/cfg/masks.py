@@ -136,7 +136,7 @@ class NonterminalWalks:
         shapes, is_final, accepts = graph.shapes, graph.goals.is_final, graph.goals.accepts
         out: dict[int, LexerWalk | NonterminalWalk] = {}
         ended: list[Node] = []
-        # Continuations that are gone on with: (continuation, condition, node).
+        # Continuations that are followed: (continuation, condition, node).
         todo: list[tuple[int, int, Node]] = []
         # Where terminals lead: the place and what is demanded there, and a node per configuration.
         begun: dict[tuple[int, int], list[Node]] = {}
@@ -476,7 +476,7 @@ class NonterminalWalks:
                     if after != anything and not accepts[to]:
                         after = self.settled((to,), after)
                     ended.setdefault(after << _STATE_BITS | to, []).append(at)
-        # Where goals are gone on with.
+        # Where goals continue.
         steps: list[tuple[int, int, int]] = []
         for key, places in ended.items():
             after, to = key >> _STATE_BITS, key & _STATE_MASK
@@ -609,7 +609,7 @@ class CfgFrameWalks(FrameWalks):
 
     def _walk_leaf(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         if isinstance(leaf, NamedTokenLeaf):
-            # A token of its own: no other one goes on with it.
+            # A token of its own: no other one continues it.
             return self._named_walk(leaf) if node == ROOT and q == leaf.start else NO_WALK
         if not isinstance(leaf, Lexer):
             return self._walker.walk_uncached(leaf, q, node, memo)

@@ -146,13 +146,13 @@ def _decode(
     value, begun = np.zeros(trie.n_nodes, np.int64), np.zeros(trie.n_nodes, np.uint8)
     for first, last in pairwise(trie.level_start.tolist()[1:]):
         parent, byte = trie.parent[first:last], trie.byte[first:last]
-        goes_on = at[parent] > 0
+        continues = at[parent] > 0
         to = table[at[parent], byte]
         # A character cut off by another one: the node is no text, and reading starts anew.
         at[first:last] = np.maximum(to, 0)
-        length[first:last] = np.where(goes_on, length[parent], 0) + 1
-        begun[first:last] = np.where(goes_on, begun[parent], byte)
-        value[first:last] = np.where(goes_on, value[parent] << 6, 0) | byte & _PAYLOAD[byte]
+        length[first:last] = np.where(continues, length[parent], 0) + 1
+        begun[first:last] = np.where(continues, begun[parent], byte)
+        value[first:last] = np.where(continues, value[parent] << 6, 0) | byte & _PAYLOAD[byte]
         code[first:last] = np.where(to > 0, _INSIDE, np.where(to == _WHOLE, value[first:last], to))
 
     def spelt(node: int) -> bytes:
@@ -208,7 +208,7 @@ def _points(code: Int64) -> tuple[Int64, Int64]:
 
 
 class _Points(Alphabet):
-    """An alphabet in which each code point is a minterm, for what tells ranges of them."""
+    """An alphabet in which each code point is a minterm, for what distinguishes ranges of them."""
 
     def minterm(self, code_point: int) -> int:
         return code_point
@@ -352,7 +352,7 @@ class CharacterArrays:
         """Answer questions about single nodes."""
         self.longest = int(self.depth.max())
         inside = np.flatnonzero(self.token_node < self.n)
-        whole = self.token_node[inside]  # ascending, as tokens stand in pre-order of their ends
+        whole = self.token_node[inside]  # ascending, as tokens are in pre-order of their ends
         # A node's own tokens come first in its range.
         own = np.bincount(whole, minlength=self.n)
         self.own_start: Int32 = self.token_start

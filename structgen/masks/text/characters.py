@@ -335,7 +335,7 @@ class Characters:
 
     @functools.cached_property
     def _levels(self) -> tuple[Int32, list[tuple[int, int]]]:
-        """In order of depth: where in that order each node's parent stands, and the levels below
+        """In order of depth: where in that order each node's parent is, and the levels below
         the root."""
         arrays = self.arrays
         rank = np.empty(arrays.n, np.int32)

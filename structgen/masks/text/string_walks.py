@@ -253,8 +253,8 @@ class AfterQuotes:
                 chosen = arrays.quotes[list(which)]
             nodes = arrays.node[chosen]
             ids = [token for node in nodes.tolist() for token in self._store.nodes.tokens_of(node)]
-            going_on = np.sort(nodes[self._store.trie.n_children[nodes] > 0])
-            node = self._store.nodes.of(going_on) if len(going_on) else None
+            continuing = np.sort(nodes[self._store.trie.n_children[nodes] > 0])
+            node = self._store.nodes.of(continuing) if len(continuing) else None
             found = self._quoted[key] = (array("i", ids).tobytes(), node)
             self._store.charge(4 * len(ids) + 300)
         return found
@@ -614,7 +614,7 @@ class StringWalks:
             outcome = leaf.label(to)
             if outcome >= 0:
                 found.exits.setdefault(outcome, []).append(node)
-            if leaf.goes_on(to):
+            if leaf.continues(to):
                 rest = self._leaf_walk(leaf, to, node, memo)
                 found.include(rest)
 

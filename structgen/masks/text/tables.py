@@ -34,18 +34,18 @@ class TransitionTable(RowTable):
         charge: called with the bytes that the table grows by.
 
     Attributes:
-        goes_on: bool [states]; whether there is any next state.
+        continues: bool [states]; whether there is any next state.
         states: the automaton's own states, by number.
     """
 
-    columns: ClassVar[dict[str, int]] = {"goes_on": 0}
+    columns: ClassVar[dict[str, int]] = {"continues": 0}
 
     def __init__(self, symbols: SymbolAutomaton, charge: Callable[[int], None]) -> None:
         super().__init__(symbols.alphabet.n_minterms + 1, charge)
         self._symbols = symbols
         self._numbers: dict[int, int] = {}
         self.states: list[int] = []
-        self.goes_on = np.zeros(len(self.rows), bool)
+        self.continues = np.zeros(len(self.rows), bool)
 
     def number(self, state: int) -> int:
         """Return the number of one of the automaton's states."""
@@ -59,7 +59,7 @@ class TransitionTable(RowTable):
         """See `RowTable`; ``state`` is a number."""
         moves = self._symbols.moves(self.states[state])
         spread(self.rows[state], [(mask, self.number(to)) for mask, to in moves])
-        self.goes_on[state] = bool(moves)
+        self.continues[state] = bool(moves)
 
 
 def spread(row: npt.NDArray[Any], moves: Iterable[tuple[int, int]]) -> None:
@@ -347,13 +347,13 @@ class TextSteps(TextTables):
                 self.one_by_one(list(zip(states, nodes.tolist(), strict=True)), out)
                 break
             seen.append((nodes, at))
-            # Where no token goes on, where the state leads need not be known.
+            # Where no token continues, where the state leads need not be known.
             inner = sizes > 1
             nodes, at = nodes[inner], at[inner]
             table.cover(at)
-            going_on = table.goes_on[at]
-            children, counts = arrays.children_of(nodes[going_on])
-            to = table.rows[np.repeat(at[going_on], counts), minterms[arrays.code[children]]]
+            continuing = table.continues[at]
+            children, counts = arrays.children_of(nodes[continuing])
+            to = table.rows[np.repeat(at[continuing], counts), minterms[arrays.code[children]]]
             alive = to >= 0
             nodes, at = children[alive], to[alive]
         if seen:

@@ -335,7 +335,7 @@ class TextRuns(OpenTexts):
         if most < arrays.longest:
             short = steps <= most
             edges, minterms, steps = edges[short], minterms[short], steps[short]
-            # Where one part of an expression has ended its count, others may go on.
+            # Where one part of an expression has ended its count, others may continue.
             if not is_endless and self.live(symbols.after_run(state, most)) & chars:
                 more = run.nodes_after(most + 1)
                 edges = np.concatenate((edges, more)).astype(np.int32)
@@ -433,7 +433,8 @@ class TextWalks(TextRuns):
         symbols: the automaton.
     """
 
-    # Most texts are keys of one object, told by where they are closed: the rest is made when asked.
+    # Most texts are keys of one object, keyed by where they are closed: the rest is made when
+    # needed.
 
     _own: GenerationalCache[Any, TextWalk] | None = None
     _contents: StructuralHash | None = None

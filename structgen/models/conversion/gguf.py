@@ -470,7 +470,7 @@ def _bpe(file: GgufFile, merges: list[list[str]], **options: Any) -> Json:
         "byte_fallback": False,
         "ignore_merges": False,
         **options,
-        # Rows of the embedding that stand for nothing only fill it up: no text is made of them.
+        # Rows of the embedding without a token only fill it up: no text is made of them.
         "vocab": {
             text: i
             for i, (text, kind) in enumerate(zip(_tokens(file), _types(file), strict=True))

@@ -10,7 +10,7 @@ is
                         └── up ─────────────────── Mul ── down ── (the next layer's skip norm)
 
 with ``MatMulNBits`` for every projection and the head. If a model has norms of queries and keys,
-qkv is split before the attention; norms behind the attention and the feed-forward layer stand
+qkv is split before the attention; norms behind the attention and the feed-forward layer come
 before the skip norms. Two things differ from the builder: gate and up are one projection (fewer,
 larger operators: 3% faster), and the input of a projection that `four_bit` kept exactly is widened
 by the means of its blocks (AveragePool, Concat).

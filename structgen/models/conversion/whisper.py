@@ -129,8 +129,8 @@ def write_encoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> N
     for i in range(int(config["encoder_layers"])):
         layer = f"{graph.part}.layers.{i}"
         normed = graph.norm(f"{layer}.self_attn_layer_norm", x)
-        (heard,) = graph.attend(1, *graph.qkv(f"{layer}.self_attn", normed))
-        x = graph.one("Add", x, graph.project(f"{layer}.self_attn.out_proj", heard))
+        (attended,) = graph.attend(1, *graph.qkv(f"{layer}.self_attn", normed))
+        x = graph.one("Add", x, graph.project(f"{layer}.self_attn.out_proj", attended))
         x = graph.feed_forward(layer, x)
     x = graph.norm(f"{graph.part}.layer_norm", x)
     graph.gives(x, "hidden_states", "batch_size", length, graph.width)

@@ -260,7 +260,7 @@ class Embedder:
 
     @property
     def _more(self) -> str:
-        """What is said of a text that is too long where the model may take longer ones."""
+        """The hint for a text that is too long, where the model may take longer ones."""
         stated = self._settings.max_length
         is_ours = stated is None or (self.max_length or stated) < stated
         return " (load_embedder(max_length=) can raise this)" if is_ours else ""
@@ -306,8 +306,8 @@ class Embedder:
                 base64, as OpenAI's API has them.
             batch_tokens: most tokens that run side by side, padding included. More take more
                 memory; on a CPU they are hardly faster.
-            progress: told how many texts are done; by default a bar on a terminal's standard error,
-                if the call takes longer than a second.
+            progress: called with how many texts are done; by default a bar on a terminal's standard
+                error, if the call takes longer than a second.
 
         Raises:
             OptionError: an option is unknown or out of range, or a text is not a str.
@@ -598,7 +598,7 @@ async def in_thread(work: Passes[T], pause: Pause | None = None) -> T:
     """
     found: Any = None
 
-    def goes_on() -> bool:
+    def advance() -> bool:
         nonlocal found
         try:
             next(work)
@@ -607,7 +607,7 @@ async def in_thread(work: Passes[T], pause: Pause | None = None) -> T:
             return False
         return True
 
-    while await asyncio.to_thread(goes_on):
+    while await asyncio.to_thread(advance):
         if pause is not None:
             await pause()
     return cast("T", found)
@@ -640,7 +640,7 @@ def opened(
 ) -> Parts:
     """Return the parts of an embedder; args as of `structgen.load_embedder`.
 
-    ``bound`` is told first how many bytes two runs side by side may take.
+    ``bound`` is first called with how many bytes two runs side by side may take.
     """
     wanted = None if pooling is None else check_pooling(pooling)
     if cache.is_language_model(place):

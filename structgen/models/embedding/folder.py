@@ -114,18 +114,18 @@ def read(place: Path) -> Settings:
     of_tokenizer = _File(folder / "tokenizer_config.json")
     config = _File(folder / "config.json")
     positions = config.number("max_position_embeddings")
-    if positions is not None and config.said.get("model_type") in _OFFSET_POSITIONS:
+    if positions is not None and config.fields.get("model_type") in _OFFSET_POSITIONS:
         positions -= (config.number("pad_token_id") or 1) + 1
     lengths = [of_tokenizer.number("model_max_length"), positions]
     known = [length for length in lengths if length is not None]
     prompts = _prompts(own)
-    default = own.said.get("default_prompt_name")
+    default = own.fields.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ModelError(
             f"{own.path} sets the default prompt {default!r}, which is not one of its prompts: "
             f"{', '.join(prompts) or 'there are none'}."
         )
-    cuts = of_tokenizer.said.get("truncation_side")
+    cuts = of_tokenizer.fields.get("truncation_side")
     if cuts not in ("left", "right", None):
         raise of_tokenizer.wrong(f"truncation_side = {cuts!r} is neither 'left' nor 'right'")
     return Settings(
@@ -175,8 +175,8 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.said = _read(path) if path.exists() else {}
-        if not isinstance(self.said, dict):
+        self.fields = _read(path) if path.exists() else {}
+        if not isinstance(self.fields, dict):
             raise self.wrong("it is not a JSON object")
 
     def wrong(self, why: str) -> ModelError:
@@ -184,7 +184,7 @@ class _File:
 
     def flag(self, name: str, default: bool = False) -> bool:
         try:
-            return flag(self.said, name, default)
+            return flag(self.fields, name, default)
         except ValueError as error:
             raise self.wrong(str(error)) from None
 
@@ -192,7 +192,7 @@ class _File:
         """Return the first size that it says under these names; what is not above 0 or far too
         large stands for none."""
         for name in names:
-            value = self.said.get(name)
+            value = self.fields.get(name)
             if value is not None and (type(value) not in (int, float) or value % 1 != 0):
                 raise self.wrong(f"{name} = {repr(value)[:40]} is not an integer")
             if value is not None and 0 < value < _UNLIMITED:
@@ -222,7 +222,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _prompts(own: _File) -> dict[str, str]:
-    prompts = own.said.get("prompts") or {}
+    prompts = own.fields.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise own.wrong("its prompts are not a JSON object")
     for name, text in prompts.items():
@@ -235,8 +235,8 @@ def _prompts(own: _File) -> dict[str, str]:
 
 def _pooling(file: _File) -> str | None:
     """Return the pooling in a configuration of either form; None if there is none."""
-    named = file.said.get("pooling_mode")
-    flags = {name: file.flag(name) for name in file.said if name.startswith(_FLAG)}
+    named = file.fields.get("pooling_mode")
+    flags = {name: file.flag(name) for name in file.fields if name.startswith(_FLAG)}
     if named is not None:
         modes = [named] if isinstance(named, str) else named
         if not isinstance(modes, list) or not all(isinstance(name, str) for name in modes):

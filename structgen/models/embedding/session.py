@@ -402,13 +402,13 @@ def _session(
             ],
         )
     except Exception as error:
-        said = str(error)
-        if "ai.onnx.contrib" in said or "com.microsoft.extensions" in said:
+        reason = str(error)
+        if "ai.onnx.contrib" in reason or "com.microsoft.extensions" in reason:
             raise ModelError(
                 f"{file} needs the package onnxruntime-extensions, which is not installed: pip "
                 "install 'structgen[extensions]'."
             ) from error
-        if "Protobuf parsing failed" in said or "parse" in said:
+        if "Protobuf parsing failed" in reason or "parse" in reason:
             raise ModelError(
                 f"ONNX Runtime cannot load {file}: {in_short(error)}. {remedy(file.parent)}"
             ) from error

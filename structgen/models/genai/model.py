@@ -458,8 +458,8 @@ class TextModel:
             pooling: the vector of the ``"last"`` token, or the ``"mean"`` of all.
             dimensions: keep that many numbers of each vector.
             normalize: scale each vector to length 1.
-            progress: told how many texts are done; by default a bar on a terminal's standard error,
-                if the call takes longer than a second.
+            progress: called with how many texts are done; by default a bar on a terminal's standard
+                error, if the call takes longer than a second.
 
         Raises:
             ModelError: the model has no output for it.
@@ -581,7 +581,7 @@ class TextModel:
     def hearing(self, window: Window) -> Passes[WindowTranscript]:
         """Transcribe a window of `listening`, pass by pass."""
         assert isinstance(self.reader, Whisper)
-        return self.reader.hear(window)
+        return self.reader.transcribe(window)
 
     def close(self) -> None:
         """Free the sequences kept for calls to come. The model stays usable.
@@ -622,7 +622,7 @@ class TextModel:
         if not file.is_file():
             raise ModelError(f"The file {file} does not exist. Pass an .onnx_adapter file.")
         if lack := damage.of_adapter(file, self.folder, MASK_INPUT):
-            raise ModelError(lack.says)
+            raise ModelError(lack.problem)
         if self._adapters is None:
             self._adapters = og.Adapters(self.og_model)
         try:

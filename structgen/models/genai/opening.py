@@ -122,12 +122,12 @@ def load(
         cache_dtype = _cache_dtype(og_model, config, mask)
         has_cuda_graph = _has_cuda_graph(config, names, options_of)
     except Exception as error:
-        said, hint = str(error), ""
-        if "provider option" in said:
+        reason, hint = str(error), ""
+        if "provider option" in reason:
             hint = " Correct session_options=."
-        elif "tokenizer class" in said:
+        elif "tokenizer class" in reason:
             hint = " Set tokenizer_class in its tokenizer_config.json to PreTrainedTokenizerFast."
-        elif "parse" in said or "parsing" in said:
+        elif "parse" in reason or "parsing" in reason:
             hint = f" {runtime.OLD or remedy(folder)}"
         elif names and "cuda" in names:
             hint = f" {_CUDA_LIBRARIES}"
@@ -407,7 +407,7 @@ def _takes_masks(og_model: og.Model, width: int) -> bool:
         if generator.get_next_tokens().tolist() != [token]:
             return False
         try:
-            generator.rewind_to(1)  # to be told the next token: with a shared buffer only
+            generator.rewind_to(1)  # for the scores of the next token: with a shared buffer only
         except Exception:
             return False
     return True

@@ -52,7 +52,7 @@ _SPARE_TOKENS = 1024
 # Capacities are multiples of this, so that a sequence kept from a short call serves a longer one.
 _CAPACITY_STEP = 256
 
-# What goes on and on, as a chat does turn by turn, outgrows each sequence that has just room
+# A sequence that grows turn by turn, as a chat does, outgrows each sequence that has just room
 # enough, and is then run from its first token. So the next one has this many times the room.
 _GROWTH = 2
 
@@ -568,7 +568,7 @@ class TextBatch:
                 which reads its masks from an array wherever it runs. rows: int32 ``[n]`` each, at
                 least two. room: most tokens that any row will have. context_length: most tokens a
                 sequence can have. width: scores a token has. pad_token_id: what rows are padded
-                with: no token, which `load` tells the runtime. has_mask: whether the graph has a
+                with: no token, which `load` sets in the runtime. has_mask: whether the graph has a
                 mask. allowed: see `structgen.models.base.Model.start_batch`.
         """
         longest = max(map(len, rows))

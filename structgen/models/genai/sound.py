@@ -1,7 +1,7 @@
 """Sounds as samples: structgen checks what a file claims, then the runtime decodes it.
 
 Bounds a sound by the headers of its frames, at 16,000 samples a second. The runtime decodes whole
-files without any bound: a FLAC file of 25 MB may stand for a year of silence. So the frames that
+files without any bound: a FLAC file of 25 MB may hold a year of silence. So the frames that
 its decoder could find are counted first, never too few. A long MP3 or FLAC file is cut between
 frames, because everything else waits while the runtime decodes.
 
@@ -158,7 +158,7 @@ def _wav(form: bytes, body: bytes) -> bytes:
 
 
 def _nearest(rate: int) -> int:
-    """Return the rate that the runtime is told: at any other it makes another one of the samples
+    """Return the rate to give to the runtime: at any other it makes another one of the samples
     itself, which takes 8 s of 19 MB."""
     return max((one for one in _RATES if one <= rate), default=_RATES[0])
 

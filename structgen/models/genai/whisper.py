@@ -5,9 +5,10 @@ that went wrong. A prompt is the earlier text, the language and the task:
 
     <|startofprev|> text <|startoftranscript|><|en|><|transcribe|><|notimestamps|>
 
-A `Generator` continues it under its mask. `Whisper.hear` leaves the last token out, so that the
-model writes when each segment begins and ends, as in OpenAI's own program: the next window begins
-where the last whole segment ended. The rules, and when a window is tried again, are OpenAI's.
+A `Generator` continues it under its mask. `Whisper.transcribe` leaves the last token out, so that
+the model writes when each segment begins and ends, as in OpenAI's own program: the next window
+begins where the last whole segment ended. The rules, and when a window is tried again, are
+OpenAI's.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Whisper:
         row = np.array([*prompt, self._names["<|notimestamps|>"]], np.int32)
         return Perceived([row], [("", "")], inputs=partial(_tensors, features))
 
-    def hear(self, window: Window) -> Passes[WindowTranscript]:
+    def transcribe(self, window: Window) -> Passes[WindowTranscript]:
         """Transcribe a window, pass by pass."""
         features = self._features(window.samples)
         language, written = window.language, None
@@ -142,7 +143,7 @@ class Whisper:
         cuts = (np.flatnonzero(is_stamp[:-1] & is_stamp[1:]) + 1).tolist()
         done = seconds
         if is_stamp[-2:].tolist() == [False, True] or not cuts:
-            cuts.append(len(tokens))  # after the last segment nothing is said
+            cuts.append(len(tokens))  # after the last segment is silence
         else:
             done = float(tokens[cuts[-1] - 1] - self._first_stamp) * _STEP
         found = []

@@ -43,13 +43,13 @@ def _batches(request: Request) -> Batches:
 
 
 async def _known(request: Request, id_: str) -> dict[str, Any]:
-    """Return what is known of a file or batch of whoever asks."""
+    """Return what is known of a file or batch of this client."""
     files, owner = _files(request), request.state.owner
     return await files.aside(owner, lambda: files.get(owner, id_))
 
 
 async def _page(request: Request, kind: str) -> Response:
-    """Return a page of the files or batches of whoever asks."""
+    """Return a page of the files or batches of this client."""
     files, owner, query = _files(request), request.state.owner, request.query_params
     page = await files.aside(
         owner, lambda: json.dumps(listed(files.all(owner, kind), query), ensure_ascii=False)

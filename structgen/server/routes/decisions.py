@@ -130,7 +130,7 @@ async def _decided(
 
 
 def _state(given: Any) -> Any:
-    """Return the input of OpenAI's form: a text, or what was said."""
+    """Return the input of OpenAI's form: a text or messages."""
     if isinstance(given, str):
         return given
     found = []

@@ -136,8 +136,8 @@ async def tokenize(request: Request) -> Response:
             work = asked(ChatRequest, {"messages": messages}, settings_of(request))
             messages = work.request.messages
             if any(message.has_media for message in messages):
-                said = "Tokens of images and audio cannot be counted. Send text only."
-                raise refused(said, "messages")
+                why = "Tokens of images and audio cannot be counted. Send text only."
+                raise refused(why, "messages")
         body = read(TokenizeBody, {**given, "messages": messages})
         if body.messages is not None:
             return body, [message.for_template() for message in body.messages]
@@ -206,6 +206,6 @@ async def ready(request: Request) -> dict[str, Any]:
     models = runner_of(request).list_models_with_status()
     bad = [name for name, status in models.items() if status == "failed"]
     if bad or not request.app.state.is_ready:
-        said = f"cannot be loaded: {', '.join(bad)}" if bad else "is still loading"
-        raise ApiError(503, f"A model {said}.", code="not_ready", headers={"Retry-After": "5"})
+        problem = f"cannot be loaded: {', '.join(bad)}" if bad else "is still loading"
+        raise ApiError(503, f"A model {problem}.", code="not_ready", headers={"Retry-After": "5"})
     return {"status": "ready", "models": models}

@@ -202,7 +202,7 @@ class Events:
         return made
 
     def follow(self, ahead: Events) -> None:
-        """Go on from where a copy is, whose events are told now."""
+        """Continue from where a copy is, whose events are sent now."""
         self.response |= ahead.response
         vars(self).update({**vars(ahead), "response": self.response})
 
@@ -341,11 +341,11 @@ class Events:
             )
         else:
             part = {"type": "reasoning_text", "text": text}
-            said = {"content_index": 0, "text": text}
+            fields = {"content_index": 0, "text": text}
             if self._kind == "message":
-                part, said["logprobs"] = text_part(text, self._logprobs), self._logprobs
+                part, fields["logprobs"] = text_part(text, self._logprobs), self._logprobs
             kind = "output_text" if self._kind == "message" else "reasoning_text"
-            yield self._of_item(f"response.{kind}.done", **said)
+            yield self._of_item(f"response.{kind}.done", **fields)
             yield self._part("done", part)
             item["content"] = [part]
         yield self._event("response.output_item.done", output_index=self._index, item=item)
@@ -366,8 +366,8 @@ class Events:
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         number, self._number = self._number, self._number + 1
-        said = {"type": kind, "sequence_number": number, **fields}
-        return event(json.dumps(said, ensure_ascii=False), kind)
+        data = {"type": kind, "sequence_number": number, **fields}
+        return event(json.dumps(data, ensure_ascii=False), kind)
 
 
 router = APIRouter(tags=["responses"])
@@ -432,7 +432,7 @@ async def _made(
     events: Events,
     pieces: AsyncChunkStream[ChatChunk] | AsyncGenerator[ChatChunk, None],
 ) -> AsyncGenerator[bytes, None]:
-    """Have the chunks of a chat make an answer: its events. It is kept before the last is told."""
+    """Have the chunks of a chat make an answer: its events. It is kept before the last is sent."""
     every = partial(_all, request, is_counted=not stored.response["background"])  # else `_unread`
     async with aclosing(pieces):
         for one in events.begin():
@@ -499,7 +499,7 @@ async def _unread(request: Request, job: Job, number: int) -> AsyncGenerator[byt
     of an answer that is forgotten meanwhile.
 
     Raises:
-        ApiError: too much of whoever asks is under way.
+        ApiError: this client has too much under way.
     """
     held = 0
     async for one in job.after(number):
@@ -518,21 +518,21 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
 
     async def make() -> None:
         async for one in _made(request, asked, stored, events, pieces):
-            job.say(one)
+            job.add(one)
 
     try:
         await asyncio.wait_for(make(), most)
     except asyncio.CancelledError:
         for one in await aside(request, lambda: list(events.cancel()), is_large=True):
-            job.say(one)
+            job.add(one)
     except asyncio.TimeoutError:
-        job.say(events.fail(too_long(most)))
+        job.add(events.fail(too_long(most)))
     except Exception as error:
         api = asked.to_error(error)
         if api.status == 500:
             LOG.error("a background answer failed", exc_info=error)
         let_go(error)
-        job.say(events.fail(api))
+        job.add(events.fail(api))
     finally:
         job.end()
         try:
@@ -564,10 +564,10 @@ async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]
 
 
 async def _known(request: Request, id_: str) -> Stored | None:
-    """Return an answer of whoever asks, as far as it is there. It is held until the request ends.
+    """Return an answer of this client, as far as it is there. It is held until the request ends.
 
     Raises:
-        ApiError: too much of whoever asks is under way.
+        ApiError: this client has too much under way.
     """
     owner = request.state.owner
     job = _jobs(request).get(id_, owner)
@@ -576,7 +576,7 @@ async def _known(request: Request, id_: str) -> Stored | None:
     found = await _store(request).get(id_, owner)
     request.state.taken(0 if found is None else found.size)
     if found is not None and found.response["status"] in ("queued", "in_progress"):
-        # Its server ended before it was done: nobody goes on with it.
+        # Its server ended before it was done: nobody continues it.
         events = Events(found.response)
         events.fail(
             ApiError(
@@ -639,7 +639,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
     events = await _all(request, Events(found.response).again())
 
     async def replayed() -> AsyncGenerator[bytes, None]:
-        # The end is told to those, too, who have followed it when it came in smaller pieces.
+        # The end is sent to those, too, who have followed it when it came in smaller pieces.
         for one in events[after + 1 :] or events[-1:]:
             yield one
 

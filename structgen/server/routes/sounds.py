@@ -1,4 +1,4 @@
-"""Sounds: what is said in them, and its translation, in the forms of OpenAI's API."""
+"""Sounds: their transcription and translation, in the forms of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def bodies(settings: Settings) -> dict[str, Bodies]:
     responses=answers(TranscriptionResponse, events="a part of the text"),
 )
 async def transcriptions(request: Request) -> Response:
-    """Write down what is said in a sound."""
+    """Transcribe a sound."""
     asked, form, streams = await _read(request, _TRANSCRIPTION)
     if not streams:
         return await _whole(request, asked, form)
@@ -80,7 +80,7 @@ async def transcriptions(request: Request) -> Response:
     responses=answers(TranscriptionResponse),
 )
 async def translations(request: Request) -> Response:
-    """Write in English what is said in a sound."""
+    """Translate a sound into English text."""
     asked, form, _ = await _read(request, _TRANSLATION, translate=True)
     return await _whole(request, asked, form)
 
