@@ -228,7 +228,7 @@ def decide(
 )
 @click.option(
     "--files",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False),  # as text: the Path of "" is the current folder
     help="The folder for /v1/files and /v1/batches.",
 )
 @click.option("--requests-per-minute", type=int, metavar="N", help="Limit per key or address.")

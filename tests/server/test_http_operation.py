@@ -165,6 +165,7 @@ def test_check_loads_nothing(tmp_path: Path) -> None:
             ["a=some/one", "--embedder", "a=some/other"],
             "'a' is the id of a model and of an embedder",
         ),
+        (["--files", ""], "--files: it is empty."),
     ],
 )
 def test_a_model_that_cannot_be_is_told_at_once(
