@@ -268,6 +268,8 @@ def structured(
         name = _json_schema(schema)["title"]
         one = {"tool_choice": name, "parallel_tool_calls": False}
         bound = model.bind_tools([tool_of(schema)], **{**one, **fields, **described})
+        if is_class and issubclass(schema, BaseModel) and schema.__name__ == name:
+            bound = bound.bind(tools=[schema])  # its JSON Schema says less: of decimals, dates
         if is_class:
             parser = PydanticToolsParser(tools=[schema], first_tool_only=True)
         else:
@@ -455,8 +457,9 @@ class ChatStructgen(BaseChatModel):
         with errors():
             _, fields = self._asked((), stop, kwargs)
             for name in {"output_type", "response_format"} & fields.keys():
-                if not isinstance(form := fields[name], (Mapping, type(None))):
-                    fields[name] = written.write(lower(form), {}, "")
+                fields[name] = _keyed(fields[name])
+            if fields.get("tools"):
+                fields["tools"] = [_keyed(one) for one in fields["tools"]]
         return str(sorted(fields.items()))
 
     def _resolve_model_profile(self) -> ModelProfile | None:
@@ -636,6 +639,12 @@ class ChatStructgen(BaseChatModel):
             return frameworks.runner_of(self.runner, self.model).count_tokens(
                 fields, model=self.model
             )
+
+
+def _keyed(form: Any) -> Any:
+    """Return a form, or a tool, as a cache's key has it: of a class its grammar."""
+    is_plain = isinstance(form, (Mapping, type(None)))
+    return form if is_plain else written.write(lower(form), {}, "")
 
 
 def _choice(given: Any, tools: Sequence[Mapping[str, Any]]) -> Any:

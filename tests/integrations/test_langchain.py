@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from datetime import date
+from decimal import Decimal
 from typing import Any, Literal
 
 import pytest
@@ -114,6 +115,18 @@ def test_json_schemas_without_properties(model: ChatStructgen, schema: Any, hold
     else:
         with pytest.raises(exceptions.ModelInvalidRequestError, match="are not an object"):
             called.invoke("Hi")
+
+
+def test_a_call_of_a_class_is_as_exact_as_its_json(model: ChatStructgen) -> None:
+    """Pydantic's JSON Schema allows any string for a Decimal, and leaves out bounds of dates."""
+
+    class Paid(BaseModel):
+        amount: Decimal
+        day: date = Field(ge=date(2026, 1, 1), le=date(2026, 1, 9))
+
+    asked = model.with_structured_output(Paid, method="function_calling", max_tokens=60)
+    made = [asked.invoke("Five.", temperature=2.0, seed=seed) for seed in range(4)]
+    assert all(isinstance(one, Paid) for one in made)
 
 
 def test_streams_of_values_end_with_the_value(model: ChatStructgen) -> None:
@@ -533,6 +546,7 @@ def test_caches_of_langchain_tell_all_requests_apart(runner: Runner) -> None:
     assert len({key(model(), output_type=one) for one in types}) == len(types)
     assert key(model(), output_type=landmark("Ulm")) == key(model(), output_type=types[1])
     assert key(model(stop="a")) != key(model(stop="b")) != key(model())
+    assert len({key(model(), tools=[one]) for one in types[:2]}) == 2
     tools = {"tools": [tool_of(landmark("Ulm"))]}
     assert key(model(parallel_tool_calls=False), **tools) != key(model(), **tools)
     asked = model()
