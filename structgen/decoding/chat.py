@@ -142,7 +142,7 @@ def parse(prompt: Any) -> str | list[dict[str, Any]]:
     if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
         raise PromptError(
             f"The prompt is {kind(prompt)}. Pass a str, or a list of chat messages "
-            'such as {"role": "user", "content": "Hello"}.'
+            'such as {"role": "user", "content": "Hello"}; several prompts in a list.'
         )
     if not prompt:
         raise PromptError("The prompt is an empty list. Pass at least one chat message.")

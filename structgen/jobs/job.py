@@ -570,6 +570,11 @@ def batch(
         raise OptionError(f"workers= and batch_size= cannot be combined with {other}.")
     if workers is not None:
         Whole(1, 64)("workers", workers)
+    if not isinstance(model, (str, os.PathLike, type(None))):
+        raise OptionError(
+            f"model={model!r} is not a model name. Pass a str or a path; or a loaded model in "
+            "runner=structgen.Runner({'small': model})."
+        )
     named = os.fspath(model or default_model(embed))
     if runner is not None and model is None:
         named = runner.get_default_model_id() or named

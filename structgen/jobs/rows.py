@@ -258,7 +258,9 @@ def _arrow(given: Any, places: list[int], more: Mapping[str, list[Any]]) -> Any:
 def _polars(given: Any, places: list[int], more: Mapping[str, list[Any]]) -> Any:
     rows = [dict(zip(more, values, strict=True)) for values in zip(*more.values(), strict=True)]
     # Without the length it takes the types of the first hundred rows: 1.5 after them would be 1.
-    return given[places].hstack(type(given)(rows, schema=list(more), infer_schema_length=None))
+    # Unless it may convert, a list of 1 and 1.5 inside an object has no type.
+    made = type(given)(rows, schema=list(more), strict=False, infer_schema_length=None)
+    return given[places].hstack(made)
 
 
 def _is_name(given: Any) -> bool:
@@ -712,7 +714,8 @@ def _jinja(message: Any) -> Callable[[Row], str]:
     try:
         template = jinja.from_string(message["content"])
     except TemplateError as error:
-        raise OptionError(f"The template {message['content']!r}: {error}.") from None
+        reason = str(error).rstrip(".")
+        raise OptionError(f"The template {message['content']!r}: {reason}.") from None
 
     def filled(row: Row) -> str:
         try:

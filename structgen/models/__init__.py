@@ -343,7 +343,7 @@ def _not_a_model(local: Path, written: str) -> ModelNotFound:
         if local.suffix.lower() == ".gguf":
             return ModelNotFound(
                 f"{local} is a GGUF file, which must be converted once: `structgen models convert "
-                f"{local} OUT`. Then pass the folder OUT."
+                f'"{local}" OUT`. Then pass the folder OUT.'
             )
         return ModelNotFound(f"{local} is a file. Pass the folder that contains {cache.CONFIG}.")
     if not local.is_dir():
@@ -361,7 +361,7 @@ def _not_a_model(local: Path, written: str) -> ModelNotFound:
     if weights is not None:
         return ModelNotFound(
             f"{local} has no {cache.CONFIG}, but it has a GGUF file. Convert it: `structgen "
-            f"models convert {weights} OUT`. Then pass the folder OUT."
+            f'models convert "{weights}" OUT`. Then pass the folder OUT.'
         )
     lacking = damage.find(local)
     problem = " ".join(lack.problem for lack in lacking)

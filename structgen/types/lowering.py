@@ -9,6 +9,7 @@ union of scalars is any one of those. This module recognises each kind of type. 
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import os
@@ -145,7 +146,11 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return choice_type(value.items, name)
     if isinstance(value, TypeAdapter):
         return _lower_json(value, name)
-    if isinstance(value, BaseModel) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+    if (
+        isinstance(value, BaseModel)
+        or (isinstance(value, tuple) and hasattr(value, "_fields"))
+        or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+    ):
         raise OutputTypeError(
             f"{name} is a value, not a type. Pass its class instead: {type(value).__name__}."
         )

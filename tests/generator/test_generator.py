@@ -111,6 +111,7 @@ def test_chat_messages_go_through_the_template():
         (None, "NoneType"),
         (b"bytes", "bytes"),
         (3, "is an int"),
+        (iter("ab"), "several prompts in a list"),
         ({"role": "user", "content": "hi"}, "single message"),
         ([*MESSAGES, "hi"], "Message 1 is a str"),
         ([{"role": "user"}], "no 'content'.*keys.*role"),

@@ -302,11 +302,18 @@ class Frame:
     """A table as Polars has it, which takes the types of the first rows unless it is told."""
 
     def __init__(
-        self, rows: list[Row], *, schema: Any = None, infer_schema_length: int | None = 100
+        self,
+        rows: list[Row],
+        *,
+        schema: Any = None,
+        strict: bool = True,
+        infer_schema_length: int | None = 100,
     ) -> None:
         outputs = [row.get("output") for row in rows]
         kinds = {*map(type, outputs)}
         assert {*map(type, outputs[:infer_schema_length])} == kinds
+        if strict and any(isinstance(one, dict) for one in outputs):
+            assert len({type(item) for one in outputs for item in one["a"]}) == 1
         if list in kinds:  # what is none becomes null there
             rows = [row | {"output": None} if row["output"] == 1 else row for row in rows]
         self.rows = rows
@@ -321,7 +328,11 @@ class Frame:
 
     def hstack(self, other: Frame) -> Frame:
         rows = [a | b for a, b in zip(self.rows, other.rows, strict=True)]
-        return Frame(rows, infer_schema_length=None)
+        return Frame(rows, strict=False, infer_schema_length=None)
+
+
+class Numbers(BaseModel):
+    a: list[float]
 
 
 @pytest.mark.parametrize("kind", [Frame, pyarrow.Table.from_pylist])
@@ -336,7 +347,7 @@ def test_tables_hold_outputs_of_any_type_in_any_row(kind: Any) -> None:
 
     def outputs(*texts: str) -> list[Any]:
         table = kind([{"text": text} for text in texts])
-        made = batch(table, list[int] | float, runner=cast("Any", fake), model="small")
+        made = batch(table, list[int] | float | Numbers, runner=cast("Any", fake), model="small")
         rows = made.rows if kind is Frame else made.to_pylist()
         assert [row["text"] for row in rows] == [*texts]
         return [row["output"] for row in rows]
@@ -345,6 +356,7 @@ def test_tables_hold_outputs_of_any_type_in_any_row(kind: Any) -> None:
     assert outputs(*["1"] * 120, "1.5")[-2:] == [1, 1.5]
     # No column has both.
     assert outputs("1", "[2]", "1.5") == ["1", "[2]", "1.5"]
+    assert outputs('{"a":[1,2.5]}') == [{"a": [1, 2.5]}]
 
 
 class Kind(Enum):
@@ -408,6 +420,8 @@ def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None
     ):
         with pytest.raises(OptionError, match=said):
             list(batch(TEXTS, runner=runner, progress=lambda job: None, **options))
+    with pytest.raises(OptionError, match=r"in runner=structgen\.Runner\("):
+        batch(TEXTS, model=cast("Any", runner))
     with pytest.raises(OptionError, match="workers=0 is out of range"):
         batch(TEXTS, workers=0)
     with pytest.raises(OptionError, match="cannot be combined with embed=True"):

@@ -66,9 +66,9 @@ def test_a_folder_of_models_lists_them(tmp_path):
 def test_a_gguf_file_must_be_converted(tmp_path):
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF")
-    with pytest.raises(ModelNotFound, match=r"structgen models convert .*model\.gguf OUT"):
+    with pytest.raises(ModelNotFound, match=r'structgen models convert ".*model\.gguf" OUT'):
         models.path(file)
-    with pytest.raises(ModelNotFound, match=r"structgen models convert .*model\.gguf OUT"):
+    with pytest.raises(ModelNotFound, match=r'structgen models convert ".*model\.gguf" OUT'):
         models.path(tmp_path)
     (tmp_path / "other.txt").write_text("")
     with pytest.raises(ModelNotFound, match="is a file"):

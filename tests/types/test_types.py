@@ -864,6 +864,7 @@ def undefined(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F8
         (Color.RED, "is a value, not a type"),
         (Pair(1), r"Pass its class instead: Pair\."),
         (Inventory.model_construct(), r"Pass its class instead: Inventory\."),
+        (Point(1), r"Pass its class instead: Point\."),
         (object(), "not a type that structgen can generate"),
         (
             Unknown,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from structgen.errors import ConversionError
+from structgen.errors import ConversionError, failure
 from structgen.models import trial
 
 from .decoder import (
@@ -148,7 +148,8 @@ class GgufFile(Tensors[_Stored]):
                     file.seek(0)
                     self._read(_Header(file))
         except OSError as error:
-            raise ConversionError(f"Cannot read the GGUF file {self.path}: {error}.") from error
+            reason = failure(error)
+            raise ConversionError(f"Cannot read the GGUF file {self.path}: {reason}.") from error
         except NOT_UNDERSTOOD as error:
             raise ConversionError(
                 f"{self.path} is a damaged or truncated GGUF file ({error}). Download it again."
