@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
 from structgen.automaton import Built, build
-from structgen.automaton.json import CompileOptions
+from structgen.automaton.json import CompileOptions, ReadLimits
 from structgen.errors import OptionError, OutputTypeError, UnenforcedWarning, VocabularyError
 from structgen.grammar import ir, reading
 from structgen.grammar.cfg import cache as grammar_facts
@@ -47,14 +47,6 @@ if TYPE_CHECKING:
 
     from .cursor import Rows
     from .explain import Advice, Explanation
-
-
-class ReadLimits(TypedDict, total=False):
-    """What `Constraint.from_bytes` may do: `JsonOptions` says what each is."""
-
-    max_work: int
-    max_memory_bytes: int
-    max_mask_work: int | None
 
 
 MAX_ENGINE_BYTES = 64 * 1024 * 1024

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from structgen.automaton.json import ReadLimits
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import SearchOptions, Several, chat
@@ -25,18 +26,9 @@ from .exchange import Exchange, Question, Replies
 from .reading import BYTES
 from .sending import Sent, sent
 
-_FOR_TYPES = frozenset(
-    (
-        "dialect",
-        "documents",
-        "format_assertion",
-        "closed",
-        "on_unsupported",
-        "max_work",
-        "max_mask_work",
-        "max_memory_bytes",
-    )
-)
+_FOR_TYPES = ReadLimits.__optional_keys__ | {
+    *("dialect", "documents", "format_assertion", "closed", "on_unsupported")
+}
 """Compile options that say what a type is, and not how it is written."""
 
 _CHECKING = {

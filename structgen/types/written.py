@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
+from structgen.automaton.json import ReadLimits
 from structgen.errors import CompileLimitExceeded, OutputTypeError, check_limit
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra, may_be_empty, tree
@@ -36,8 +37,7 @@ MAX_VALUES = 1_000_000
 
 _MAGIC = b"structgen constraint "
 _VERSION = 5
-_LIMITS = ("max_work", "max_mask_work", "max_memory_bytes")
-"""Options that are not kept: who reads says what a call may do."""
+_LIMITS = ReadLimits.__optional_keys__
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from structgen.automaton.schema.nesting import UNLIMITED
 from .document import OpeningLeaf
 from .excluding import ExcludingLeaf, bytes_of_many
 from .numbers import NumberLeaf
-from .options import CompileOptions, JsonOptions, guidance, json_options, part_options
+from .options import CompileOptions, JsonOptions, ReadLimits, guidance, json_options, part_options
 from .values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
 from .whitespace import CLOSE
 
@@ -27,6 +27,7 @@ __all__ = [
     "JsonOptions",
     "NumberLeaf",
     "OpeningLeaf",
+    "ReadLimits",
     "bytes_of_many",
     "guidance",
     "json_options",

@@ -1,6 +1,6 @@
-"""The compile options of JSON: what each is, its default, and the check of its values.
+"""The compile options of JSON: their names, defaults and checks.
 
-Does not know what the options do.
+Does not know what the options do. docs/json-schema.md describes them, under "Options".
 """
 
 from __future__ import annotations
@@ -22,41 +22,7 @@ MAX_DIGITS = 4_000
 
 @dataclass(frozen=True)
 class JsonOptions:
-    """How JSON is written.
-
-    Attributes:
-        whitespace: ``"natural"``, at most one space after each comma and colon, where
-            ``json.dumps`` writes one; ``"compact"``, none; ``"spaced"``, exactly one there;
-            ``"flexible"``; or a regular expression (Python's syntax) for the whitespace at each
-            place inside an object or array: after ``{ [ , :`` and before ``: , ] }``. Only
-            ``"flexible"`` allows some around the whole document too.
-        max_whitespace: longest run under ``"flexible"``, in characters.
-        indent: instead of ``whitespace``: lines with that many spaces for each level, exactly as
-            ``json.dumps(value, indent=indent)`` writes them; up to 16.
-        property_order: ``"schema"`` (named properties in the schema's order, then others) or
-            ``"any"``.
-        spelling: ``"canonical"`` for names (keys, enum, const) and strings with a ``pattern`` or
-            ``format`` without needless escapes, integers without fraction or exponent, and
-            exponents as Python and JavaScript write them (`numbers`);
-            ``"any"`` for every spelling JSON allows; ``"python"`` as canonical, all strings too,
-            with ``True``, ``False`` and ``None``: literals of Python's.
-        ensure_ascii: escape everything outside ASCII; what else may be escaped, still may.
-        max_digits: most digits before, and after, a number's decimal point, and in an exponent.
-        dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
-            ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
-        documents: documents that ``$ref`` may lead to, by absolute URL. Nothing is ever fetched.
-        format_assertion: whether ``format`` is enforced; False makes it an annotation.
-        closed: whether objects have no members but those that the schema names (see
-            `json_schema.named`).
-        max_depth: most objects and arrays open inside one another, from 1 to 1,000; None for no
-            bound. Where items must be unique there is always one (`values.MAX_DEPTH_COMPARED`).
-        on_unsupported: ``"error"``: a keyword that cannot be enforced is refused; ``"warn"``: it is
-            left out, with an `UnenforcedWarning`, and ``explain()`` says so.
-        max_work: most steps of one call, of `compile` or of a cursor: states, nodes and walks that
-            it makes. A call that needs more raises `CompileLimitExceeded`.
-        max_mask_work: the same of one call of a cursor, such as one mask; None: ``max_work``.
-        max_memory_bytes: most bytes, roughly, that one call may keep, or an automaton as it grows.
-    """
+    """The values of all options."""
 
     whitespace: str = "natural"
     max_whitespace: int = 20
@@ -193,8 +159,16 @@ class JsonOptions:
         return "any-ascii" if self.ensure_ascii else "any"
 
 
-class CompileOptions(TypedDict, total=False):
-    """The options of `compile` by name, for type checkers: `JsonOptions` says what each is."""
+class ReadLimits(TypedDict, total=False):
+    """What a call may do. A type as bytes does not keep these: its reader sets them."""
+
+    max_work: int
+    max_memory_bytes: int
+    max_mask_work: int | None
+
+
+class CompileOptions(ReadLimits, total=False):
+    """The options of `compile` by name, for type checkers."""
 
     whitespace: str
     max_whitespace: int
@@ -209,9 +183,6 @@ class CompileOptions(TypedDict, total=False):
     closed: bool
     max_depth: int | None
     on_unsupported: Literal["error", "warn"]
-    max_work: int
-    max_memory_bytes: int
-    max_mask_work: int | None
 
 
 def json_options(options: Mapping[str, Any]) -> JsonOptions:
