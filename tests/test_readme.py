@@ -21,6 +21,7 @@ from structgen.grammar.json_schema import dialects, read
 from structgen.grammar.regex import read as regex
 from structgen.grammar.regex import tree
 from structgen.options import OPTIONS
+from structgen.server import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -164,6 +165,11 @@ def test_documented_search_options_are_those_there_are() -> None:
     rows = table("getting-started.md", "Options of a call")
     documented = {name for row in rows for name in names(row[0])}
     assert documented == set(OPTIONS)
+
+
+def test_documented_settings_of_the_server_are_those_there_are() -> None:
+    documented = [name for row in table("server.md", "Settings") for name in names(row[0])]
+    assert sorted(documented) == sorted(Settings.model_fields)
 
 
 def test_the_limits_are_those_of_the_code() -> None:

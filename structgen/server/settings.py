@@ -36,59 +36,7 @@ Seconds = Annotated[float, Field(gt=0)]
 class Settings(BaseModel):
     """The settings of a server. Each field is also an environment variable and a key of the file.
 
-    Attributes:
-        host: the address to listen on. By default only this machine can connect.
-        port: the port; 0: a free one.
-        models: text models: source by id.
-        embedders: embedders and cross-encoders: source by id.
-        deciders: by model id: a file of `structgen.decisions.Decider.save`, or a folder of such
-            files, whose settings the model's decisions use.
-        aliases: other names of models.
-        default_model: the id of the model for requests that name none.
-        lazy: load each model on its first request rather than at the start.
-        memory_budget: most bytes of loaded models.
-        max_concurrency: most requests that run on one model at once.
-        max_queue: most requests that wait for one model; further ones get status 429.
-        api_keys: the accepted keys, as plain text or as ``sha256:`` and 64 hex digits. Empty: no
-            key is needed.
-        api_key_file: a file with one such key a line.
-        cors_origins: the origins of web pages that may send requests.
-        allowed_hosts: the accepted values of the ``Host`` header. Empty: any; or only this
-            machine's names if the server listens to this machine alone and has no keys.
-        image_hosts: hosts to fetch pictures from, with a port unless it is the default one. Empty:
-            requests must contain their pictures. A host whose address is private needs that
-            address in the list, too.
-        requests_per_minute: limit for each key, or for each address without keys; None: no limit.
-        max_body_bytes: most bytes of a request.
-        max_body_values: most values in the JSON of a request; names do not count.
-        max_schema_bytes: most bytes of the schemas and grammars of a request, as JSON.
-        max_tokens: most tokens of an answer; None: the model's limit.
-        max_inputs: most messages, tools, texts, documents or questions of a request.
-        max_pictures: most pictures of a request. They are decoded at the same time.
-        max_outputs: most answers of a request: ``n`` times the number of prompts.
-        body_seconds: most seconds for a request's head to arrive, and as many again for its body.
-        write_seconds: most seconds a client may take no data while an answer waits for it.
-        request_seconds: most seconds to answer a request.
-        compile_seconds: most seconds to compile a schema.
-        compile_bytes: most bytes of memory to compile a schema.
-        max_work: most steps to compile a schema. Steps are counted, so the limit does not depend
-            on the machine's speed.
-        max_mask_work: most steps for one of its masks.
-        drain_seconds: how long a stopping server waits for answers that are being made.
-        stored_responses: most stored answers of ``/v1/responses``.
-        stored_seconds: how long they are stored.
-        sessions: an SQLite file for these answers and for the Runner's sessions, which then
-            survive a restart. Only one server may use it. None: memory.
-        files: a folder for the files and batches of ``/v1/files`` and ``/v1/batches``. Only one
-            server may use it. None: these endpoints are off.
-        max_file_bytes: most bytes of one file.
-        max_files_bytes: most bytes of the files of one key.
-        replicated: whether this is one of several servers that do not share answers and sessions.
-            Errors about unknown ids then mention it.
-        docs: whether to serve ``/docs``.
-        log_format: ``text`` or ``json``.
-        log_prompts: whether to log the bodies of requests.
-        traces: whether the Runner sends spans to OpenTelemetry's global tracer provider.
+    docs/server.md describes them, under "Settings".
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
