@@ -11,7 +11,7 @@ lists, or with mixed or no values there says too little about later parts: it be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -21,8 +21,14 @@ from structgen.types import JsonSchema, lower
 
 from .rows import Row, as_json, pyarrow
 
-BESIDE = ("error", "finish_reason", "prompt_tokens", "output_tokens", "confidence")
-"""Columns of results beside the output."""
+BESIDE: Mapping[str, Callable[[Any], Any]] = {
+    "error": lambda arrow: arrow.struct([("type", arrow.string()), ("message", arrow.string())]),
+    "finish_reason": lambda arrow: arrow.string(),
+    "prompt_tokens": lambda arrow: arrow.int64(),
+    "output_tokens": lambda arrow: arrow.int64(),
+    "confidence": lambda arrow: arrow.map_(arrow.string(), arrow.float64()),
+}
+"""Columns of results beside the output, and what makes their types."""
 
 _JSON = {b"structgen": b"json"}
 """Metadata of a field whose values are JSON."""
@@ -55,14 +61,7 @@ class Columns:
         names = dict.fromkeys(name for row in rows for name in row)
         if schema is None:
             names = dict.fromkeys((*(one.name for one in self._inputs or ()), *names))
-            kinds: dict[str, Any] = {
-                "error": arrow.struct([("type", arrow.string()), ("message", arrow.string())]),
-                "finish_reason": arrow.string(),
-                "prompt_tokens": arrow.int64(),
-                "output_tokens": arrow.int64(),
-                "confidence": arrow.map_(arrow.string(), arrow.float64()),
-            }
-            fields = {name: arrow.field(name, kind) for name, kind in kinds.items()}
+            fields = {name: arrow.field(name, kind(arrow)) for name, kind in BESIDE.items()}
             fields[self._result] = self._output
             fields |= {one.name: arrow.field(one.name, one.type) for one in self._inputs or ()}
             schema = arrow.schema(
