@@ -22,6 +22,7 @@ from structgen.grammar.regex import read as regex
 from structgen.grammar.regex import tree
 from structgen.options import OPTIONS
 from structgen.server import Settings
+from structgen.types.ready import OFFERED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -165,6 +166,18 @@ def test_documented_search_options_are_those_there_are() -> None:
     rows = table("getting-started.md", "Options of a call")
     documented = {name for row in rows for name in names(row[0])}
     assert documented == set(OPTIONS)
+
+
+def test_documented_ready_made_types_are_those_there_are() -> None:
+    rows = table("output-types.md", "Ready-made types")
+    assert {name for row in rows for name in re.findall(r"`(\w+)", row[0])} == set(OFFERED)
+
+
+def test_every_adapter_has_a_section() -> None:
+    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    adapters = {path.stem for path in (ROOT / "structgen" / "integrations").glob("[a-z]*.py")}
+    shared = {"connections", "frameworks"}
+    assert {name for name in adapters if f"structgen.integrations.{name}" not in page} == shared
 
 
 def test_documented_settings_of_the_server_are_those_there_are() -> None:
