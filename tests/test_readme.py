@@ -20,6 +20,7 @@ from structgen.grammar import formats
 from structgen.grammar.json_schema import dialects, read
 from structgen.grammar.regex import read as regex
 from structgen.grammar.regex import tree
+from structgen.models.conversion.decoder import FAMILIES
 from structgen.options import OPTIONS
 from structgen.server import Settings
 from structgen.types.ready import OFFERED
@@ -173,6 +174,11 @@ def test_documented_ready_made_types_are_those_there_are() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)", row[0])} == set(OFFERED)
 
 
+def test_documented_families_of_models_are_those_that_are_converted() -> None:
+    rows = table("models.md", "Converting a model")
+    assert {name for row in rows for name in names(row[0])} == {*FAMILIES, "whisper"}
+
+
 def test_every_adapter_has_a_section() -> None:
     page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
     adapters = {path.stem for path in (ROOT / "structgen" / "integrations").glob("[a-z]*.py")}
@@ -183,6 +189,12 @@ def test_every_adapter_has_a_section() -> None:
 def test_documented_settings_of_the_server_are_those_there_are() -> None:
     documented = [name for row in table("server.md", "Settings") for name in names(row[0])]
     assert sorted(documented) == sorted(Settings.model_fields)
+
+
+def test_documented_options_of_remote_models_are_those_that_servers_have() -> None:
+    documented = {name for row in table("remote.md", "Options") for name in names(row[0])}
+    sent = {name for name, option in OPTIONS.items() if isinstance(option.remote, dict)}
+    assert sent <= documented
 
 
 def test_the_limits_are_those_of_the_code() -> None:
