@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -30,7 +30,7 @@ from pydantic_core import CoreSchema
 
 from structgen.decoding import GenerationResult
 from structgen.models.listening import Transcript
-from structgen.types import QuotedText
+from structgen.types import QuotedText, T
 
 
 def new_id(prefix: str) -> str:
@@ -43,13 +43,24 @@ def now() -> int:
     return int(time.time())
 
 
+_OMIT = "left out where it is None"
+OmitNone: TypeAlias = Annotated[T | None, _OMIT]
+"""A field that the wire form leaves out where it is None."""
+
+
 class Shape(BaseModel):
     """A part of an answer."""
 
     model_config = ConfigDict(extra="forbid")
 
     _own: ClassVar[frozenset[str]] = frozenset()
-    """Fields that are left out of the wire form where they are None."""
+    """Fields that are `OmitNone`."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Look for them."""
+        fields = cls.model_fields.items()
+        cls._own = frozenset(name for name, field in fields if _OMIT in field.metadata)
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -105,8 +116,6 @@ class Usage(Shape):
         tokens_per_second: ``completion_tokens`` divided by ``total_time``.
     """
 
-    _own = frozenset({"time_to_first_token", "total_time", "tokens_per_second"})
-
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
@@ -114,9 +123,9 @@ class Usage(Shape):
     completion_tokens_details: CompletionTokensDetails = Field(
         default_factory=CompletionTokensDetails
     )
-    time_to_first_token: float | None = None
-    total_time: float | None = None
-    tokens_per_second: float | None = None
+    time_to_first_token: OmitNone[float] = None
+    total_time: OmitNone[float] = None
+    tokens_per_second: OmitNone[float] = None
 
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -140,13 +149,11 @@ class ToolCall(Shape):
 class ResponseMessage(Shape):
     """The assistant's answer."""
 
-    _own = frozenset({"tool_calls", "reasoning_content"})
-
     role: Literal["assistant"] = "assistant"
     content: str | None = None
     refusal: None = None
-    tool_calls: list[ToolCall] | None = None
-    reasoning_content: str | None = None
+    tool_calls: OmitNone[list[ToolCall]] = None
+    reasoning_content: OmitNone[str] = None
 
 
 class TopLogprob(Shape):
@@ -275,15 +282,13 @@ class Choice(_Valued):
         confidence: with ``abstain_below``, how sure the model is of each value that was asked for.
     """
 
-    _own = frozenset({"shortened", "trace", "confidence"})
-
     index: int = 0
     message: ResponseMessage
     finish_reason: FinishReason
     logprobs: ChoiceLogprobs | None = None
-    shortened: list[str] | None = None
-    trace: list[TokenStep] | None = None
-    confidence: dict[str, ValueSureness] | None = None
+    shortened: OmitNone[list[str]] = None
+    trace: OmitNone[list[TokenStep]] = None
+    confidence: OmitNone[dict[str, ValueSureness]] = None
 
     @classmethod
     def begun(cls, index: int = 0) -> Choice:
@@ -341,19 +346,17 @@ class AgenticToolCall(Shape):
             has its result.
     """
 
-    _own = frozenset({"approved", "result", "error", "seconds", "cut", "repeats"})
-
     round: int
     id: str
     name: str
     arguments: str
     status: Literal["running", "completed", "failed", "refused"]
-    approved: bool | None = None
-    result: str | None = None
-    error: str | None = None
-    seconds: float | None = None
-    cut: bool | None = None
-    repeats: str | None = None
+    approved: OmitNone[bool] = None
+    result: OmitNone[str] = None
+    error: OmitNone[str] = None
+    seconds: OmitNone[float] = None
+    cut: OmitNone[bool] = None
+    repeats: OmitNone[str] = None
     _value: Any = PrivateAttr(default=None)
 
     @property
@@ -418,8 +421,6 @@ class ChatResponse(Shape):
             left; ``repeats``: a round had the calls and results of an earlier one.
     """
 
-    _own = frozenset({"agentic_tool_calls", "agentic_end", "files", "web_search"})
-
     id: str = Field(default_factory=lambda: new_id("chatcmpl-"))
     object: Literal["chat.completion"] = "chat.completion"
     created: int = Field(default_factory=now)
@@ -427,10 +428,10 @@ class ChatResponse(Shape):
     choices: list[Choice]
     usage: Usage
     system_fingerprint: str | None = None
-    agentic_tool_calls: list[AgenticToolCall] | None = None
-    agentic_end: AgenticEnd | None = None
-    files: list[File] | None = None
-    web_search: list[SearchPassage] | None = None
+    agentic_tool_calls: OmitNone[list[AgenticToolCall]] = None
+    agentic_end: OmitNone[AgenticEnd] = None
+    files: OmitNone[list[File]] = None
+    web_search: OmitNone[list[SearchPassage]] = None
     _messages: list[dict[str, Any]] | None = PrivateAttr(default=None)
 
     @property
@@ -467,47 +468,39 @@ class ChatResponse(Shape):
 class DeltaFunction(Shape):
     """More of a call: its name at first, then pieces of its arguments."""
 
-    _own = frozenset({"name"})
-
-    name: str | None = None
+    name: OmitNone[str] = None
     arguments: str = ""
 
 
 class DeltaToolCall(Shape):
     """More of the call at an index; the first piece has its id and name."""
 
-    _own = frozenset({"id", "type"})
-
     index: int
-    id: str | None = None
-    type: Literal["function"] | None = None
+    id: OmitNone[str] = None
+    type: OmitNone[Literal["function"]] = None
     function: DeltaFunction
 
 
 class Delta(Shape):
     """What a chunk adds to an answer."""
 
-    _own = frozenset({"role", "content", "tool_calls", "reasoning_content", "refusal"})
-
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-    refusal: None = None
-    tool_calls: list[DeltaToolCall] | None = None
-    reasoning_content: str | None = None
+    role: OmitNone[Literal["assistant"]] = None
+    content: OmitNone[str] = None
+    refusal: OmitNone[None] = None
+    tool_calls: OmitNone[list[DeltaToolCall]] = None
+    reasoning_content: OmitNone[str] = None
 
 
 class ChunkChoice(_Valued):
     """More of one of the answers. See `Choice`."""
 
-    _own = frozenset({"shortened", "trace", "confidence"})
-
     index: int = 0
     delta: Delta
     finish_reason: FinishReason | None = None
     logprobs: ChoiceLogprobs | None = None
-    shortened: list[str] | None = None
-    trace: list[TokenStep] | None = None
-    confidence: dict[str, ValueSureness] | None = None
+    shortened: OmitNone[list[str]] = None
+    trace: OmitNone[list[TokenStep]] = None
+    confidence: OmitNone[dict[str, ValueSureness]] = None
 
 
 class ChatChunk(Shape):
@@ -521,16 +514,14 @@ class ChatChunk(Shape):
         agentic_end: as in `ChatResponse`, in the chunk with the finish reason.
     """
 
-    _own = frozenset({"usage", "agentic_tool_call", "agentic_end"})
-
     id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     created: int
     model: str
     choices: list[ChunkChoice]
-    usage: Usage | None = None
-    agentic_tool_call: AgenticToolCall | None = None
-    agentic_end: AgenticEnd | None = None
+    usage: OmitNone[Usage] = None
+    agentic_tool_call: OmitNone[AgenticToolCall] = None
+    agentic_end: OmitNone[AgenticEnd] = None
     system_fingerprint: str | None = None
 
 
@@ -549,26 +540,22 @@ class CompletionLogprobs(Shape):
 class CompletionChoice(_Valued):
     """One of the texts."""
 
-    _own = frozenset({"shortened"})
-
     index: int = 0
     text: str
     finish_reason: FinishReason | None = None
     logprobs: CompletionLogprobs | None = None
-    shortened: list[str] | None = None
+    shortened: OmitNone[list[str]] = None
 
 
 class CompletionResponse(Shape):
     """The answer to a `CompletionRequest`; a chunk of it is one with more of its texts."""
-
-    _own = frozenset({"usage"})
 
     id: str = Field(default_factory=lambda: new_id("cmpl-"))
     object: Literal["text_completion"] = "text_completion"
     created: int = Field(default_factory=now)
     model: str
     choices: list[CompletionChoice]
-    usage: Usage | None = None
+    usage: OmitNone[Usage] = None
     system_fingerprint: str | None = None
 
     @property
@@ -687,11 +674,9 @@ class TranscriptionResponse(Shape):
 class RerankResult(Shape):
     """One document's place."""
 
-    _own = frozenset({"document"})
-
     index: int
     relevance_score: float
-    document: dict[str, str] | None = None
+    document: OmitNone[dict[str, str]] = None
 
 
 class RerankResponse(Shape):
