@@ -18,6 +18,7 @@ from structgen import models
 from structgen.decoding import tool_syntax, tools
 from structgen.errors import ModelError, OptionError, PromptError, StructgenError
 from structgen.models import trial
+from structgen.models.genai import opening
 from structgen.runner import ModelConfig, Runner
 from structgen.types import NEUTRAL
 
@@ -154,6 +155,45 @@ def test_a_file_of_a_template_comes_before_the_settings(folder: Path, tmp_path: 
     for other in (settings["chat_template"], ""):
         file.write_text(json.dumps({**settings, "chat_template": other}))
         assert structgen.load(place).apply_chat_template(CHAT) == "<user>Tea?<assistant>"
+
+
+ZEPHYR = """{# as Zephyr's #}
+{% for message in messages %}
+  {% if message.role == 'user' %}
+{{ '<|user|>\n' + message.content + " %}\n {% '" }}
+    {% set x = '%}\n' %} {%- set y = 1 -%}
+  {% endif %}
+{% endfor %}
+
+  {{ '<|assistant|>' }}
+"""
+EXPECTED = "<|user|>\nTea? %}\n {% '\n\n  <|assistant|>"
+
+
+@pytest.mark.parametrize("place", ["call", "settings", "file", "both"])
+def test_lines_of_tags_alone_write_nothing(folder: Path, tmp_path: Path, place: str) -> None:
+    """As in transformers 5.24, which wrote what is expected; the runtime trims nothing."""
+    copy = tmp_path / "model"
+    shutil.copytree(folder, copy)
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    if place in ("settings", "both"):
+        settings["chat_template"] = ZEPHYR if place == "settings" else "{{ 'other' }}"
+    if place in ("file", "both"):
+        (copy / "chat_template.jinja").write_text(ZEPHYR)
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
+    model = structgen.load(copy, **({"chat_template": ZEPHYR} if place == "call" else {}))
+    assert model.apply_chat_template(CHAT) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "part", ["{%", "{{", "{#", "{% '", "'", '{{"', "%", "}", "\\", " {%%", "\n"]
+)
+def test_trimming_reads_no_tag_twice(part: str) -> None:
+    """A square of 300,000 characters would take an hour."""
+    for start in ("", "{%", "{{", "{% '", "{#"):
+        text = start + part * (300_000 // len(part))
+        assert len(opening._trimmed(text)) <= len(text)
 
 
 def test_a_folder_without_a_known_class_of_tokenizers(folder: Path, tmp_path: Path) -> None:

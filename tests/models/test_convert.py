@@ -603,6 +603,16 @@ def test_an_existing_folder_is_not_overwritten(tmp_path):
     assert (tmp_path / "out" / "model.onnx").stat().st_mtime_ns == kept
 
 
+def test_a_link_to_an_empty_folder_will_do(tmp_path):
+    """The conversion of some minutes was thrown away: "Not a directory"."""
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    convert(path, tmp_path / "out", silent)
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "disk" / "genai_config.json").is_file()
+
+
 # Interruptions
 
 

@@ -266,7 +266,7 @@ def convert(
     Cost: about 10 s of CPU and 0.7 GB of memory for a model of 135M parameters; memory grows with
     the largest matrix, not with their number.
     """
-    final = Path(out).absolute()
+    final = Path(out).resolve()  # the staged folder is renamed, which a link does not let
     if final.exists() and not (final.is_dir() and not any(final.iterdir())):
         raise ConversionError(
             f"{final} already exists. Remove it, or choose another folder for the converted model."

@@ -49,8 +49,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         if cache.is_embedder(folder):
             raise ModelError(
-                f"{folder} is an embedder and cannot generate text. Load it with "
-                "structgen.load_embedder."
+                f"{folder} has no genai_config.json, which a language model needs. If it is an "
+                "embedder, load it with structgen.load_embedder."
             ) from None
         raise ModelError(
             f"{folder} has no genai_config.json, so it is not an ONNX Runtime GenAI model folder. "

@@ -159,14 +159,39 @@ def load(
 
 
 def _first_template(folder: Path) -> Path | str | None:
-    """Return a template that the runtime passes over: the file, which takes precedence in
-    transformers, or any where the folder names no class of tokenizers."""
+    """Return a template that the runtime passes over, or writes otherwise: the file, which takes
+    precedence in transformers, or any where the folder names no class of tokenizers."""
     path, file = folder / "tokenizer_config.json", folder / damage.TEMPLATE
     settings = document(path) if path.is_file() else {}
     own, has_class = settings.get("chat_template"), settings.get("tokenizer_class")
-    if file.is_file() and not (own is None and has_class):
+    if file.is_file():
         return file
-    return None if has_class or "{" not in (own or "") else own
+    if not isinstance(own, str) or "{" not in own or len(own) > _TEMPLATE_BYTES:
+        return None
+    return None if has_class and _trimmed(own) == own else own
+
+
+def _up_to(end: str) -> str:
+    """Match the rest of a tag; one without an end goes on to the template's: none is read twice."""
+    quoted = r"""'(?:\\.?|[^'\\])*(?:'|\Z)|"(?:\\.?|[^"\\])*(?:"|\Z)"""
+    return rf"""(?:{quoted}|[^'"{end}]+|{end}(?!\}}))*(?:{end}\}}|\Z)"""
+
+
+_TAG = re.compile(
+    r"(?:^[ \t]+(?!\{[%\#]-))?"  # hyphens trim in the runtime, too
+    rf"(\{{%{_up_to('%')}|\{{\{{{_up_to('}')}|\{{\#.*?(?:\#\}}|\Z))"
+    r"(?:(?<!-[%\#]\})\n(?!\s*\{[{%\#]-|\Z))?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def _trimmed(template: str) -> str:
+    """Return a template that writes in the runtime what it writes in transformers.
+
+    There a line of nothing but statements or comments writes nothing (``trim_blocks`` and
+    ``lstrip_blocks``); in the runtime its blanks and its end are text.
+    """
+    return _TAG.sub(lambda found: found[found[1][1] != "{"], template)
 
 
 def _template(given: str | os.PathLike[str]) -> str:
@@ -176,7 +201,7 @@ def _template(given: str | os.PathLike[str]) -> str:
         OptionError: the file cannot be read, or holds none.
     """
     if isinstance(given, str) and "{" in given:
-        return given
+        return _trimmed(given)
     try:
         with open(given, encoding="utf-8") as file:
             text = file.read(_TEMPLATE_BYTES + 1)
@@ -190,7 +215,7 @@ def _template(given: str | os.PathLike[str]) -> str:
             f"chat_template={os.fspath(given)!r} does not contain a Jinja template of at most "
             f"{_TEMPLATE_BYTES:,} characters."
         )
-    return text
+    return _trimmed(text)
 
 
 def _share(
