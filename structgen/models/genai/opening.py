@@ -159,7 +159,7 @@ def load(
 
 
 def _first_template(folder: Path) -> Path | str | None:
-    """Return a template that the runtime passes over, or writes otherwise: the file, which takes
+    """Return a template that the runtime passes over or renders differently: the file, which takes
     precedence in transformers, or any where the folder names no class of tokenizers."""
     path, file = folder / "tokenizer_config.json", folder / damage.TEMPLATE
     settings = document(path) if path.is_file() else {}
@@ -186,10 +186,10 @@ _TAG = re.compile(
 
 
 def _trimmed(template: str) -> str:
-    """Return a template that writes in the runtime what it writes in transformers.
+    """Return a template that the runtime renders as transformers does.
 
-    There a line of nothing but statements or comments writes nothing (``trim_blocks`` and
-    ``lstrip_blocks``); in the runtime its blanks and its end are text.
+    In transformers, a line with only statements or comments adds nothing to the prompt
+    (``trim_blocks``, ``lstrip_blocks``); in the runtime its blanks and line end are text.
     """
     return _TAG.sub(lambda found: found[found[1][1] != "{"], template)
 
