@@ -154,13 +154,11 @@ def arguments_of(
 
 def _no_option(name: str, dialect: Dialect) -> OptionError:
     has = [
-        *(name for name, option in OPTIONS.items() if dialect.servers in (option.remote or ())),
-        "stop",
-        "timeout",
-        "cancel",
-        "retries",
+        other
+        for other, option in OPTIONS.items()
+        if (option.remote is None and (dialect.has_logprobs or "logprobs" not in other))
+        or (isinstance(option.remote, Mapping) and dialect.servers in option.remote)
     ]
-    has += ["logprobs", "top_logprobs"] if dialect.has_logprobs else []
     return OptionError(
         f"{name}= is not supported in the dialect {dialect.name!r}: its servers have no such "
         f"option. Supported: {', '.join(sorted(has))}.",

@@ -400,6 +400,16 @@ def test_options_that_do_not_travel_are_refused(
     assert server.requests == []
 
 
+def test_a_refused_option_names_those_that_the_servers_have(remote: Any) -> None:
+    with pytest.raises(structgen.OptionError) as caught:
+        Generator(remote("a", dialect="openai"))("?", top_k=5)
+    assert str(caught.value).partition("Supported: ")[2] == (
+        "batch_size, cancel, do_sample, frequency_penalty, logit_bias, logprobs, max_new_tokens, "
+        "n, presence_penalty, retries, return_errors, seed, stop, temperature, timeout, "
+        "top_logprobs, top_p."
+    )
+
+
 @pytest.mark.parametrize(
     "options",
     [
