@@ -51,8 +51,7 @@ class JsonOptions:
             if value not in allowed:
                 choices = " or ".join(map(repr, allowed))
                 raise OptionError(f"{name} must be {choices}; got {value!r}.")
-        bounds = ("max_whitespace", "max_digits", "max_work", "max_mask_work", "max_memory_bytes")
-        for name in bounds:
+        for name in ("max_whitespace", "max_digits", *ReadLimits.__annotations__):
             value = getattr(self, name)
             if value is None and name == "max_mask_work":
                 continue
