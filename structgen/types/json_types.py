@@ -336,7 +336,8 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
     except (PydanticUndefinedAnnotation, NameError) as error:
         raise OutputTypeError(
             f"{name} refers to a name that is not defined: {_first_line(error)}. Define it first, "
-            "in the same module."
+            "in the same module. Write a type that contains itself as a class, or as "
+            'TypeAliasType("Name", ...) of typing_extensions.'
         ) from error
     except pydantic.errors.PydanticSchemaGenerationError as error:
         match = re.search(r"schema for (.+?)\. Set", str(error))

@@ -981,7 +981,15 @@ def test_what_is_not_defined_is_named(output_type: Any, missing: str) -> None:
     with pytest.raises(OutputTypeError) as caught:
         lower(output_type)
     assert missing in str(caught.value)
+    assert "TypeAliasType" in str(caught.value)  # what a type that contains itself needs
     assert ".rebuild()" not in str(caught.value)
+
+
+def test_an_alias_may_contain_itself() -> None:
+    Tree: Any = typing_extensions.TypeAliasType("Tree", dict[str, "Tree"] | int)  # type: ignore[misc]
+    assert lower(Tree).parse('{"a": {"b": 1}}') == {"a": {"b": 1}}
+    with pytest.raises(ParseError):
+        lower(Tree).parse('{"a": "b"}')
 
 
 def test_bad_patterns_are_refused_when_lowering() -> None:
