@@ -195,10 +195,10 @@ def load(
     warm_up: bool = True,
     **more: Never,
 ) -> TextModel:
-    """Load a model; fetch and convert it first if need be.
+    """Load a model; download and convert it first if necessary.
 
     It runs in this process. Its graph, chat template and tokenizer have no limit on time there, and
-    a hostile one may hang for certain prompts only: load a model that you do not trust with
+    a hostile model may hang on certain prompts: load a model that you do not trust with
     `load_async` or a `Runner`, which end its process when it hangs.
 
     Args:
@@ -208,19 +208,19 @@ def load(
             as the model's folder says, which is the CPU for models converted here.
         session_options: options of ONNX Runtime's session, over those of the folder.
         threads: threads that one operator may use; None: as many as there are cores.
-        prefix_cache: bytes of key-value caches kept between calls, for prompts that begin alike;
+        prefix_cache: bytes of key-value caches kept between calls, for prompts that share a prefix;
             0: none is kept; None: 512 MB.
-        prefix_cache_n: most of these caches; None: as many as have room.
-        deterministic: make an output the same to the bit, on this machine, whatever else runs and
-            however it is made: alone or in a batch, with guesses, forced text and kept prompts or
-            without. No pass runs over one token, and each output is made by itself: a token that
-            has a pass of its own takes 1.2 times as long.
-        chat_template: used instead of the model's own, or where it has none: the text of a Jinja
-            template, or a file of it. Tools are called as it shows.
-        draft_model: a smaller model of the same vocabulary, which guesses what this one writes
-            where that pays: a name as above, or a loaded model, which several may share. Outputs
-            are the same; see docs/decoding.md, Speculation.
-        draft_tokens: most tokens that it guesses at once; None: as many as pay, at most 15.
+        prefix_cache_n: the most of these caches; None: as many as fit.
+        deterministic: make each output the same to the bit on this machine, whatever else runs:
+            alone or in a batch, with or without guesses, forced text and cached prompts. Outputs
+            are then generated one by one, and a token with a pass of its own takes 1.2 times as
+            long.
+        chat_template: replaces the model's own: the text of a Jinja template, or its file. It also
+            decides how tools are called.
+        draft_model: a smaller model with the same vocabulary, which guesses the next tokens where
+            that saves time: a name as above, or a loaded model, which several models may share.
+            Outputs are the same; see docs/decoding.md, Speculation.
+        draft_tokens: the most tokens that it guesses at once; None: chosen by speed, at most 15.
         warm_up: make the masks' tables while the weights are read from disk, as `warm_up` does;
             False: the first output type and its first masks wait for them.
 
@@ -229,9 +229,7 @@ def load(
         DownloadError: fetching failed.
         ModelError: the folder cannot be loaded, or a provider is not installed; the error names
             those that are. Or the draft model has another vocabulary.
-        OptionError: ``prefix_cache`` is no number of bytes, ``prefix_cache_n`` no number of caches,
-            ``draft_tokens`` no number of tokens, or ``chat_template`` no template; or there is no
-            option of a name.
+        OptionError: an option is unknown, has the wrong type or is out of range.
 
     Cost: about a second once the model is on disk (135M parameters), 0.1 s of it for masks.
     """
@@ -289,8 +287,8 @@ async def load_async(
 
     Args:
         draft_model: as in `load`, by its name; it runs in the same process.
-        batch_size: most outputs of calls that are under way at once which share a batch; 1: none,
-            so that each is to the bit what it is alone; None: as many as pay.
+        batch_size: the most outputs of concurrent calls in one batch; 1: no batches, so each output
+            is the same to the bit as alone; None: chosen by speed.
 
     Raises:
         As `load`; and WorkerDied: the process ended before the model was loaded.
@@ -333,7 +331,7 @@ def load_embedder(
     threads: int | None = None,
     **more: Never,
 ) -> Embedder:
-    """Load a model that makes vectors of texts, or ranks them; fetch it first if need be.
+    """Load a model that makes vectors of texts, or ranks them; download it first if necessary.
 
     Other arguments are those of `load`.
 
@@ -345,12 +343,12 @@ def load_embedder(
         pooling: ``"mean"``, ``"cls"`` (the first token) or ``"last"``; None: as
             ``1_Pooling/config.json`` in the folder says, else the mean.
         max_length: most tokens of a text; None: as the folder says, 2,048 if it says nothing, at
-            most 8,192 and no more than some 1.2 GB of memory are enough for: 3,188 in 12 heads.
+            most 8,192, and at most what 1.2 GB of memory allow: 3,188 with 12 heads.
 
     Raises:
         ModelNotFound: there is no such folder, file or name.
         DownloadError: fetching failed.
-        ModelError: the model cannot be loaded, or is none that this package can pool.
+        ModelError: the model cannot be loaded, or has an unsupported kind of pooling.
         OptionError: ``pooling`` or ``max_length`` does not suit the model.
 
     Cost: half a second once the model is on disk (the default embedder).
@@ -388,18 +386,18 @@ def from_onnx_genai(
         og_model: the model.
         og_tokenizer: its tokenizer.
         folder: the model's folder, to read the vocabulary from. With neither this nor
-            ``vocabulary``, each token's bytes are worked out from the tokenizer itself.
+            ``vocabulary``, structgen derives each token's bytes from the tokenizer.
         vocabulary: the vocabulary; its size must be the width of the logits.
 
     Raises:
         ModelError: the objects are not the runtime's, or sizes do not agree.
-        VocabularyError: the tokenizer does not give its bytes away; pass ``folder``.
+        VocabularyError: the bytes cannot be derived from the tokenizer; pass ``folder``.
 
     The runtime misjudges prompts that end in the model's padding token, so give it none, as `load`
     does, before you make the model: ``config.overlay('{"model": {"pad_token_id": -1}}')``.
 
     The masks' tables are made when they are first needed, or by `warm_up`, which a server calls
-    before the first request comes.
+    before its first request.
 
     Cost: 0.5 s for 128k tokens without ``folder``, and one step of the model.
     """

@@ -179,7 +179,7 @@ class Asked(_Asks):
     def stream_values(
         self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
     ) -> Any:
-        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+        """Yield the value for ``prompt`` while the model writes it, as far as it is complete.
 
         The same as ``Generator(model, output_type).stream_values(prompt)``: each is a
         `structgen.Partial`, the last one has the whole value. Args and raises as for calling the
@@ -261,7 +261,7 @@ class AskedAsync(_Asks):
     def stream_values(
         self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
     ) -> Any:
-        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+        """Yield the value for ``prompt`` while the model writes it, as far as it is complete.
 
         The same as ``Generator(model, output_type).stream_values(prompt)``. Args and raises as for
         calling the model.

@@ -112,7 +112,7 @@ class OutputTypeError(StructgenError):
     """The output type cannot be turned into a grammar.
 
     Attributes:
-        terminal: what the terminal of a grammar is called that it is about; None if about none.
+        terminal: the name of the grammar's terminal that it concerns; or None.
     """
 
     terminal: str | None = None
@@ -323,17 +323,17 @@ class ModelError(StructgenError):
     """A model cannot be found, fetched, converted or loaded.
 
     Attributes:
-        lacks: what was asked of it that it cannot: an output of its graph, say; or None.
+        lacks: the feature that the model lacks, such as an output of its graph; or None.
     """
 
     lacks: str | None = None
 
 
 class RemoteError(ModelError):
-    """The server of a remote model cannot be reached, or does not do what it was asked.
+    """The server of a remote model cannot be reached, or does not fulfil the request.
 
     Attributes:
-        status: of HTTP, or None where there was no answer.
+        status: the HTTP status, or None where there was no answer.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -370,7 +370,7 @@ class OptionError(StructgenError):
     """An unknown, misspelt or contradictory option.
 
     Attributes:
-        option: its name, or None where the error is about no single one.
+        option: its name, or None where the error concerns several.
         value: what was passed, or None.
     """
 
@@ -380,7 +380,7 @@ class OptionError(StructgenError):
         self.value = value
 
     def naming(self, name: str) -> str:
-        """Return the message in the words of who calls the option ``name``."""
+        """Return the message with ``name`` as the option's name."""
         text = str(self)
         return text if self.option is None else text.replace(f"{self.option}=", f"{name}=")
 
@@ -410,7 +410,7 @@ class Overloaded(StructgenError):
     """Too many requests wait for the model. Send this one again later.
 
     Attributes:
-        retry_after: in how many seconds.
+        retry_after: seconds to wait.
     """
 
     def __init__(self, message: str, *, retry_after: float) -> None:
@@ -422,7 +422,7 @@ class PromptError(StructgenError):
     """The prompt is empty, malformed, or longer than the model's context.
 
     Attributes:
-        is_too_long: whether it is the last of these.
+        is_too_long: whether the prompt is too long.
     """
 
     def __init__(self, message: str, *, is_too_long: bool = False) -> None:
@@ -431,7 +431,7 @@ class PromptError(StructgenError):
 
 
 class IncompleteOutput(StructgenError):
-    """Generation ended before the output was whole.
+    """Generation ended before the output was complete.
 
     Attributes:
         text: what had been generated.
@@ -481,7 +481,7 @@ class Refused(StructgenError):
 
 
 class BatchError(StructgenError):
-    """Some of several outputs failed; the error has the others.
+    """Some of several outputs failed; the error contains the others.
 
     Attributes:
         results: what the call would have returned, None where an output failed.
@@ -497,11 +497,11 @@ class BatchError(StructgenError):
 
 
 class Abstained(StructgenError):
-    """The output is whole, but the model is less sure of a value than ``abstain_below`` asks.
+    """The output is complete, but the model is too unsure of a value for ``abstain_below``.
 
     Attributes:
         text: the output.
-        values: the `structgen.insight.ValueConfidence` of each value it is not sure enough of.
+        values: the `structgen.insight.ValueConfidence` of each value that is not sure enough.
     """
 
     def __init__(self, message: str, *, text: str, values: tuple[Any, ...]) -> None:

@@ -149,13 +149,13 @@ def _task(
 class Generator(Calls[T_co]):
     """Produces outputs from prompts: of an output type, through a processor, or free.
 
-    A ``Generator[T]`` where texts of the output type parse to ``T``: type checkers know it of
+    A ``Generator[T]`` where texts of the output type parse to ``T``: type checkers infer it for
     Python types, choices and structgen's own output types (`structgen.types.sums`).
 
     Attributes:
         model: the model.
-        constraint: the compiled output type, or None; None, too, where each call gives the
-            documents that are quoted.
+        constraint: the compiled output type; None for free text, and where each call passes the
+            documents to quote.
 
     Example::
 
@@ -230,11 +230,11 @@ class Generator(Calls[T_co]):
             options: those of `structgen.compile`; ``think``, most tokens that the model may think
                 before it answers, or a `Think`, or 0: a thought that the chat template opens by
                 itself is closed at once; ``draft``, whether it first answers freely, or a
-                `Draft`; ``with_schema_hint``, whether chats tell of the type's JSON Schema, which
-                the smallest models answer worse with (docs/quality.md); and ``processor``, a
-                function that edits logits before each choice, see
+                `Draft`; ``with_schema_hint``, whether chats contain the type's JSON Schema, which
+                makes the answers of the smallest models worse (docs/quality.md); and ``processor``,
+                a function that edits logits before each choice, see
                 `structgen.sampling.processors.LogitsProcessor`. Beside an output type it gets the
-                masked logits and chooses among what is allowed; it cannot bring back what is not.
+                masked logits and chooses among what is allowed; it cannot allow others.
 
         Raises:
             OptionError: a processor that cannot be called, an unknown compile option, or no room
@@ -316,7 +316,7 @@ class Generator(Calls[T_co]):
             timeout: seconds this may take.
             cancel: an object with ``is_set()``, asked before each pass of the model: a
                 ``threading.Event``.
-            options: none; the others of a call are refused, since none of them bears on this.
+            options: none; other options of a call raise an error, since they have no effect here.
 
         Raises:
             PromptError: empty, malformed, or longer than the context; or the context ends before
@@ -351,7 +351,7 @@ class Generator(Calls[T_co]):
         )
 
     def stream(self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]) -> Stream[T_co]:
-        """Return the output for ``prompt`` piece by piece, as it is generated.
+        """Stream the output for ``prompt`` piece by piece, as it is generated.
 
         Arguments are checked before this returns; the model runs as the stream is read. Closing
         the stream, or dropping it, frees the sequence.
@@ -372,7 +372,7 @@ class Generator(Calls[T_co]):
     def stream_values(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> ValueStream[T_co]:
-        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+        """Yield the value for ``prompt`` while the model writes it, as far as it is complete.
 
         Each `structgen.Partial` has the fields that are settled: numbers, dates and choices when
         they are whole, text as it grows, lists item by item. The last one has the whole value.

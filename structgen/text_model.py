@@ -41,7 +41,7 @@ class TextModel(Asked, genai.TextModel):
             batch_size: as for `structgen.load_async`.
 
         Raises:
-            ModelError: the model was handed in as objects, which do not travel.
+            ModelError: the model was made from objects, which cannot be sent to a process.
         """
         return AsyncModel.like(self, batch_size)
 
@@ -53,15 +53,15 @@ else:
     def generate(prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
         """Ask the default model; return a value of ``output_type``, or a str without one.
 
-        ``structgen.generate("The capital of France is ", Literal["Paris", "Rome"])``: one line,
-        from nothing. The model is loaded by the first call, and kept.
+        ``structgen.generate("The capital of France is ", Literal["Paris", "Rome"])`` needs no other
+        line. The first call loads the model, which stays loaded.
 
         Args:
             prompt, output_type, options: as for calling a `TextModel`.
 
         Raises the same errors as `structgen.load` and calling a `TextModel`.
 
-        Cost: the first call loads the default model, a second, and fetches it if need be.
+        Cost: the first call loads the default model (a second), and downloads it if necessary.
         """
         return _default_model()(prompt, output_type, *more, **options)
 

@@ -252,7 +252,7 @@ _T = TypeVar("_T")
 
 
 class Cursor:
-    """The place of one sequence in a constraint. Cheap; not shared between threads.
+    """The position of one sequence in a constraint. Cheap; not shared between threads.
 
     Not made directly: see `Constraint.start`.
     """

@@ -76,7 +76,7 @@ class Calls(ABC, Generic[T_co]):
             BudgetTooSmall: fewer tokens left than any output of this type needs.
             IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it
                 was whole; it carries the text.
-            Abstained: the model is less sure of a value than ``abstain_below`` asks, or the call
+            Abstained: the model is too unsure of a value for ``abstain_below``, or the call
                 was over before that was known.
             ValidationFailed: with ``retries``: checks that only code can make refused a value
                 after so many, too.
@@ -162,9 +162,9 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
     """Produces outputs of one type from prompts, without blocking the event loop.
 
     What ``Generator(model, output_type)`` is for an asynchronous model. Every call takes one
-    prompt, and gives one output; or a list of prompts, and gives a list; with ``n=`` a list of so
+    prompt, and gives one output; or a list of prompts, and gives a list; with ``n=`` a list of that
     many takes the place of each. With ``return_errors=True`` errors may be among them. With
-    either of these a type checker knows no more than ``list[Any]``.
+    either of these, type checkers see ``list[Any]``.
     """
 
     @abstractmethod
@@ -182,13 +182,13 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
 
     @abstractmethod
     def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
-        """Return the output for ``prompt``, piece by piece."""
+        """Stream the output for ``prompt``, piece by piece."""
 
     @abstractmethod
     def stream_values(
         self, prompt: Prompt, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
-        """Return the value for ``prompt`` again and again while it is written, as far as it is."""
+        """Yield the value for ``prompt`` while the model writes it, as far as it is complete."""
 
     @overload
     async def __call__(  # type: ignore[overload-overlap]
@@ -211,8 +211,8 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
         Args:
             prompt: one, or a list of them, as for a `Generator`.
             options: as for a `Generator`. ``cancel`` may be an `asyncio.Event`, too. With ``n=`` a
-                list of that many outputs takes the place of each. What a model elsewhere cannot
-                do is refused by name.
+                list of that many outputs takes the place of each. Options that a
+                remote model cannot honour raise an error.
 
         Raises:
             As for a `Generator`; and WorkerDied, RemoteError: what runs the model has failed.

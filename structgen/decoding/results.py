@@ -330,7 +330,7 @@ class GenerationResult(Generic[T_co]):
         return run_passes(below(self.confidence, self.abstain_below))
 
     def check_sure(self, give_up: Callable[[], bool] | None = None) -> None:
-        """Raise if the model is less sure of a value than ``abstain_below`` asks.
+        """Raise if the model is too unsure of a value for ``abstain_below``.
 
         Args:
             give_up: called before each pass of the model that this needs; True ends it.

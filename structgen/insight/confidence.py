@@ -225,9 +225,9 @@ class Alternative:
     """One alternative of a value.
 
     Attributes:
-        value: of JSON the value, else the text.
-        text: how it is written; the shortest way where there are several (``-0`` is 0).
-        probability: the model's, among the alternatives; of all ways together.
+        value: the value of JSON; otherwise the text.
+        text: its text; the shortest where there are several (``-0`` is 0).
+        probability: of all its texts together, relative to all alternatives.
     """
 
     value: Any

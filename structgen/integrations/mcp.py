@@ -402,7 +402,7 @@ class Tool:
     """A tool.
 
     Attributes:
-        name: the tool's.
+        name: the name of the tool.
         title: for people.
         takes: the class of its arguments.
         returns: the class of its result.

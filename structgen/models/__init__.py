@@ -68,7 +68,7 @@ def path(
     target: str = "cpu",
     dtype: str | None = None,
 ) -> Path:
-    """Return the folder of a model; fetch and convert it first if needed.
+    """Return the folder of a model; download and convert it first if necessary.
 
     Args:
         name: a local folder with ``genai_config.json`` (or, for an embedder, with
@@ -79,9 +79,9 @@ def path(
             error. Nothing is shown when there is nothing to fetch.
         task: the model's task; models for another task are not fetched. None: a repository's
             language model, or else its embedder.
-        target: what weights of the catalogue that have to be converted are converted for: see
-            `convert`. For each target the cache holds a folder of its own.
-        dtype: how these are rounded: see `convert`. For each the cache holds one, too.
+        target: the device to convert weights of the catalogue for: see `convert`. The cache has a
+            folder for each.
+        dtype: how to store these weights: see `convert`. The cache has a folder for each.
 
     Raises:
         ModelNotFound: there is no such folder, name or repository; or it holds no model, or
@@ -104,9 +104,9 @@ def check(
     """Check that a name can be a model's, without fetching it. The arguments are those of `path`.
 
     Raises:
-        ModelNotFound: it is not a model's folder, not in the catalogue, and no possible name of a
-            repository; or the catalogue's model has another task. Does not ask whether such a
-            repository exists.
+        ModelNotFound: it is neither a model's folder, nor in the catalogue, nor a valid name of a
+            repository; or the catalogue's model has another task. Whether the repository exists
+            is not checked.
         OptionError: the name is neither a str nor a path.
 
     Cost: a few looks at the disk.

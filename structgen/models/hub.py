@@ -212,14 +212,14 @@ _TOKEN: ContextVar[str | bool | None] = ContextVar("token", default=None)
 
 @contextmanager
 def token_from(source: str | None) -> Iterator[None]:
-    """Fetch from the hub with a token of a source, as mistral.rs names them.
+    """Download from the hub with a token from a source, as mistral.rs names them.
 
     Args:
         source: ``literal:TOKEN``, ``env:VARIABLE``, ``path:FILE``, ``cache`` (``HF_TOKEN``, or what
             ``hf auth login`` has kept) or ``none``; None: ``cache``.
 
     Raises:
-        OptionError: it is no source, or there is no token.
+        OptionError: it is not a source, or there is no token.
     """
     kind, _, value = (source or "cache").partition(":")
     token: str | bool | None = None

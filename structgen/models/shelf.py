@@ -165,7 +165,7 @@ def verify(names: Sequence[str] = (), progress: Progress | None = None) -> list[
         progress: called with the bytes read so far; by default it is shown on standard error.
 
     Raises:
-        ModelNotFound: a model is not here.
+        ModelNotFound: a model is not on this machine.
 
     Cost: one reading of all files, some seconds a gigabyte. Where no digests are known, of a local
     folder or of a model that an earlier version fetched, sizes are compared with what graphs refer

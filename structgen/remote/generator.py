@@ -470,7 +470,7 @@ class RemoteGenerator(Generator[T_co]):
     def stream_values(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> ValueStream[T_co]:
-        """Return the value for ``prompt`` again and again while it comes, as far as it has."""
+        """Yield the value for ``prompt`` while it arrives, as far as it is complete."""
         return ValueStream(self.stream(prompt, *more, **options), self._asks.output)
 
     def _outputs(
@@ -563,7 +563,7 @@ class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
     def stream_values(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
-        """Return the value for ``prompt`` again and again while it comes, as far as it has."""
+        """Yield the value for ``prompt`` while it arrives, as far as it is complete."""
         return AsyncValueStream(self.stream(prompt, *more, **options), self._asks.output)
 
 

@@ -73,8 +73,8 @@ class SandboxPolicy:
         max_cpu_secs: seconds of processor time.
         max_procs: number of processes and threads.
         max_open_fds: number of open files.
-        max_file_sz_mb: size of a file; also of all files and folders in the working folder
-            together, and of all files that one chat returns.
+        max_file_sz_mb: size of a file; also the total of all files and folders in the working
+            folder, and of all files that one chat returns.
         network: ``"none"``, or ``"full"``: that of this machine.
         extra_fs_read: readable paths, beside Python's and the system's own.
         extra_fs_write: writable paths, beside the working folder.

@@ -155,7 +155,7 @@ class Wrong(ValueError):
 
 
 class Strictly(BaseModel):
-    """What somebody sends, or a part of it: no field beside those that it names."""
+    """A request or a part of it, in which unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 

@@ -621,7 +621,7 @@ class TranscriptionRequest(Request):
         """The sound.
 
         Raises:
-            RequestError: it is none.
+            RequestError: it is not a sound.
         """
         try:
             audio = self.file if isinstance(self.file, Audio) else Audio(self.file)

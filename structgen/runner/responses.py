@@ -273,10 +273,10 @@ class Choice(_Valued):
     """One of the answers.
 
     Attributes:
-        index: which.
-        message: its text.
-        finish_reason: why it ended.
-        logprobs: with ``logprobs``, of its tokens.
+        index: its number, from 0.
+        message: the message.
+        finish_reason: why it ended, as in OpenAI's API.
+        logprobs: with ``logprobs``, those of its tokens.
         shortened: JSON paths of the values that the limit on tokens changed.
         trace: with ``trace``, what happened at each token.
         confidence: with ``abstain_below``, how sure the model is of each value that was asked for.
@@ -331,12 +331,12 @@ class AgenticToolCall(Shape):
     """A tool call that the Runner handled in one of an agent's rounds.
 
     Attributes:
-        round: in which, from 1.
+        round: the number of the round, from 1.
         id: of the call.
-        name: the tool's.
+        name: the name of the tool.
         arguments: as the model wrote them, valid for the tool's schema.
         status: ``running`` in the first event of a stream; then ``completed``, ``failed`` or
-            ``refused``, which is by ``approve``.
+            ``refused`` by ``approve``.
         approved: what ``approve`` returned; None: it was not called.
         result: what the model was shown.
         error: what went wrong, or why it was refused.
@@ -369,11 +369,11 @@ class SearchPassage(Shape):
     """A passage of a search result that the model read.
 
     Attributes:
-        title: of the page.
+        title: the title of the page.
         url: its address.
         text: the passage.
-        start: where it begins in what an answer may quote: all passages, one after the other.
-        end: where it ends there.
+        start: its first character in the text that answers may quote (all passages joined).
+        end: one more than its last character there.
     """
 
     title: str
@@ -452,7 +452,7 @@ class ChatResponse(Shape):
         """Return the passage of the web search that a quote in the answer comes from.
 
         Raises:
-            LookupError: it comes from none.
+            LookupError: it comes from no passage.
         """
         for one in self.web_search or ():
             if one.start <= quote.start < one.end:

@@ -218,10 +218,10 @@ class Runner(
             search_callback: searches: a function, sync or async, that is given a query and returns
                 dicts with ``title``, ``description``, ``url`` and ``content``, all texts.
             search_embedding_model: what ranks passages of results: one of ``models``, or the source
-                of an embedder, which is added. None: the first embedder of ``models`` that is told
-                to be one, else ``all-minilm-l6-v2``.
+                of an embedder, which is added. None: the first of ``models`` that is declared an
+                embedder, else ``all-minilm-l6-v2``.
             code_execution_config: how requests with ``enable_code_execution`` run Python that the
-                model writes; None: none does.
+                model writes; None: code execution is off.
 
         Raises:
             OptionError: a source or a number is wrong, ``opentelemetry`` is not installed, or
@@ -952,7 +952,7 @@ class Runner(
         model_id: str | None = None,
         save_file: str | None = None,
     ) -> NoReturn:
-        """Raise: the runtime has no models for it. The arguments are those of mistral.rs.
+        """Raise an error: the runtime has no models for it. The arguments are those of mistral.rs.
 
         Raises:
             ModelError: always, unless there is no such model.
@@ -961,7 +961,7 @@ class Runner(
         raise self._lacks(model_id, "make pictures (FLUX, Stable Diffusion)")
 
     def generate_audio(self, prompt: str, model_id: str | None = None) -> NoReturn:
-        """Raise: the runtime has no models for it. The arguments are those of mistral.rs.
+        """Raise an error: the runtime has no models for it. The arguments are those of mistral.rs.
 
         Raises:
             ModelError: always, unless there is no such model.

@@ -276,7 +276,7 @@ class Sessions:
         self._lanes: dict[str, dict[Future[None], frozenset[Future[None]]]] = {}
 
     def ids(self) -> list[str]:
-        """Return the ids of all sessions, those that were used last first."""
+        """Return the ids of all sessions, the most recently used first."""
         with self._transaction() as connection:
             rows = connection.execute("SELECT id FROM sessions ORDER BY used DESC, id")
             return [row[0] for row in rows]

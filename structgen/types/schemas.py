@@ -92,16 +92,16 @@ class JsonSchema(Combining, Typed[Any]):
     ) -> JsonSchema:
         """Return the body of an operation in an OpenAPI document (Swagger 2.0, OpenAPI 3.0, 3.1).
 
-        References are followed within the document. ``discriminator`` is a hint and bars nothing;
-        properties that are ``readOnly`` are not required of a request, ``writeOnly`` ones not of a
-        response.
+        References are followed within the document. ``discriminator`` is a hint and excludes
+        nothing; properties that are ``readOnly`` are not required of a request, ``writeOnly`` ones
+        not of a response.
 
         Args:
             document: a dict, JSON text, or a file of JSON or YAML (which needs PyYAML).
             operation: an ``operationId``, or method and path: ``"POST /pets"``.
             part: which body.
             status: which response; may be None if only one successful response has a body.
-            media_type: which of several; None for the one that is JSON.
+            media_type: which media type; None for JSON.
 
         Raises:
             SchemaError: there is no such operation, body or reference; the message says where.

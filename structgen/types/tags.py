@@ -34,20 +34,20 @@ from .user import OutputType, SpecialToken
 
 @dataclass(frozen=True, slots=True)
 class Tagged(Combining, Typed["list[str | TaggedValue]"]):
-    """Free text in which each ``begin`` opens a text of ``type``, which ``end`` closes.
+    """Free text with tags: between ``begin`` and ``end``, a text of ``type``.
 
     An output type by itself, and a part of `TaggedText`. After ``begin``, the mask allows only the
     type. Outside a tag, the text contains neither special tokens nor a ``begin`` marker. Parses to
     a list: a str for each piece of text that is not empty, a `TaggedValue` for each tag.
 
     Attributes:
-        begin: text, or a `SpecialToken`. Text that begins with the name of a token which the
-            vocabulary has as a control token, and not as text, means that token.
-        type: any output type but a grammar, or another of these.
+        begin: text, or a `SpecialToken`. Text that begins with the name of a control token
+            means that token.
+        type: any output type except a grammar or tags.
         end: as ``begin``, but tokens may be named anywhere in it. The first ``end`` at which
             ``type`` is whole counts.
-        at_least: fewest of them.
-        at_most: most of them; None: any number.
+        at_least: the fewest tags.
+        at_most: the most tags; None: any number.
     """
 
     begin: str | SpecialToken
@@ -79,7 +79,7 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
     Args:
         tags: the kinds of tags, with different ``begin``.
         at_least: fewest tags of all kinds together.
-        at_most: most of them; None: any number.
+        at_most: the most tags; None: any number.
         trigger: a prefix of each ``begin``, or several such prefixes. After a trigger, one of the
             begins must follow.
         separator: the only text between two tags. None: free text.

@@ -88,11 +88,11 @@ class GrowingParts:
 class Partial(Generic[T_co]):
     """A value of type ``T_co`` that the model is still writing.
 
-    A field is there from when it is settled: a number, a date or a choice when it is whole; text
-    while it grows, and objects and lists, which are a `Partial` until they are whole. Fields are
+    A field appears when it is certain: a number, a date or a choice when it is complete; text
+    while it grows, and objects and lists, which are a `Partial` until they are complete. Fields are
     attributes (``partial.name``) and items (``partial["name"]``); a list has its items by index,
     and a length. A field that is not there raises `AttributeError` or `KeyError`; ``"name" in
-    partial`` and `done` tell without. What is whole stays as it is in every later `Partial`.
+    partial`` and `done` do not raise. Complete values do not change in later `Partial` objects.
 
     A field called ``done``, ``complete``, ``value`` or ``so_far`` is reached by its item.
     """
@@ -130,15 +130,15 @@ class Partial(Generic[T_co]):
 
     @property
     def complete(self) -> bool:
-        """Whether the whole output has been written: so is the last `Partial`, and no other.
+        """Whether the whole output has been written: true of the last `Partial` only.
 
-        What is inside of it and whole is not a `Partial`, but the value itself.
+        Complete values inside it are plain values, not `Partial`.
         """
         return bool(self._final)
 
     @property
     def value(self) -> T_co:
-        """The whole value, of the last `Partial` of an output: what `Generator.parse` gives.
+        """The complete value, of the last `Partial` of an output: as `Generator.parse` returns it.
 
         Raises:
             IncompleteOutput: it is not `complete`.
@@ -153,10 +153,10 @@ class Partial(Generic[T_co]):
 
     @property
     def so_far(self) -> Any:
-        """What is there: open objects as dicts, open lists as lists, open text as str; what is
-        whole, as it is. None where nothing is.
+        """What is there so far: unfinished objects as dicts, lists as lists, text as str; complete
+        values as they are. None where nothing is.
 
-        Cost: a copy of all of it.
+        Cost: a copy.
         """
         if self._text is not None:
             return self._text()

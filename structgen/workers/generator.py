@@ -126,7 +126,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     def stream(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> AsyncStream[T_co]:
-        """Return the output for ``prompt`` piece by piece, as it is generated.
+        """Stream the output for ``prompt`` piece by piece, as it is generated.
 
         Options are checked before this returns; the model runs from when the first piece is asked
         for, and does not wait for its reader. Args and raises as for calling it.
@@ -158,7 +158,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     def stream_values(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
-        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+        """Yield the value for ``prompt`` while the model writes it, as far as it is complete.
 
         As `Generator.stream_values`. Args and raises as for `stream`.
         """

@@ -51,12 +51,12 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
     Make one with `structgen.load_async` or `TextModel.to_async`. Ask it for values,
     ``await model(prompt, output_type)``; ``Generator(model, output_type)`` is an
     `AsyncTypedGenerator`.
-    Calls that are under way at once share the model pass by pass, or as a batch.
+    Concurrent calls share the model pass by pass, or as a batch.
     The process is started by the first call, and started again after it has died. It
     ends with `aclose`, ``async with``, when the model is dropped, and when this process ends.
 
     Attributes:
-        name: what messages call it: the folder's name.
+        name: its name in messages: the folder's name.
         folder: where it was loaded from.
         vocabulary: its tokens.
         context_length: most tokens a sequence can have, prompt and output together.

@@ -232,7 +232,7 @@ class Embedder:
     Make one with `structgen.load_embedder`.
 
     Attributes:
-        name: what messages call it: the folder's name.
+        name: its name in messages: the folder's name.
         folder: where it was loaded from.
         dimensions: numbers of a vector; None for a cross-encoder, or where the graph does not say.
         max_length: most tokens of a text; None: the graph reads text itself.

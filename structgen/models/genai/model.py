@@ -159,7 +159,7 @@ class TextModel:
     Make one with `structgen.load` or `structgen.from_onnx_genai`.
 
     Attributes:
-        name: what messages call it: the folder's name.
+        name: its name in messages: the folder's name.
         folder: its folder; None if it was passed in as objects.
         vocabulary: its tokens; ``vocabulary.size`` is the width of its logits.
         context_length: most tokens a sequence can have, prompt and output together.
