@@ -9,15 +9,12 @@
 grammar's text); `tool_calls`, `tools`, `tool_arguments` and `tool_grammar` (calls in a model's own
 syntax); `written` (types as bytes). Knows no vocabulary or model.
 
-The types of `ready` are attributes as well (`structgen.types.country_code`), made on first use;
-type checkers see `ready_static`.
+The types of `ready` are attributes as well (`structgen.types.country_code`), made on first use.
 """
-
-# ruff: noqa: F403, F405 - `ready_static` says once what the ready-made types are to type checkers
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from structgen.types.captures import CapturedText
 from structgen.types.dispatch import cache_key, filled, lower
@@ -53,7 +50,44 @@ from structgen.types.wrappers import schema_hint
 
 if TYPE_CHECKING:
     from structgen.types.ready import phone_number, postal_code, recent_date
-    from structgen.types.ready_static import *
+
+    # The ready-made types, each of which is ``str`` to type checkers, as its values are.
+    digit: TypeAlias = str
+    char: TypeAlias = str
+    newline: TypeAlias = str
+    whitespace: TypeAlias = str
+    hex_str: TypeAlias = str
+    uuid4: TypeAlias = str
+    ipv4: TypeAlias = str
+    ipv6: TypeAlias = str
+    semver: TypeAlias = str
+    mac_address: TypeAlias = str
+    hex_color: TypeAlias = str
+    slug: TypeAlias = str
+    sentence: TypeAlias = str
+    paragraph: TypeAlias = str
+    email: TypeAlias = str
+    media_type: TypeAlias = str
+    credit_card: TypeAlias = str
+    isbn13: TypeAlias = str
+    isbn10: TypeAlias = str
+    isbn: TypeAlias = str
+    country_code: TypeAlias = str
+    country_code3: TypeAlias = str
+    country_number: TypeAlias = str
+    country_name: TypeAlias = str
+    country_flag: TypeAlias = str
+    subdivision_code: TypeAlias = str
+    currency_code: TypeAlias = str
+    currency_number: TypeAlias = str
+    currency_name: TypeAlias = str
+    language_code: TypeAlias = str
+    language_code3: TypeAlias = str
+    language_name: TypeAlias = str
+    time_zone: TypeAlias = str
+    mime_type: TypeAlias = str
+    airport_iata: TypeAlias = str
+    airport_icao: TypeAlias = str
 
 __all__ = [
     "DIALECTS",

@@ -26,7 +26,6 @@ import structgen
 from structgen import types
 from structgen.errors import OptionError, OutputTypeError, ParseError
 from structgen.types import lower
-from structgen.types import ready_static as static
 from structgen.types.ready import OFFERED, READY
 
 HAS_AIRPORTS = importlib.util.find_spec("airportsdata") is not None
@@ -108,10 +107,10 @@ def test_texts_bare_and_in_json(name: str) -> None:
 def test_every_type_is_tested_documented_and_known_to_type_checkers() -> None:
     assert set(YES_AND_NO) | {"whitespace", "email"} == set(READY)
     assert all(one.about.endswith(".") for one in READY.values())
-    tree = ast.parse(Path(static.__file__).read_text())
+    tree = ast.parse(Path(types.__file__).read_text())
     known = {
         node.target.id
-        for node in tree.body
+        for node in ast.walk(tree)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
     assert known == set(READY)
