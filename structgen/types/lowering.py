@@ -149,7 +149,11 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
     if (
         isinstance(value, BaseModel)
         or (isinstance(value, tuple) and hasattr(value, "_fields"))
-        or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+        or (
+            dataclasses.is_dataclass(value)
+            and not isinstance(value, type)
+            and not hasattr(value, "__get_pydantic_core_schema__")  # `recent_date` returns one
+        )
     ):
         raise OutputTypeError(
             f"{name} is a value, not a type. Pass its class instead: {type(value).__name__}."
