@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import inside
+import onnxruntime_genai as og
 import pytest
 from tiny_gguf import write
 
@@ -165,9 +166,10 @@ ZEPHYR = """{# as Zephyr's #}
   {% endif %}
 {% endfor %}
 
+\r
   {{ '<|assistant|>' }}
 """
-EXPECTED = "<|user|>\nTea? %}\n {% '\n\n  <|assistant|>"
+EXPECTED = "<|user|>\nTea? %}\n {% '\n\n\n  <|assistant|>"
 
 
 @pytest.mark.parametrize("place", ["call", "settings", "file", "both"])
@@ -184,6 +186,13 @@ def test_lines_of_tags_alone_write_nothing(folder: Path, tmp_path: Path, place: 
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))
     model = structgen.load(copy, **({"chat_template": ZEPHYR} if place == "call" else {}))
     assert model.apply_chat_template(CHAT) == EXPECTED
+    process = model.to_async()._host.load  # which trims what it gets: once is enough
+    again = structgen.load(copy, chat_template=process.options.chat_template)
+    assert again.apply_chat_template(CHAT) == EXPECTED
+    if place != "call":
+        plain = og.Model(str(copy))
+        objects = structgen.from_onnx_genai(plain, og.Tokenizer(plain), folder=copy)
+        assert objects.apply_chat_template(CHAT) == EXPECTED
 
 
 @pytest.mark.parametrize(

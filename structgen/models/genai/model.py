@@ -190,6 +190,7 @@ class TextModel:
         start_ids: Sequence[int] = (),
         folder: Path | None = None,
         options: LoadOptions | None = None,
+        template: str | None = None,
         has_mask: bool = False,
         has_cuda_graph: bool = False,
         draft: DraftModel | None = None,
@@ -205,7 +206,7 @@ class TextModel:
         self.has_mask = has_mask
         self._everything: dict[int, MaskBytes] = {}  # by how many rows
         self.options = options
-        self._template = given.chat_template
+        self._template = template
         self.og_model = og_model
         self.og_tokenizer = og_tokenizer
         self.vocabulary = vocabulary

@@ -107,7 +107,8 @@ def load(
     masked = None if takes_media else masked_graph(folder, config)
     given = TEMPLATE if is_whisper else options.chat_template or _first_template(folder)
     template = None if given is None else _template(given)
-    trial.check(folder, template)
+    trimmed = None if template is None else _trimmed(template)
+    trial.check(folder, trimmed)
     try:
         og_model = og.Model(_session_config(folder, names, options_of, others, masked))
         if masked and not _takes_masks(og_model, vocabulary.size):
@@ -151,6 +152,7 @@ def load(
             chat_template=template,
             draft_model=None if small is None or small.folder is None else small.folder.absolute(),
         ),
+        template=trimmed,
         has_mask=masked is not None,
         has_cuda_graph=has_cuda_graph,
         draft=draft,
@@ -189,9 +191,11 @@ def _trimmed(template: str) -> str:
     """Return a template that the runtime renders as transformers does.
 
     In transformers, a line with only statements or comments adds nothing to the prompt
-    (``trim_blocks``, ``lstrip_blocks``); in the runtime its blanks and line end are text.
+    (``trim_blocks``, ``lstrip_blocks``); in the runtime its blanks and line end are text. Twice is
+    too much: then empty lines go, too.
     """
-    return _TAG.sub(lambda found: found[found[1][1] != "{"], template)
+    text = re.sub("\r\n?", "\n", template)
+    return _TAG.sub(lambda found: found[found[1][1] != "{"], text)
 
 
 def _template(given: str | os.PathLike[str]) -> str:
@@ -201,7 +205,7 @@ def _template(given: str | os.PathLike[str]) -> str:
         OptionError: the file cannot be read, or holds none.
     """
     if isinstance(given, str) and "{" in given:
-        return _trimmed(given)
+        return given
     try:
         with open(given, encoding="utf-8") as file:
             text = file.read(_TEMPLATE_BYTES + 1)
@@ -215,7 +219,7 @@ def _template(given: str | os.PathLike[str]) -> str:
             f"chat_template={os.fspath(given)!r} does not contain a Jinja template of at most "
             f"{_TEMPLATE_BYTES:,} characters."
         )
-    return _trimmed(text)
+    return text
 
 
 def _share(
@@ -322,6 +326,7 @@ def from_onnx_genai(
             f"The model's logits have a width of {width:,}, but the vocabulary has "
             f"{vocabulary.size:,} ids. Pass a vocabulary made with size={width}."
         )
+    own = None if folder is None else _first_template(folder)
     return kind(
         og_model,
         og_tokenizer,
@@ -331,6 +336,7 @@ def from_onnx_genai(
         bytes_per_token=_bytes_per_token(og_model, config),
         start_ids=() if folder is None else start_ids(folder, vocabulary),
         folder=folder,
+        template=None if own is None else _trimmed(_template(own)),
         reader=reader,
     )
 
