@@ -60,7 +60,7 @@ from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from structgen.decisions import Question, answer_of_system_one, question_of_system_one
-from structgen.runner import ChatChunk, ChatResponse, DecisionResponse, Runner, Usage
+from structgen.runner import ChatChunk, ChatResponse, DecisionResponse, Runner, Usage, tools_of
 from structgen.types import lower, written
 
 from . import frameworks
@@ -453,13 +453,16 @@ class ChatStructgen(BaseChatModel):
         }
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
-        """Return LangChain's cache key: a request's fields, and the grammar of its type."""
+        """Return LangChain's cache key: a request's fields, and the grammars of its types."""
         with errors():
             _, fields = self._asked((), stop, kwargs)
             for name in {"output_type", "response_format"} & fields.keys():
-                fields[name] = _keyed(fields[name])
-            if fields.get("tools"):
-                fields["tools"] = [_keyed(one) for one in fields["tools"]]
+                if not isinstance(form := fields[name], (Mapping, type(None))):
+                    fields[name] = written.write(lower(form), {}, "")
+            tools = tools_of(fields.get("tools") or ()).values()
+            fields["tools"] = [
+                (one.schema, written.write(one.definition.output, {}, "")) for one in tools
+            ]
         return str(sorted(fields.items()))
 
     def _resolve_model_profile(self) -> ModelProfile | None:
@@ -639,12 +642,6 @@ class ChatStructgen(BaseChatModel):
             return frameworks.runner_of(self.runner, self.model).count_tokens(
                 fields, model=self.model
             )
-
-
-def _keyed(form: Any) -> Any:
-    """Return a form, or a tool, as a cache's key has it: of a class its grammar."""
-    is_plain = isinstance(form, (Mapping, type(None)))
-    return form if is_plain else written.write(lower(form), {}, "")
 
 
 def _choice(given: Any, tools: Sequence[Mapping[str, Any]]) -> Any:

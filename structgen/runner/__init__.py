@@ -53,7 +53,7 @@ from .responses import (
 from .runner import Runner
 from .sessions import Database, Sessions
 from .telemetry import Metrics, Traces
-from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
+from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome, tools_of
 from .trials import Trials
 from .work import samples_how
 
@@ -113,5 +113,6 @@ __all__ = [
     "installed",
     "request_error",
     "samples_how",
+    "tools_of",
     "unknown_field",
 ]

@@ -35,7 +35,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
-from structgen import Cfg, OptionError, Runner, Template
+from structgen import Cfg, OptionError, Runner, Template, Tool
 from structgen.integrations.langchain import (
     ChatStructgen,
     StructgenDecisions,
@@ -547,6 +547,15 @@ def test_caches_of_langchain_tell_all_requests_apart(runner: Runner) -> None:
     assert key(model(), output_type=landmark("Ulm")) == key(model(), output_type=types[1])
     assert key(model(stop="a")) != key(model(stop="b")) != key(model())
     assert len({key(model(), tools=[one]) for one in types[:2]}) == 2
+
+    def find(name: Literal["Ulm"]) -> str:
+        """Find a landmark."""
+        return name
+
+    known = key(model(), tools=[Tool(find)])
+    assert key(model(), tools=[find]) == known
+    find.__doc__ = "Forget a landmark."  # the prompt has it
+    assert key(model(), tools=[find]) != known
     tools = {"tools": [tool_of(landmark("Ulm"))]}
     assert key(model(parallel_tool_calls=False), **tools) != key(model(), **tools)
     asked = model()
