@@ -189,17 +189,19 @@ def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Ques
     )
 
 
-def answer_of_system_one(answer: Mapping[str, Any]) -> dict[str, Any]:
+def answer_of_system_one(answer: Mapping[str, Any], criteria: Any = None) -> dict[str, Any]:
     """Return an answer in that form.
 
     Args:
-        answer: one of `answers_to_json`. Options come with the likeliest first, as there.
+        answer: one of `answers_to_json`.
+        criteria: of the question, in whose order options come; None: the likeliest comes first.
     """
     if answer["type"] == "predicate":
         return {"type": "noul", "noul": answer["probability"]}
     chances = {one["value"]: one["probability"] for one in answer["probabilities"]}
     common = {"confidence": answer["confidence"], "probabilities": chances}
     if answer["type"] == "choice":
+        common["probabilities"] = {option: chances[option] for option in criteria or chances}
         return {"type": "choice", "choice": answer["choice"], **common}
     legend = {one["value"]: one["label"] for one in answer["probabilities"]}
     return {"type": "score", "score": answer["score"], "legend": legend, **common}

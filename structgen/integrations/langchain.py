@@ -783,12 +783,10 @@ def _question(name: str, given: Any) -> Question:
 
 
 def _answers_of(made: DecisionResponse, questions: Mapping[str, Any]) -> theirs.ClassifierResponse:
-    found: dict[str, Any] = {}
-    for name, question in questions.items():
-        found[name] = answer = answer_of_system_one(made.answers[name])
-        if isinstance(question, theirs.Choice):
-            chances = answer["probabilities"]
-            answer["probabilities"] = {option: chances[option] for option in question.criteria}
+    found = {
+        name: answer_of_system_one(made.answers[name], question.criteria)
+        for name, question in questions.items()
+    }
     usage = {"input_tokens": made.usage.prompt_tokens, "output_tokens": 0}
     return theirs.ClassifierResponse.model_validate(
         {"model": made.model, "answers": found, "usage": usage, "request_id": made.id}

@@ -120,11 +120,10 @@ class RequestRecord:
     """One request.
 
     Attributes:
-        kind: ``chat``, ``completion``, ``embedding``, ``rerank`` or ``decision``.
+        kind: as OpenTelemetry names the operation, such as ``chat`` or ``embeddings``.
         model: the model's id, as soon as it is known; may be set until the end.
-        usage: tokens (``prompt``, ``cached``, ``completion``, ``forced``, ``reasoning``, and of the
-            guessed ones ``accepted`` and ``rejected``), ``time_to_first_token_seconds``,
-            ``tokens_per_second``: what is known of these.
+        usage: values of histograms, such as ``tokens_per_second``, by their names; all others are
+            tokens, by type.
     """
 
     kind: str
@@ -186,20 +185,18 @@ class Metrics:
             failed = ("requests_cancelled",)
             raise
         finally:
-            key, usage = (record.kind, record.model), record.usage
+            key = record.kind, record.model
             with self._lock:
                 add["requests_running"].add(begun_as, -1)
                 add["requests"].add(key, 1)
                 add["request_seconds"].add(key, self.clock() - started)
                 for name in failed[:1]:
                     add[name].add((*key, *failed[1:]), 1)
-                for name, count in usage.items():
-                    if count and name in _TOKENS:
-                        add["tokens"].add((record.model, name), count)
-                for name in ("time_to_first_token_seconds", "tokens_per_second"):
-                    value = usage.get(name)
-                    if value is not None:
+                for name, value in record.usage.items():
+                    if name in add:
                         add[name].add((record.model,), value)
+                    elif value:
+                        add["tokens"].add((record.model, name), value)
 
     def tool(self, name: str, outcome: str, seconds: float | None) -> None:
         """Count a tool call: ``ok``, ``error`` or ``refused``."""
@@ -291,11 +288,6 @@ class Metrics:
             series: dict[tuple[str, ...], Any] = {(key,): value for key, value in read().items()}
             found[name] = _Family("gauge", about, (label,), series=series)
         return found
-
-
-_TOKENS = frozenset(
-    {"prompt", "cached", "completion", "forced", "reasoning", "accepted", "rejected"}
-)
 
 
 def _copied(series: dict[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:

@@ -47,6 +47,9 @@ def test_answers() -> None:
     assert set(told["who"]) == {"type", "choice", "confidence", "probabilities"}
     assert set(told["who"]["probabilities"]) == {"a", "b"}
     assert told["who"]["choice"] == made["who"]["choice"]
+    for order in ("ab", "ba"):
+        one = answer_of_system_one(made["who"], dict.fromkeys(order))
+        assert [*one["probabilities"]] == [*order]
     assert told["how"]["legend"] == {0: "low", 1: "high"}
     assert sum(told["how"]["probabilities"].values()) == pytest.approx(1)
     assert told["how"]["score"] == pytest.approx(told["how"]["probabilities"][1])

@@ -92,11 +92,10 @@ async def systemone(request: Request) -> Response:
 
     made = await _decided(request, await aside(request, asks), {})
     questions = given["questions"]
-    found = {name: answer_of_system_one(answer) for name, answer in made.answers.items()}
-    for name, answer in found.items():
-        if answer["type"] == "choice":
-            chances = answer["probabilities"]
-            answer["probabilities"] = {one: chances[one] for one in questions[name]["criteria"]}
+    found = {
+        name: answer_of_system_one(answer, questions[name].get("criteria"))
+        for name, answer in made.answers.items()
+    }
     usage = {"input_tokens": made.usage.prompt_tokens, "output_tokens": 0}
     return await written(request, {"model": made.model, "answers": found, "usage": usage})
 
