@@ -172,7 +172,7 @@ ZEPHYR = """{# as Zephyr's #}
 EXPECTED = "<|user|>\nTea? %}\n {% '\n\n\n  <|assistant|>"
 
 
-@pytest.mark.parametrize("place", ["call", "settings", "file", "both"])
+@pytest.mark.parametrize("place", ["call", "settings", "json", "file", "both"])
 def test_lines_of_tags_alone_write_nothing(folder: Path, tmp_path: Path, place: str) -> None:
     """As in transformers 5.24, which wrote what is expected; the runtime trims nothing."""
     copy = tmp_path / "model"
@@ -181,6 +181,8 @@ def test_lines_of_tags_alone_write_nothing(folder: Path, tmp_path: Path, place: 
     settings.pop("chat_template", None)
     if place in ("settings", "both"):
         settings["chat_template"] = ZEPHYR if place == "settings" else "{{ 'other' }}"
+    if place == "json":
+        (copy / "chat_template.json").write_text(json.dumps({"chat_template": ZEPHYR}))
     if place in ("file", "both"):
         (copy / "chat_template.jinja").write_text(ZEPHYR)
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -6,6 +6,7 @@ settings and the size of its cache. Explains errors of folders that cannot be lo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -23,7 +24,7 @@ from structgen.models import damage, trial
 from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
 from structgen.options import OPTIONS, Whole
-from structgen.storage.user_folder import document
+from structgen.storage.user_folder import WRONG, document
 from structgen.vocabulary import Vocabulary
 
 from . import runtime
@@ -163,8 +164,10 @@ def load(
 def _first_template(folder: Path) -> Path | str | None:
     """Return a template that the runtime passes over or renders differently: the file, which takes
     precedence in transformers, or any where the folder names no class of tokenizers."""
-    path, file = folder / "tokenizer_config.json", folder / damage.TEMPLATE
-    settings = document(path) if path.is_file() else {}
+    file, settings = folder / damage.TEMPLATE, dict[str, Any]()
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        with contextlib.suppress(*WRONG):  # as the runtime tells
+            settings |= document(folder / name)
     own, has_class = settings.get("chat_template"), settings.get("tokenizer_class")
     if file.is_file():
         return file
