@@ -74,7 +74,7 @@ def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
         echo(problem)
     errors = sum(problem.is_error for problem in found)
     if errors and not cfg.is_decided(dialect, path):
-        name = cfg.NAMES[cfg.dialect_of(text, path)]
+        name = cfg.DIALECTS[cfg.dialect_of(text, path)]
         shown += f" (read as {name}; change this with --dialect)"
     warnings = counted(len(found) - errors, "warning")
     echo(f"{shown}: {counted(errors, 'error')}, {warnings}.")

@@ -237,14 +237,14 @@ class Cfg(Combining, Typed[str]):
         from structgen.grammar import cfg
         from structgen.grammar.cfg import library as grammars
 
-        path: str | None = None
+        files, path = tuple(cfg.EXTENSIONS), None
         if isinstance(text_or_path, os.PathLike):
             path = os.fspath(text_or_path)
         elif not isinstance(text_or_path, str):
             raise GrammarError(
                 f"Cfg takes a grammar as a str or a path, got {type(text_or_path).__name__}."
             )
-        elif text_or_path.endswith(_GRAMMAR_FILES) and not set("\n:") & set(text_or_path[3:]):
+        elif text_or_path.endswith(files) and not set("\n:") & set(text_or_path[3:]):
             path = text_or_path
         text = str(text_or_path) if path is None else ""
         if text and not set("\n:=") & set(text) and text in grammars.names():
@@ -254,7 +254,7 @@ class Cfg(Combining, Typed[str]):
         if text and not set("\n:=") & set(text[3:]) and os.path.isfile(text):
             raise GrammarError(
                 f"{text!r} looks like a file name, but Cfg reads a str as a grammar unless it "
-                f"ends in {', '.join(_GRAMMAR_FILES)}. Write Cfg(Path({text!r}))."
+                f"ends in {', '.join(files)}. Write Cfg(Path({text!r}))."
             )
         if path is not None:
             try:
@@ -263,8 +263,8 @@ class Cfg(Combining, Typed[str]):
             except (OSError, UnicodeDecodeError) as error:
                 why = failure(error)
                 raise GrammarError(f"Cannot read the grammar file {path}: {why}.") from error
-        if dialect is not None and dialect not in cfg.DIALECTS:
-            raise GrammarError(f"There is no grammar dialect {dialect!r}. {cfg.choose_dialect()}")
+        if dialect is not None:
+            cfg.check_dialect(dialect)
         object.__setattr__(self, "text", str(text).removeprefix(cfg.BYTE_ORDER_MARK))
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "dialect", dialect)
@@ -311,9 +311,6 @@ class SpecialToken:
                 "SpecialToken takes the name of a token, as written in its tokenizer, got "
                 f"{self.text!r}."
             )
-
-
-_GRAMMAR_FILES = (".lark", ".gbnf", ".ebnf")
 
 
 def choice_type(items: Sequence[Any], name: str) -> OutputType:

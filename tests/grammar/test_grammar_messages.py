@@ -16,6 +16,7 @@ from engine.walks import TINY
 import structgen
 from structgen import Cfg, JsonSchema, OutputTypeError, Regex, Vocabulary
 from structgen.cli.commands import cli, main
+from structgen.cli.generation import DIALECTS
 from structgen.constraint.check_grammar import problems
 from structgen.constraint.explain import explain
 from structgen.errors import GrammarError
@@ -31,6 +32,10 @@ def check(*arguments: str, stdin: bytes | None = None) -> tuple[int, str]:
     )
     assert result.exception is None, result.exception
     return result.return_value, result.output
+
+
+def test_the_command_line_names_every_dialect() -> None:
+    assert list(DIALECTS.choices) == list(cfg.DIALECTS)
 
 
 @pytest.mark.parametrize("name", ["e.gbnf", "e.ebnf", "e.lark", "e.txt", "-"])

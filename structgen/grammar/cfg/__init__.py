@@ -12,8 +12,8 @@ from . import cache, embedded, lark, library
 from .read import (
     BYTE_ORDER_MARK,
     DIALECTS,
-    NAMES,
-    choose_dialect,
+    EXTENSIONS,
+    check_dialect,
     definitions,
     dialect_of,
     is_decided,
@@ -24,9 +24,9 @@ from .read import (
 __all__ = [
     "BYTE_ORDER_MARK",
     "DIALECTS",
-    "NAMES",
+    "EXTENSIONS",
     "cache",
-    "choose_dialect",
+    "check_dialect",
     "definitions",
     "dialect_of",
     "embedded",

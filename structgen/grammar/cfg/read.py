@@ -14,23 +14,20 @@ from structgen.grammar import ir, reading
 from . import embedded, foreign, notation
 from .embedded import Given
 
-DIALECTS = ("lark", "llguidance", "gbnf", "xgrammar", "ebnf")
-"""How grammars are written: Lark, llguidance's Lark, GBNF (llama.cpp), XGrammar's EBNF, EBNF of the
-W3C."""
-
-BYTE_ORDER_MARK = "\ufeff"
-"""What some editors put before a text in UTF-8; no part of it."""
-
-NAMES = {
+DIALECTS = {
     "lark": "Lark",
     "llguidance": "llguidance's Lark",
     "gbnf": "GBNF",
     "xgrammar": "XGrammar's EBNF",
     "ebnf": "EBNF",
 }
-"""What the dialects are called in messages."""
+"""How grammars are written, and what messages call that. GBNF is llama.cpp's, EBNF the W3C's."""
 
-_EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors put before a text in UTF-8; no part of it."""
+
+EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
+"""How names of files with grammars end, and their dialects."""
 
 
 def parse(
@@ -67,18 +64,19 @@ def parse(
         if is_decided(dialect, path):
             raise
         raise error.noted(
-            f"(Read as {NAMES[chosen]}. Pass dialect= for another notation.)"
+            f"(Read as {DIALECTS[chosen]}. Pass dialect= for another notation.)"
         ) from None
 
 
 def is_decided(dialect: str | None, path: str | None) -> bool:
     """Return whether the dialect is given, by the option or by the file's name."""
-    return dialect is not None or str(path).endswith(tuple(_EXTENSIONS))
+    return dialect is not None or str(path).endswith(tuple(EXTENSIONS))
 
 
 def _parse(
     text: str, start: str | None, chosen: str, path: str | None, given: Mapping[str, Given]
 ) -> ir.ContextFree:
+    check_dialect(chosen)
     if chosen == "lark":
         from . import lark
 
@@ -88,9 +86,7 @@ def _parse(
         from . import llguidance
 
         return llguidance.parse(text, start or "start", given)
-    if chosen in DIALECTS:
-        return notation.parse(_reader(text, chosen), start, given)
-    raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
+    return notation.parse(_reader(text, chosen), start, given)
 
 
 def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
@@ -130,16 +126,21 @@ def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeEr
     return line
 
 
-def choose_dialect() -> str:
-    """Return the names of all dialects, for a message."""
-    return f"Choose {', '.join(map(repr, DIALECTS[:-1]))} or {DIALECTS[-1]!r}. {foreign.NO_ISO}"
+def check_dialect(name: str) -> None:
+    """Raises GrammarError: there is no dialect of that name."""
+    *others, last = DIALECTS
+    if name not in (*others, last):
+        raise GrammarError(
+            f"There is no grammar dialect {name!r}. Choose {', '.join(map(repr, others))} or "
+            f"{last!r}. {foreign.NO_ISO}"
+        )
 
 
 def dialect_of(text: str, path: str | None = None) -> str:
     """Return the dialect of a grammar: by the file's name, else by how its rules are written."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     lark = "llguidance" if re.search(r"^[^\S\n]*%llguidance\b", text, re.MULTILINE) else "lark"
-    for extension, dialect in _EXTENSIONS.items():
+    for extension, dialect in EXTENSIONS.items():
         if path is not None and path.endswith(extension):
             return lark if dialect == "lark" else dialect
     if not re.search(r"^[^\S\n]*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
