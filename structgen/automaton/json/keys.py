@@ -155,6 +155,11 @@ class NameTrie:
         first, beyond = self.first[node], self.beyond[node]
         return self.order[first:beyond]
 
+    def is_below(self, index: int, node: int) -> bool:
+        """Return whether a string goes through ``node``."""
+        text = self._sorted[self.first[node]]
+        return self.texts[index].startswith(text[: self.depth[node]])
+
     def rests(self, node: int) -> dict[str, int]:
         """Return the rest of each string that goes through ``node``, and its index."""
         found = self._rests.get(node)
@@ -204,6 +209,10 @@ _FEW_PATTERNS = 6
 _MANY_CHARACTERS = 20
 """Of two minterms, that many characters have more texts than any object has names."""
 
+_ALL = -1
+"""A mask of names with all of them: below the first node, where no name that is left is barred.
+Masks of their own would take as many bytes as there are names, at each state."""
+
 _LOST = -(1 << 40)
 """Pattern state of a pattern that can no longer match."""
 
@@ -215,8 +224,9 @@ class KeySymbols(SymbolAutomaton):
     """The symbol automaton of an object's keys.
 
     A state is ``(trie node or -1, named keys still possible, may it be an unnamed key, pattern
-    states)``. Its label is ``i`` for the i-th name, or ``n_names + j`` for an unnamed key of class
-    j, where ``classify(matched patterns)`` gives j, or -1 to bar such keys.
+    states)``; the second is a mask of names, or `_ALL` of those below the node. Its label is ``i``
+    for the i-th name, or ``n_names + j`` for an unnamed key of class j, where ``classify(matched
+    patterns)`` gives j, or -1 to bar such keys.
 
     Args:
         names: the named keys.
@@ -316,7 +326,7 @@ class KeySymbols(SymbolAutomaton):
     def rest_of_name(self, state: int, label: int, node: int, encoding: Utf8) -> bytes | None:
         """Return the fewest bytes from a state and encoding node to the end of name ``label``."""
         at, allowed, _, _ = self._keys[state]
-        if not allowed >> label & 1:
+        if not allowed >> label & 1 or (allowed == _ALL and not self._trie.is_below(label, at)):
             return None
         points = [*map(ord, self._texts[label][self._trie.depth[at] :])]
         begun: bytes | None = b""
@@ -359,7 +369,7 @@ class KeySymbols(SymbolAutomaton):
         if node >= 0:
             node = self._trie.after(node, text.decode("ascii"))
         if node >= 0:
-            left = allowed & self._below[node]
+            left = self._left(allowed, node)
             if left:
                 return self._state(node, left, others, ())
         if not others:
@@ -461,7 +471,7 @@ class KeySymbols(SymbolAutomaton):
                 to = None if at == _LOST else automaton.follow(at, minterms[byte])
                 after.append(_LOST if to is None else to)
             may_be_unnamed = others and _LOST not in after[self._n_patterns :]
-            left = allowed & self._below[child]
+            left = self._left(allowed, child)
             if not left and not may_be_unnamed:
                 continue  # nor does anything on the way further on
             state = self._state(child, left, may_be_unnamed, tuple(after))
@@ -477,7 +487,7 @@ class KeySymbols(SymbolAutomaton):
         return [
             (point[minterm], self._state(child, allowed, others, patterns))
             for minterm, child in self._trie.children(node).items()
-            if others or allowed & self._below[child]
+            if others or self._left(allowed, child)
         ]
 
     def names(self, state: int) -> Names | None:
@@ -491,11 +501,15 @@ class KeySymbols(SymbolAutomaton):
     def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
         """See `automaton.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
-        if others or node < 0 or self._edges is None or allowed.bit_count() > most:
+        if others or node < 0 or self._edges is None:
             return None
         trie = self._trie
+        n_names = allowed.bit_count() if allowed != _ALL else trie.beyond[node] - trie.first[node]
+        if n_names > most:
+            return None
         texts, depth = trie.texts, trie.depth[node]
-        return [(name, texts[name][depth:]) for name in bits(allowed)]
+        names = bits(allowed) if allowed != _ALL else sorted(trie.below(node))
+        return [(name, texts[name][depth:]) for name in names]
 
     def special_texts(self, state: int) -> Mapping[str, int]:
         """See `automaton.SymbolAutomaton`: the rest of each name, and its number."""
@@ -506,9 +520,17 @@ class KeySymbols(SymbolAutomaton):
         """See `automaton.SymbolAutomaton`."""
         return number if self._keys[state][1] >> number & 1 else -1
 
+    def _left(self, allowed: int, node: int) -> int:
+        """Return the names of a mask that go through a node of the trie: all that do, `_ALL`."""
+        if allowed == _ALL or not node:
+            return allowed
+        below = self._below[node]
+        left = allowed & below
+        return _ALL if left == below else left
+
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
         if allowed and node:  # the first node has all names below
-            allowed &= self._below[node] if node > 0 else 0
+            allowed = self._left(allowed, node) if node > 0 else 0
         if not others:
             patterns = ()
             if not allowed:
@@ -529,7 +551,7 @@ class KeySymbols(SymbolAutomaton):
             return [
                 (1 << minterm, self._state(child, allowed, False, ()))
                 for minterm, child in children.items()
-                if allowed & self._below[child]
+                if self._left(allowed, child)
             ]
         # Split the alphabet by what every pattern does, then by the trie's own characters.
         pieces: list[tuple[int, tuple[int, ...]]] = [(self.alphabet.everything, ())]

@@ -52,7 +52,7 @@ class Names(NamedTuple):
         ends: per node the name that ends there, or -1.
         below: per node the names that end there or below, as a mask.
         node: where to start.
-        allowed: the names that may be read, as a mask.
+        allowed: the names that may be read, as a mask; -1: all that are below.
     """
 
     edges: Mapping[int, tuple[tuple[int, int], ...]]

@@ -113,7 +113,7 @@ class OpenTexts(QuoteTexts):
         arrays = self.arrays
         edges, ends, below, start, allowed = names
         # The masks of a large set are large: none is made where no name below is barred.
-        is_whole = allowed == below[start]
+        is_whole = allowed < 0 or allowed == below[start]
         child, token_ids = arrays.trie.child, arrays.views.token_ids
         place_of, first, stop = arrays.views.place, *arrays.views[3:5]
         found: list[int] = []
