@@ -299,8 +299,10 @@ class Connection:
             raise self._tool_failure("has disconnected", self._ended)
         called = self._call(name, arguments)
         try:
+            if not self._thread.is_alive():  # else a call would wait until its time is up
+                raise RuntimeError("not connected in this process, which may be forked")
             future = asyncio.run_coroutine_threadsafe(called, self._loop)
-        except RuntimeError as error:  # the loop is closed
+        except RuntimeError as error:  # also: the loop is closed
             called.close()
             raise self._tool_failure("is closed", error) from error
         answer = asyncio.wrap_future(future)

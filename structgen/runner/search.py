@@ -80,7 +80,8 @@ class WebSearch:
             found = await in_thread(lambda: self._callback(query), SOURCE)
             if inspect.isawaitable(found):
                 found = await found
-        passages = [one for result in _results(found) for one in _cut(*result)]
+        cut = [one for result in _results(found) for one in _cut(*result)]
+        passages = list({(one.url, one.text): one for one in cut}.values())
         words = set(_WORD.findall(query.lower()))
         passages.sort(key=lambda one: -len(words & set(_WORD.findall(one.text.lower()))))
         passages = passages[:_MOST_RANKED]

@@ -70,6 +70,20 @@ def server() -> Iterator[McpServer]:
         yield server
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told(server: McpServer, tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            (tmp_path / "told").write_text(str(run(server, "noon", timeout=30).error))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert "not connected in this process" in (tmp_path / "told").read_text()
+    assert run(server, "noon").content == "yes"
+
+
 @contextlib.contextmanager
 def served() -> Iterator[str]:
     process, port = served_at_some_port()

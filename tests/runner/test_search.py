@@ -50,6 +50,13 @@ def test_what_is_no_text_ends_no_answer() -> None:
     assert found.model_dump_json()
 
 
+def test_a_page_found_twice_is_one() -> None:
+    search = Search(searching([MILL, MILL, BRIDGE]), WebSearchOptions(), None)
+    text = asyncio.run(search.tool.run('{"query": "mill"}')).content
+    assert text.count("1832") == 1
+    assert len(search.found) == 2
+
+
 def searching(pages: Any) -> WebSearch:
     return WebSearch(lambda query: pages, last_first)
 
@@ -106,7 +113,8 @@ def found(pages: Any, query: str = "mill", most: int = 6) -> list[SearchPassage]
 
 
 def test_what_comes_from_outside_is_bounded() -> None:
-    long = {**MILL, "title": "t" * 900, "url": "u" * 900, "content": "A word. " * 100_000}
+    words = "".join(f"{i} word. " for i in range(100_000))
+    long = {**MILL, "title": "t" * 900, "url": "u" * 900, "content": words}
     passages = found([long] * 30)
     assert len(passages) == 6
     assert all(len(one.text) <= 800 and one.text.endswith("word.") for one in passages)
@@ -116,8 +124,8 @@ def test_what_comes_from_outside_is_bounded() -> None:
     assert found([{**MILL, "content": " \n", "description": ""}]) == []
     assert found([{**MILL, "content": "a\0b"}])[0].text == "ab"
     # Of many passages those with the query's words are ranked.
-    rest = "Something else happened there, and it was long. " * 40
-    ranked = found([{**MILL, "content": rest * 40 + "The old mill."}], most=99)
+    rest = "".join(f"Something else happened there, the {i}th. " for i in range(1_600))
+    ranked = found([{**MILL, "content": rest + "The old mill."}], most=99)
     assert len(ranked) == 64
     assert "The old mill." in ranked[-1].text
 
