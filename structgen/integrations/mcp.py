@@ -150,8 +150,9 @@ class Generate(Writing):
     """A grammar that the answer follows, as Lark or GBNF writes it."""
 
 
-FORMS = ("json_schema", "regex", "choices", "grammar")
-"""Fields of `Generate` that say the form of the answer."""
+FORMS = {"json_schema": "json_schema", "regex": "regex", "choices": "choice", "grammar": None}
+"""Fields of `Generate` that say the form of the answer, and their ``grammar_type``; None: as it is
+written."""
 
 
 class Extract(Writing):
@@ -435,7 +436,7 @@ async def generate(
         form = getattr(asked, name)
         if isinstance(form, dict):
             form = closed(form)
-        fields = {"grammar": form, "grammar_type": _KINDS.get(name) or grammar_type_of(form)}
+        fields = {"grammar": form, "grammar_type": FORMS[name] or grammar_type_of(form)}
     choice, common = await _written(
         runner, model, asked, {"messages": messages, **fields}, on_progress
     )
@@ -443,9 +444,6 @@ async def generate(
     assert reason != "tool_calls"
     value = None if asked.json_schema is None else _value(text)
     return Generated(text=text, value=value, finish_reason=reason, **common)
-
-
-_KINDS = {"json_schema": "json_schema", "regex": "regex", "choices": "choice"}
 
 
 async def extract(runner: Runner, model: str, asked: Extract, on_progress: OnProgress) -> Extracted:
@@ -558,7 +556,7 @@ async def embed(runner: Runner, model: str, asked: Embed, on_progress: OnProgres
     )
 
 
-_PROMPT = {"grammar": FORMS, "messages": ("prompt",)}
+_PROMPT = {"grammar": tuple(FORMS), "messages": ("prompt",)}
 _FACTS = {"grammar": ("json_schema",), "messages": ("text",)}
 _LABELS = {"questions": ("labels",), "state": ("text",)}
 _TEXTS = {"input": ("texts",), "truncate_sequence": ("truncate",)}
