@@ -7,7 +7,7 @@ import re
 import runpy
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from doc_blocks import blocks
@@ -16,12 +16,15 @@ from structgen.automaton.json import arrays, closing, numbers, values
 from structgen.automaton.json.options import JsonOptions
 from structgen.automaton.regex import expressions, symbols
 from structgen.automaton.schema import array_spec, branches, member_ways, rule_reader, rules
+from structgen.cli.model_commands import shelf
 from structgen.grammar import formats
 from structgen.grammar.json_schema import dialects, read
 from structgen.grammar.regex import read as regex
 from structgen.grammar.regex import tree
 from structgen.models.conversion.decoder import FAMILIES
 from structgen.options import OPTIONS
+from structgen.remote.dialects import DIALECTS, DialectName
+from structgen.runner import CodeExecutionConfig, SandboxPolicy
 from structgen.server import Settings
 from structgen.types.ready import OFFERED
 
@@ -194,6 +197,28 @@ def test_documented_settings_of_the_server_are_those_there_are() -> None:
 def test_documented_options_of_remote_models_are_those_that_servers_have() -> None:
     documented = {name for row in table("remote.md", "Options") for name in names(row[0])}
     assert documented == {n for n, option in OPTIONS.items() if not isinstance(option.remote, str)}
+
+
+def test_documented_dialects_of_servers_are_those_there_are() -> None:
+    documented = [eval(names(row[0])[0]) for row in table("remote.md", "Dialects")]
+    assert documented == [*DIALECTS] == [*get_args(DialectName)]
+
+
+def test_documented_limits_of_code_are_those_there_are() -> None:
+    text = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Code execution\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    documented = sorted(name for row in rows for name in names(row))
+    kinds = (CodeExecutionConfig, SandboxPolicy)
+    assert documented == sorted(
+        name for kind in kinds for name in (kind.__name__, *(one.name for one in fields(kind)))
+    )
+
+
+def test_documented_commands_for_models_are_those_there_are() -> None:
+    rows = table("models.md", "Commands and functions")
+    documented = [re.sub("^`structgen models ([a-z-]+)[^|]*|.*", r"\1", row[0]) for row in rows]
+    assert sorted(filter(None, documented)) == sorted(shelf.commands)
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -10,7 +10,7 @@ In reading order: `questions` (`Predicate`, `Choice`, `Score`), `templates` (pro
 from __future__ import annotations
 
 from .answers import Answer, Answers, ChoiceAnswer, PredicateAnswer, ScoreAnswer
-from .asking import Usage
+from .asking import Debias, Usage
 from .calibration import Bin, Calibration, Metrics, measured
 from .decider import AsyncDecider, Decider, SavedDecider
 from .json_form import (
@@ -32,6 +32,7 @@ __all__ = [
     "Calibration",
     "Choice",
     "ChoiceAnswer",
+    "Debias",
     "Decider",
     "Label",
     "Metrics",

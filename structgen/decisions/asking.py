@@ -20,7 +20,7 @@ import json
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar, final
+from typing import Any, Literal, TypeVar, final, get_args
 
 import numpy as np
 
@@ -207,7 +207,7 @@ def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | No
 TOLERANCE = 0.01
 """How far off a probability may be, unless asked otherwise."""
 
-DEBIAS = ("none", "prior", "contextual")
+Debias = Literal["none", "prior", "contextual"]
 """What ``debias`` may be, beside None."""
 
 DEBIAS_OF_KIND: Mapping[str, str] = {"predicate": "contextual", "choice": "prior", "score": "prior"}
@@ -252,7 +252,7 @@ class Settings:
         if self.template is not None and not isinstance(self.template, PromptTemplate):
             raise OptionError(f"template={self.template!r} is not a PromptTemplate.")
         if self.debias is not None:
-            Word(DEBIAS)("debias", self.debias)
+            Word(get_args(Debias))("debias", self.debias)
         object.__setattr__(self, "tolerance", check_tolerance("tolerance", self.tolerance))
 
     def debias_of(self, question: Question) -> str:

@@ -56,7 +56,7 @@ class Dialect:
     """How servers of one kind are asked.
 
     Attributes:
-        name: its name.
+        name: its name, which docs/remote.md describes.
         json: how a schema travels: ``response_format``, in it with or without ``strict``; or a key
             of ``body``; or not at all.
         strict: what ``strict`` is in ``response_format``.
@@ -70,7 +70,7 @@ class Dialect:
         has_logprobs: whether it gives log probabilities.
     """
 
-    name: str
+    name: DialectName
     json: Literal["response_format", "body", "none"] = "response_format"
     strict: bool | None = True
     is_subset: bool = False
@@ -82,7 +82,7 @@ class Dialect:
     has_logprobs: bool = True
 
 
-def _vllm(name: str, before: tuple[str, ...], prefix: str) -> Dialect:
+def _vllm(name: DialectName, before: tuple[str, ...], prefix: str) -> Dialect:
     return Dialect(
         name,
         json="body",

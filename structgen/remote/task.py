@@ -136,7 +136,7 @@ def arguments_of(
         there = option.remote[dialect.servers]
         (arguments if there in STANDARD else extra)[there] = value
     if search.stop:
-        if dialect.name.startswith("openai") and len(search.stop) > 4:
+        if dialect.servers == "openai" and len(search.stop) > 4:
             raise OptionError(f"stop= has {len(search.stop)} strings; OpenAI accepts at most 4.")
         arguments["stop"] = list(search.stop)
     if search.do_sample is False:

@@ -27,7 +27,7 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -95,11 +95,13 @@ class SandboxPolicy:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("memory_mb", "cpu_secs", "procs", "open_fds", "file_sz_mb"):
-            Whole(1)(f"max_{name}", getattr(self, f"max_{name}"))
         Word(("none", "full"))("network", self.network)
-        for name in ("extra_fs_read", "extra_fs_write", "extra_env"):
-            given = getattr(self, name)
+        for one in fields(self):
+            name, given = one.name, getattr(self, one.name)
+            if name.startswith("max_"):
+                Whole(1)(name, given)
+            if not name.startswith("extra_"):
+                continue
             if isinstance(given, (str, bytes, os.PathLike)):  # "/data" would be "/" and others
                 raise OptionError(
                     f"{name}={given!r} is a single string. Pass a tuple: ({given!r},)."
@@ -136,8 +138,7 @@ class CodeExecutionConfig:
         if os.name != "posix":
             raise OptionError("code_execution_config= requires Linux or macOS.")
         check_seconds("timeout_secs", self.timeout_secs or 0)
-        if self.permission not in ("ask", "auto"):
-            raise OptionError(f"permission={self.permission!r} is neither 'ask' nor 'auto'.")
+        Word(("ask", "auto"))("permission", self.permission)
         if not isinstance(self.sandbox_policy, SandboxPolicy):
             raise OptionError("sandbox_policy= must be a SandboxPolicy.")
         if self.python_path is not None and shutil.which(self.python_path) is None:

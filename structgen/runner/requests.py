@@ -35,6 +35,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from structgen.decisions import Debias
 from structgen.errors import OptionError, PromptError, RequestError
 from structgen.media import Audio, Image, openai_part, part
 from structgen.options import FIELDS, OPTIONS
@@ -71,6 +72,9 @@ def _part_schema(kind: str, required: str, **properties: Any) -> dict[str, Any]:
 
     return closed(["type", kind], {"type": {"const": kind}, kind: closed([required], properties)})
 
+
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+GrammarType: TypeAlias = Literal["regex", "json_schema", "lark", "gbnf", "choice"]
 
 _TEXT = {"type": "string"}
 _MEDIA_SCHEMA = {
@@ -340,7 +344,7 @@ class Sampled(OptionFields):
     n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
     stream_options: StreamOptions | None = None
     grammar: Any = None
-    grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"] | None = None
+    grammar_type: GrammarType | None = None
     output_type: Any = Field(default=None, exclude=True)
     user: StrictStr | None = None
     metadata: dict[str, Any] | None = None
@@ -453,7 +457,7 @@ class ChatRequest(Sampled):
     top_logprobs: Annotated[int | None, OptionField("top_logprobs")] = None
     with_schema_hint: StrictBool = False
     enable_thinking: StrictBool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Effort | None = None
     thinking_budget: Annotated[StrictInt, Field(ge=1)] | None = None
     verbosity: Any = None
     modalities: Any = None
@@ -669,7 +673,7 @@ class ExplainRequest(Request):
 
     response_format: Any = None
     grammar: Any = None
-    grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"] | None = None
+    grammar_type: GrammarType | None = None
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     before: Annotated[Many[StrictInt], Field(max_length=8_192)]
     token: StrictInt | Annotated[StrictStr, Field(max_length=1_000)]
@@ -692,7 +696,7 @@ class DecisionRequest(Request):
     state: Any
     questions: Any
     abstain_below: Number | ByName[Number] | None = None
-    debias: Literal["none", "prior", "contextual"] | None = None
+    debias: Debias | None = None
     tolerance: Number | None = None
     adapter: StrictStr | None = None
     timeout: Number | None = None

@@ -25,7 +25,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from structgen.runner import ByName, Many, Strictly, TokenLogprob, in_slices
+from structgen.decisions import Debias
+from structgen.runner import ByName, Effort, Many, Strictly, TokenLogprob, in_slices
 
 # -- in common ------------------------------------------------------------------------------------
 
@@ -203,11 +204,7 @@ ResponseItem: TypeAlias = Annotated[
 """An item that may have pictures."""
 
 
-# -- the Responses API -----------------------------------------------------------------------------
-
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-
-# -- the request ------------------------------------------------------------------------------
+# -- the Responses API: the request ----------------------------------------------------------------
 
 
 class TextFormat(Body):
@@ -438,7 +435,7 @@ class OwnFields(Body):
 
     model: StrictStr | None = None
     abstain_below: Number | ByName[Number] | None = None
-    debias: Literal["none", "prior", "contextual"] | None = None
+    debias: Debias | None = None
     tolerance: Number | None = None
     adapter: StrictStr | None = None
     timeout: Number | None = None

@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from fakes import FakeModel
@@ -22,11 +23,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import structgen
-from structgen.cli import commands, demo, generation, terminal
+from structgen.cli import batch, commands, demo, generation, model_commands, terminal
 from structgen.cli.generation import Form
+from structgen.decisions import Debias
 from structgen.errors import OptionError
 from structgen.grammar.cfg import library as grammars
+from structgen.jobs import job, parts
 from structgen.models import genai
+from structgen.models.conversion import convert
+from structgen.server import Settings
 
 PLAIN = {"NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "PYTHONPATH"}
 
@@ -466,3 +471,18 @@ def test_a_file_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(terminal, "MOST_BYTES", 1_000)
     with pytest.raises(OptionError, match="more than 1,000 bytes"):
         terminal.bytes_in("/dev/zero", "FILE")
+
+
+def test_choices_are_those_of_the_code():
+    """They are written out in the commands, because the imports would slow --help down."""
+
+    def choices(command, name):
+        return [*next(one.type.choices for one in command.params if one.name == name)]
+
+    assert choices(commands.decide, "debias") == [*get_args(Debias)]
+    assert choices(commands.serve, "log_format") == [
+        *get_args(Settings.model_fields["log_format"].annotation)
+    ]
+    assert choices(batch.batch, "format") == [*parts.FORMATS]
+    assert choices(batch.batch, "on_error") == [*job.ON_ERROR]
+    assert choices(model_commands.convert, "dtype") == [*filter(None, convert._DTYPES)]

@@ -853,7 +853,7 @@ def test_it_is_off_unless_asked_for() -> None:
     [
         ({"timeout_secs": 0}, "timeout_secs"),
         ({"timeout_secs": None}, "timeout_secs"),
-        ({"permission": "never"}, "neither 'ask' nor 'auto'"),
+        ({"permission": "never"}, "Pass 'ask' or 'auto'"),
         ({"sandbox_policy": None}, "must be a SandboxPolicy"),
         ({"python_path": "no-such-python"}, "is not an executable"),
         ({"working_directory": "no/such"}, "is not a directory"),

@@ -35,9 +35,6 @@ from .text import note, runner_of, whole
 
 router = APIRouter(tags=["decisions"])
 
-_OURS = ("abstain_below", "debias", "tolerance", "adapter", "timeout")
-"""Fields of structgen's own, which both endpoints take."""
-
 _MOST_OPTIONS = 10_000  # of all questions: a hundred thousand keep others waiting, in many requests
 
 
@@ -109,10 +106,8 @@ def _request(given: Mapping[str, Any], state: Any, questions: Mapping[str, Any])
             "questions",
             "invalid_value",
         )
-    fields = {name: given[name] for name in _OURS if given.get(name) is not None}
-    return DecisionRequest.of(
-        {"model": given.get("model"), "state": state, "questions": questions, **fields}, {}
-    )
+    fields = {name: given.get(name) for name in DecisionRequest.model_fields}
+    return DecisionRequest.of({**fields, "state": state, "questions": questions}, {})
 
 
 async def _decided(

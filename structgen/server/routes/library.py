@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -16,7 +16,7 @@ from pydantic import Field, StrictStr
 
 from structgen.errors import OptionError
 from structgen.grammar.cfg import library
-from structgen.runner import ChatRequest, ExplainRequest, Strictly, Trials
+from structgen.runner import ChatRequest, ExplainRequest, GrammarType, Strictly, Trials
 
 from ..errors import ApiError
 from ..exchange import answered, settings_of
@@ -90,7 +90,7 @@ class CheckBody(Strictly):
     """A form, as requests for text have it."""
 
     grammar: Any
-    grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"]
+    grammar_type: GrammarType
 
 
 @router.post("/v1/grammars/check", openapi_extra=body(CheckBody), responses=answers(FormProblems))
