@@ -16,12 +16,8 @@ import typing_extensions
 from pydantic import TypeAdapter
 
 from .regexes import TextPattern
-from .schemas import JsonSchema
-from .sums import AnyOf, Joined, Repeated
-from .tags import Tagged, TaggedText
-from .templates import Template
-from .tool_calls import ToolCalls
-from .user import Cfg, Choice, SpecialToken
+from .sums import AnyOf, Combining
+from .user import Choice, SpecialToken
 from .wrappers import shortened
 
 # The standard library's own from Python 3.12 on, which typing_extensions may or may not re-export.
@@ -90,22 +86,6 @@ def changed_within(value: Any, change: Callable[[Any], Any]) -> Any:
     return with_arguments(value, changed)
 
 
-_OWN = (
-    TextPattern,
-    Choice,
-    JsonSchema,
-    Cfg,
-    SpecialToken,
-    Tagged,
-    TaggedText,
-    ToolCalls,
-    Joined,
-    Repeated,
-    Template,
-)
-"""Types of this package, whose ``repr`` says what they are."""
-
-
 def name_of(output_type: Any) -> str:
     """Return a short name: ``Character``, ``list[int]``, ``Literal['a', 'b']``, ``date | None``."""
     return shortened(_name(output_type))
@@ -114,10 +94,10 @@ def name_of(output_type: Any) -> str:
 def _name(value: Any) -> str:
     if value is None or value is type(None):
         return "None"
-    if isinstance(value, _OWN):
-        return repr(value)
     if isinstance(value, AnyOf):
         return " | ".join(map(_name, value.members))
+    if isinstance(value, (TextPattern, Combining, SpecialToken)):  # their repr says what they are
+        return repr(value)
     if isinstance(value, (list, tuple, set, frozenset)):
         if value and all(map(inspect.isroutine, value)):
             return " | ".join(map(_name, value))
