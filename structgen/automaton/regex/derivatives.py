@@ -37,15 +37,13 @@ def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
         seen.add(node)
         if isinstance(node, ir.CharSet):
             found.add(node.ranges)
-        elif isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
-            stack.extend(node.parts)
-        elif isinstance(node, (ir.Repeat, ir.Complement, ir.Lookahead, ir.Lookbehind)):
-            stack.append(node.body)
         elif isinstance(node, ir.Checksum):
             found.update(chars.ranges for step in node.steps for _, chars in step)
             found.add(node.between.ranges)
         elif isinstance(node, ir.Quote):
             found.update(passages_of(node).sets)
+        else:
+            stack.extend(ir.parts_of(node))
     WORK.spend(len(seen) >> 2)
     return found
 
