@@ -34,6 +34,7 @@ from structgen.errors import counted
 from structgen.grammar import ir, json_schema
 from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS
 from structgen.grammar.json_schema import (
+    ANNOTATIONS,
     ARRAY,
     DIALECTS,
     DIGITS_ONLY,
@@ -70,12 +71,9 @@ _NAMING = {
     "definitions": "contains schemas; those that a reference uses have their own rows",
 }
 _SINCE_2019 = frozenset(["$anchor", "$vocabulary"])
-_ANNOTATIONS = frozenset(
-    [
-        *("title", "description", "default", "deprecated", "readOnly", "writeOnly", "$comment"),
-        *("examples", "example", "contentEncoding", "contentMediaType", "contentSchema"),
-        *("comment", "discriminator", "externalDocs", "nullable", "xml"),
-    ]
+_ANNOTATIONS = ANNOTATIONS.union(
+    ("$comment", "comment", "contentEncoding", "contentMediaType", "contentSchema"),
+    ("discriminator", "example", "externalDocs", "nullable", "xml"),
 )
 _REFERENCES = frozenset(["$ref", "$dynamicRef", "$recursiveRef"])
 _KNOWN = _ANNOTATIONS.union(*(d.assertions for d in DIALECTS.values()))

@@ -23,7 +23,7 @@ from typing import Any
 from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar import regex as regexes
-from structgen.grammar.json_schema import DIGITS_ONLY, child_path, rewritten
+from structgen.grammar.json_schema import ANNOTATIONS, DIGITS_ONLY, child_path, rewritten
 
 from .dialects import Dialect
 
@@ -336,11 +336,8 @@ def is_left_recursive(grammar: ir.Grammar) -> bool:
 
 _REGEX = regexes.algebra.KEYWORD
 
-_NOT_ASSERTIONS = frozenset(
-    (
-        *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
-        *("$schema", "$id", "$comment", "$defs", "definitions", "discriminator", "$ref"),
-    )
+_NOT_ASSERTIONS = ANNOTATIONS.union(
+    ("$schema", "$id", "$comment", "$defs", "definitions", "discriminator", "$ref")
 )
 _STRICT_KEPT = frozenset(
     (

@@ -38,6 +38,7 @@ from structgen.errors import (
     UnsupportedFeature,
 )
 from structgen.grammar import cfg, ir, regex
+from structgen.grammar.json_schema import ANNOTATIONS
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.grammar.regex import tree as regex_tree
 from structgen.types.captures import Capturing
@@ -80,9 +81,6 @@ _FIRST = {
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
 _STRING_KEYWORDS = frozenset(
     ("type", "enum", "pattern", "minLength", "maxLength", "allOf", regex_algebra.KEYWORD)
-)
-_ANNOTATIONS = frozenset(
-    ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
 )
 
 
@@ -249,7 +247,7 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
     """Return the bare texts whose JSON string is valid under a string schema."""
     parts: list[ir.Regex] = []
     for rule in (schema, *schema.get("allOf", ())):
-        for keyword in rule.keys() - _ANNOTATIONS - _STRING_KEYWORDS:
+        for keyword in rule.keys() - ANNOTATIONS - _STRING_KEYWORDS:
             raise UnsupportedFeature(
                 f"{name} cannot be written as plain text: its keyword {keyword!r} "
                 f"({rule[keyword]!r}) is not supported there, at $.",

@@ -19,17 +19,14 @@ from urllib.parse import unquote
 
 from structgen.errors import OutputTypeError, Unsatisfiable
 from structgen.grammar import ir, json_schema
-from structgen.grammar.json_schema import STRING, TYPE_BITS
+from structgen.grammar.json_schema import ANNOTATIONS, STRING, TYPE_BITS
 from structgen.grammar.regex import parse_python, tree
 
 from .tool_calls import IN_JSON, IS_TEXT, ParameterSyntax, ToolSyntax, with_words
 
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
 _READ = ("type", "properties", "required")
-_ASIDE = (
-    *("$defs", "definitions", "$schema", "$id"),
-    *("title", "description", "default", "examples", "$comment", "deprecated"),
-)
+_ASIDE = ("$defs", "definitions", "$schema", "$id", "$comment", *ANNOTATIONS)
 _WHOLE = "structgen:tool"
 _OTHERS = {
     "null": ("n", "null"),

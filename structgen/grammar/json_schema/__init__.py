@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .checks import show, type_hint
 from .dialects import (
+    ANNOTATIONS,
     DIALECTS,
     GUIDANCE,
     KIND_OF,
@@ -55,6 +56,7 @@ from .read import lower
 
 __all__ = [
     "ALL_TYPES",
+    "ANNOTATIONS",
     "ARRAY",
     "BOOLEAN",
     "DIALECTS",

@@ -112,12 +112,16 @@ def by_uri(uri: object) -> Dialect | None:
     return DIALECTS["draft4" if match[1] == "5" else f"draft{match[1] or match[2]}"]
 
 
+ANNOTATIONS = frozenset(
+    ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"]
+)
+"""The keywords of the vocabulary meta-data, which say nothing of what is valid."""
+
 _NO_ASSERTIONS = (
     "$schema $id id $anchor $dynamicAnchor $recursiveAnchor $recursiveRef $vocabulary $comment "
-    "$defs definitions title description default examples deprecated readOnly writeOnly "
-    "contentEncoding contentMediaType contentSchema"
+    "$defs definitions contentEncoding contentMediaType contentSchema"
 )
-_KEYWORDS = frozenset(f"{_CORE2019} {_CORE2020} {_NO_ASSERTIONS}".split())
+_KEYWORDS = ANNOTATIONS.union(f"{_CORE2019} {_CORE2020} {_NO_ASSERTIONS}".split())
 
 
 def is_keyword(name: str) -> bool:
