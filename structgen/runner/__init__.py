@@ -13,7 +13,7 @@ no server.
 
 from __future__ import annotations
 
-from .agent import ToolRequest
+from .agent import NOT_ASKED, ToolRequest
 from .code import CodeExecutionConfig, SandboxPolicy
 from .constraints import grammar_type_of
 from .fields import MAX_VALUES, ByName, Many, Strictly, check_json, has_more, in_slices
@@ -62,6 +62,7 @@ from .work import samples_how
 __all__ = [
     "LONGEST_RESULT",
     "MAX_VALUES",
+    "NOT_ASKED",
     "TIMEOUT_SECONDS",
     "AgenticToolCall",
     "Aside",

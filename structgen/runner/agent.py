@@ -265,7 +265,7 @@ class Agent:
                     "tools": [tool.source for tool in self._tools.values()],
                     "tool_choice": "none" if is_last else choice,
                     "parallel_tool_calls": None if is_last else self._request.parallel_tool_calls,
-                    **_NOT_ASKED,
+                    **NOT_ASKED,
                     **({} if search is None else search.form(self._request, is_last=is_last)),
                 }
             )
@@ -539,7 +539,7 @@ def _key(call: ToolCall) -> str:
     return f"{call.function.name} {arguments}"
 
 
-_NOT_ASKED: dict[str, Any] = {
+NOT_ASKED: dict[str, Any] = {
     "max_tool_rounds": None,
     "approve": None,
     "tool_timeout": None,
@@ -548,7 +548,7 @@ _NOT_ASKED: dict[str, Any] = {
     "session_id": None,
     "enable_code_execution": False,
 }
-"""What a model is not asked."""
+"""What a model is not asked: fields for the program that has the Runner."""
 
 
 def expanded(tools: Sequence[Any]) -> dict[str, Tool]:

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from structgen.errors import RequestError
 from structgen.runner import (
+    NOT_ASKED,
     Aside,
     ChatRequest,
     CompletionRequest,
@@ -45,16 +46,7 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 _OLD = {f"guided_{name}": name for name in VLLM}
 """The names that they had in vLLM before 0.12."""
 
-PYTHON_ONLY = (
-    "output_type",
-    "approve",
-    "enable_code_execution",
-    "max_tool_rounds",
-    "tool_timeout",
-    "max_tool_result",
-    "session_id",
-    "web_search_options",
-)
+PYTHON_ONLY = ("output_type", *NOT_ASKED)
 """Fields of the Runner's requests for those who hold the Runner: JSON cannot say them, or they
 are about functions that run here, or about conversations, which clients would have in common."""
 
