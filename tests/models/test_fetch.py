@@ -405,7 +405,7 @@ def test_an_embedder_is_made_of_members_of_several_wheels(
     assert reports[-1][1:] == (total, total)
     done = [done for _, done, _ in reports]
     assert done == sorted(done)
-    with pytest.raises(ModelError, match=r"Load it with structgen\.load_embedder"):
+    with pytest.raises(ModelError, match=r"load it with structgen\.load_embedder"):
         structgen.load(folder)
 
 
