@@ -229,7 +229,7 @@ def load(
         DownloadError: fetching failed.
         ModelError: the folder cannot be loaded, or a provider is not installed; the error names
             those that are. Or the draft model has another vocabulary.
-        OptionError: an option is unknown, has the wrong type or is out of range.
+        OptionError: an option is unknown or wrong.
 
     Cost: about a second once the model is on disk (135M parameters), 0.1 s of it for masks.
     """

@@ -370,7 +370,7 @@ class OptionError(StructgenError):
     """An unknown, misspelt or contradictory option.
 
     Attributes:
-        option: its name, or None where the error concerns several.
+        option: its name, or None where the error names none.
         value: what was passed, or None.
     """
 
@@ -501,7 +501,8 @@ class Abstained(StructgenError):
 
     Attributes:
         text: the output.
-        values: the `structgen.insight.ValueConfidence` of each value that is not sure enough.
+        values: the `structgen.insight.ValueConfidence` of each value that the model is not sure
+            enough of.
     """
 
     def __init__(self, message: str, *, text: str, values: tuple[Any, ...]) -> None:

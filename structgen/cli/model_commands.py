@@ -336,7 +336,7 @@ def doctor(as_json: bool) -> int:
 def _text(health: Health) -> str:
     lines = [_wrapped(f"{title:<11}{value}", " " * 11) for title, value in _facts(health.facts)]
     for finding in health.findings:
-        lines += ["", _wrapped(f"{_MARKS[finding.severity]}: {finding.problem}", "  ")]
+        lines += ["", _wrapped(f"{_MARKS[finding.severity]}: {finding.says}", "  ")]
         lines.append(_wrapped(f"  Do: {finding.cure}", "      "))
     problems = sum(finding.severity == "problem" for finding in health.findings)
     verdict = "Nothing will fail." if not problems else f"Problems: {problems}."

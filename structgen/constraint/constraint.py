@@ -407,7 +407,7 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
         constraint = compile(Cfg('start: "a" start?', dialect="lark"), vocabulary)
         _walk(constraint, vocabulary.encode_bytes(b"aa"))
     for name, known in FORMATS.items():
-        if known.most_least is None:  # the others read the Unicode database for 0.2 s
+        if known.most_least is None:  # the others read the Unicode database
             format_regex(name)
     constraint = compile(JsonSchema(_SCHEMA), vocabulary)
     compact = (",", ":")

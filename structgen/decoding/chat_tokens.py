@@ -42,8 +42,8 @@ from structgen.models.base import Model, per_model
 from structgen.sampling import TokenIds
 from structgen.vocabulary import Vocabulary
 
-# Tokens of context: tokenizers cut text into words before anything else, and a word that is still
-# ending after so many tokens is no word of any language.
+# Tokens of context: tokenizers cut text into words before anything else, and no word of
+# any language has more tokens than that.
 _CONTEXT = 8
 
 _SHORT = 64  # characters of texts whose tokens are kept

@@ -415,9 +415,8 @@ class Reporter:
         self._text = TextAssembler(texts, search.stop)
         self._chunks: list[str] = []
         self._n_reported = 0  # tokens whose text has been reported by `report_up_to`
-        self._ends: deque[int] = (
-            deque()
-        )  # where texts end of tokens whose scores are to be reported
+        # Where texts end of tokens whose scores are to be reported.
+        self._ends: deque[int] = deque()
         self._n_scored = 0
         self.recorder: StepRecorder | None = None
         if search.logprobs or search.trace:
@@ -677,7 +676,7 @@ class Progress:
             self.reporter.finish()
 
     def resume(self) -> bool:
-        """Take what checks have answered; whether there is nothing more to wait for."""
+        """Take the answers of checks; return whether the output can continue."""
         trial = self.trial
         if trial is None or not self.is_waiting:
             return not self.is_weighing

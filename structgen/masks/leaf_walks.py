@@ -69,7 +69,7 @@ class _Level(NamedTuple):
         nodes: int32; their nodes, -1 for none.
         tokens: int32; the token that each of them is, or -1; None where one is several.
         is_full: whether every one has a node and is a token.
-        going_on: bool; whether tokens continue behind it; None where none does.
+        continuing: bool; whether tokens continue behind it; None where none does.
         others: bool; whether with something else than a digit; None where none does.
     """
 
@@ -227,12 +227,12 @@ class TrieWalk(WalkBuilder):
         q: the leaf's state where the walk begins,
         node: and the node.
         set_aside: collects states at nodes that are walked in another way.
-        going_on: the part of a node from which some token continues after an outcome, -1 for
+        continuing: the part of a node from which some token continues after an outcome, -1 for
             nothing; None where any byte may follow.
         allowed: after that outcome, which bytes.
     """
 
-    __slots__ = ("_allowed", "_going_on", "_rows", "_set_aside", "leaf", "nodes", "todo")
+    __slots__ = ("_allowed", "_continuing", "_rows", "_set_aside", "leaf", "nodes", "todo")
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class TrieWalk(WalkBuilder):
         self.nodes = nodes
         self._rows = rows
         self._set_aside = set_aside
-        self._going_on = continuing
+        self._continuing = continuing
         self._allowed = allowed
         self.todo: list[tuple[int, Node]] = [(q, node)]
 
@@ -263,7 +263,7 @@ class TrieWalk(WalkBuilder):
         child_of, ids, exits, ends = nodes.trie.child, self.ids, self.exits, self.ends
         labels, row_of = leaf.labels, leaf.row
         continues = leaf.continues if leaf.of_grammar else None  # which texts would make rows for
-        set_aside, continuing = self._set_aside, self._going_on
+        set_aside, continuing = self._set_aside, self._continuing
         visits = 0
         while todo:
             state, at = todo.pop()
@@ -324,7 +324,7 @@ class TrieWalk(WalkBuilder):
             return
         outcome = self.leaf.labels[state]
         if outcome >= 0:
-            exit_node = at if self._going_on is None else self._going_on(at, outcome)
+            exit_node = at if self._continuing is None else self._continuing(at, outcome)
             if exit_node >= 0:
                 self.exits.setdefault(outcome, []).append(exit_node)
         if not self.leaf.of_grammar or self.leaf.continues(state):

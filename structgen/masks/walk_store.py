@@ -208,7 +208,8 @@ class WalkStore:
         self.turns = 0
         self._caches_lock = fork_safe(threading.Lock())
         self._caches: weakref.WeakSet[GenerationalCache[Any, Any]] = weakref.WeakSet()
-        # Those of constraints, of which many come and go: what is gone is reported at times.
+        # Those of constraints, of which many come and go: those that are gone are dropped from time
+        # to time.
         self._groups: list[weakref.ref[Caches]] = []
         self._most_groups = _FEW_GROUPS
         self._exits: GenerationalCache[Exits, Exits] = self.cache()

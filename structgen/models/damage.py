@@ -173,8 +173,10 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
         yield Lack(path, problem, "Set slide_inputs to false there.")
     kinds = {str(value) for at, value in settings if at == ("model", "type")}
     if wrong := kinds.intersection(OTHER_TYPES):
-        problem = f"a model of type {min(wrong)}, which structgen does not support"
-        yield Lack(path, f"{path} describes {problem}.", "Choose another model.")
+        problem = (
+            f"{path} describes a model of type {min(wrong)}, which structgen does not support."
+        )
+        yield Lack(path, problem, "Choose another model.")
     for part, (usual, *_) in STEPS_IN.items():
         place = ("model", part, "config_filename")
         named = {file for at, file in files if at == place}

@@ -155,12 +155,12 @@ class Finding:
     Attributes:
         severity: ``"problem"``: something will fail; ``"warning"``: it may, or is slow;
             ``"note"``: good to know.
-        problem: one sentence.
+        says: one sentence.
         cure: what to do about it.
     """
 
     severity: Severity
-    problem: str
+    says: str
     cure: str
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
 
 _SHOWN = 300
-_LONGEST_SAID = 2_000  # characters of what a server says of an error
+_LONGEST_SHOWN = 2_000  # characters of what a server says of an error
 _POLL_SECONDS = 0.05
 """How often it is looked whether a call is cancelled, while nothing comes."""
 
@@ -415,7 +415,7 @@ def _message_of(error: openai.APIStatusError) -> str:
 
 def _shown(message: object) -> str:
     """Words that may be the server's."""
-    return printable(str(message)[:_LONGEST_SAID])
+    return printable(str(message)[:_LONGEST_SHOWN])
 
 
 SIDE_BY_SIDE = 8

@@ -127,7 +127,7 @@ class ModelConfig(LoadOptions):
                 "draft_model= requires a source given by name. Pass a draft model when you load a "
                 "model yourself."
             )
-        for name in ("in_process", "deterministic"):
+        for name in ("in_process", "deterministic"):  # now, not when the model is loaded
             Flag()(name, getattr(self, name))
         if not isinstance(self.adapters, Mapping) or not all(
             isinstance(path, (str, os.PathLike)) for path in self.adapters.values()

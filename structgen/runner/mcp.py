@@ -63,7 +63,7 @@ _MOST_PAGES = 100  # of a server's list of tools
 _MOST_TOOLS = 500  # that are offered: a request with 3,000 took 30 s, and 1 GB
 _LONGEST_TOOLS = 1_000_000  # characters of all: 15 million took 1 GB, and other chats waited 10 s
 _LONGEST_TOOL = 100_000  # of one's name, description and schema: they are in each prompt
-_LONGEST_SAID = 2_000  # characters of foreign text that a message has
+_LONGEST_SHOWN = 2_000  # characters of foreign text that a message has
 _LONGEST_ID = 100  # characters of that of a request
 _MOST_WRONG = 1_000  # values of an answer that are all named: 500,000 take 1.3 s and 300 MB
 _MOST_PARTS = 10_000  # of the content of an answer: for a wrong one `mcp` makes errors of 30 kB
@@ -130,6 +130,7 @@ class Connection:
         self._sessions = 0  # that were begun after the first,
         self._beginning = asyncio.Lock()  # one at a time
         self._pace: _Pace
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"mcp {server.name}", daemon=True)
         self._thread.start()
         try:
@@ -232,12 +233,12 @@ class Connection:
         names = [tool.name for tool in listed]
         missing = [name for name in only or () if name not in names]
         if missing:
-            known = printable(", ".join(names)[:_LONGEST_SAID]) or "none"
+            known = printable(", ".join(names)[:_LONGEST_SHOWN]) or "none"
             raise self._error(f"has no tool {missing[0]!r}. Its tools: {known}.")
         wanted = {tool.name: tool for tool in listed if only is None or tool.name in only}
         for name, count in Counter(names).items():
             if count > 1 and name in wanted:
-                raise self._error(f"lists several tools named {name[:_LONGEST_SAID]!r}.")
+                raise self._error(f"lists several tools named {name[:_LONGEST_SHOWN]!r}.")
         prompted = {"name", "description", "input_schema"}
         size = sum(len(tool.model_dump_json(include=prompted)) for tool in wanted.values())
         if len(wanted) > _MOST_TOOLS or size > _LONGEST_TOOLS:
@@ -283,7 +284,7 @@ class Connection:
             reason = str(error).replace(", or raise max_work", "")
             why = "\n".join(map(printable, reason.split("\n")))
             raise ToolServerError(
-                f"The tool {tool.name[:_LONGEST_SAID]!r} of the MCP server {self._server.name} "
+                f"The tool {tool.name[:_LONGEST_SHOWN]!r} of the MCP server {self._server.name} "
                 f"cannot be offered: {why}\n  Choose the tools to offer with only=[...], without "
                 "this one.",
                 server=self._server.name,
@@ -299,8 +300,8 @@ class Connection:
             raise self._tool_failure("has disconnected", self._ended)
         called = self._call(name, arguments)
         try:
-            if not self._thread.is_alive():  # else a call would wait until its time is up
-                raise RuntimeError("not connected in this process, which may be forked")
+            if self._pid != os.getpid():  # its thread is the parent's: a call would wait in vain
+                raise RuntimeError("this process was forked from the one that is connected")
             future = asyncio.run_coroutine_threadsafe(called, self._loop)
         except RuntimeError as error:  # also: the loop is closed
             called.close()
@@ -395,7 +396,7 @@ class Connection:
             return self._failure(what, inner[0])
         if isinstance(error, ValidationError) and error.error_count() > _MOST_WRONG:
             error = ValueError(f"{error.error_count():,} values of its {error.title} are invalid")
-        why = printable(f"{type(error).__name__}: {error}"[:_LONGEST_SAID].rstrip(": "))
+        why = printable(f"{type(error).__name__}: {error}"[:_LONGEST_SHOWN].rstrip(": "))
         if isinstance(error, _Unreadable):
             why = f"it sent what structgen rejects: {error}"
         if isinstance(error, TimeoutError):

@@ -54,11 +54,11 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     _own: ClassVar[frozenset[str]] = frozenset()
-    """Fields that are `OmitNone`."""
+    """The names of the fields that are `OmitNone`."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Look for them."""
+        """Collect the names of the class's `OmitNone` fields."""
         fields = cls.model_fields.items()
         cls._own = frozenset(name for name, field in fields if _OMIT in field.metadata)
 

@@ -39,7 +39,7 @@ LONGEST_RESULT = 20_000
 """Characters of a result that the model is shown by default."""
 
 _LONGEST_ERROR = 100_000
-_SAYING_SECONDS = 1.0  # that an exception has to say what it is
+_MESSAGE_SECONDS = 1.0  # that an exception has to say what it is
 _MOST_LEFT_RUNNING = 8  # calls of one tool that ran out of time and whose threads still run
 
 
@@ -266,7 +266,7 @@ class Tool:
         another or takes long."""
         if type(error) is ToolFailure and all(type(arg) is str for arg in error.args):
             return shown(str(error), _LONGEST_ERROR)[0]
-        seconds = _SAYING_SECONDS if limit is None else min(limit, _SAYING_SECONDS)
+        seconds = _MESSAGE_SECONDS if limit is None else min(limit, _MESSAGE_SECONDS)
         try:
             return shown(await self._in_thread(lambda: str(error), seconds), _LONGEST_ERROR)[0]
         except Exception:  # OutOfTime and CancelledInside among them

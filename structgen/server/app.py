@@ -152,19 +152,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         versioned = f"/v1{request.url.path}"
         near = f"Did you mean {versioned}?" if _methods(request, versioned) else "See /docs."
-        found = ApiError(404, f"There is no {what}. {near}", code="not_found")
+        api = ApiError(404, f"There is no {what}. {near}", code="not_found")
     elif error.status_code == 405:
         methods = ", ".join(_methods(request, request.url.path))
         methods = methods or (error.headers or {}).get("Allow", "")  # in no document: the page
-        found = ApiError(
+        api = ApiError(
             405,
             f"There is no {what}. Use {methods}.",
             code="method_not_allowed",
             headers={"Allow": methods},
         )
     else:
-        found = ApiError(error.status_code, f"{what}: {error.detail}.", headers=error.headers)
-    return found.response
+        api = ApiError(error.status_code, f"{what}: {error.detail}.", headers=error.headers)
+    return api.response
 
 
 def _methods(request: Request, asked: str) -> list[str]:

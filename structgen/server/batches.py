@@ -61,7 +61,7 @@ _OF = "[0-9a-f]" * 32  # names of owners' folders
 _MOST_FILES, _MOST_BATCHES, _MOST_UNDER_WAY = 500, 500, 16
 _MOST_WAITING = 256
 _MOST_LINES = 50_000
-_MOST_TOLD = 10
+_MOST_LISTED = 10
 _WINDOW = 8
 _ENVELOPE = 64 << 10
 """Most bytes of a line beside its body."""
@@ -784,7 +784,7 @@ def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
                 message += " Use a different custom_id for each line."
                 about = {"line": number, "param": "custom_id", "message": message}
                 errors.append({"code": "duplicate_custom_id", **about})
-                if len(errors) == _MOST_TOLD:
+                if len(errors) == _MOST_LISTED:
                     break
     return errors
 

@@ -51,10 +51,10 @@ async def answered(request: Request, work: Awaitable[T], to_error: ToError = api
     try:
         return await within(request.receive, work, settings_of(request).request_seconds)
     except Exception as error:
-        found = to_error(error)
-        if found.status == 500:
+        api = to_error(error)
+        if api.status == 500:
             raise
-        raise found from error
+        raise api from error
 
 
 async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
@@ -187,11 +187,11 @@ class EventStream(Response):
         except ClientGone:
             raise
         except Exception as error:
-            found = self._to_error(error)
-            if found.status == 500:
+            api = self._to_error(error)
+            if api.status == 500:
                 LOG.error("a stream failed: %s", scope["state"]["id"], exc_info=error)
             let_go(error)
-            scope["state"]["log"]["error"] = found.code or found.status
-            body = json.dumps(found.body, ensure_ascii=False)
-            last = event(body) if self._failed is None else self._failed(found)
+            scope["state"]["log"]["error"] = api.code or api.status
+            body = json.dumps(api.body, ensure_ascii=False)
+            last = event(body) if self._failed is None else self._failed(api)
         await send({"type": "http.response.body", "body": last, "more_body": False})

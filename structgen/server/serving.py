@@ -116,7 +116,7 @@ def check_address(settings: Settings) -> None:
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind(address)
-    except (OSError, UnicodeError) as error:  # or no name can be so
+    except (OSError, UnicodeError) as error:  # not a valid host name
         raise OptionError(
             f"Cannot listen on {place}: {failure(error)}. Choose another port (--port) or host "
             "(--host), or stop the program that listens there."

@@ -220,7 +220,7 @@ class AnyObjectFormat(Body):
 
 
 class SchemaFormat(Body):
-    """A value of a JSON Schema."""
+    """A value that is valid under a JSON Schema."""
 
     type: Literal["json_schema"]
     name: StrictStr | None = None
@@ -382,7 +382,7 @@ class ResponseUsage(Answer):
 
 
 class ReasoningSettings(Answer):
-    """The settings of the thought."""
+    """How much the model was asked to think."""
 
     effort: Effort | None
     summary: None
@@ -453,7 +453,7 @@ Criteria = Annotated[dict[Literal["true", "false"], Any], WrapValidator(in_slice
 
 
 class PredicateQuestion(Body):
-    """How likely a statement is true."""
+    """How likely a statement is to be true."""
 
     type: Literal["predicate"]
     name: StrictStr | None = None
@@ -530,7 +530,7 @@ class DecisionsBody(OwnFields):
 
 
 class PredicateOut(Answer):
-    """How likely the statement is true."""
+    """How likely the statement is to be true."""
 
     name: str | None
     type: Literal["predicate"]
@@ -595,7 +595,7 @@ class DecisionAnswer(Answer):
 
 
 class NoulQuestion(Body):
-    """How likely a statement is true."""
+    """How likely a statement is to be true."""
 
     type: Literal["noul"]
     instructions: Any
@@ -629,7 +629,7 @@ class SystemOneBody(OwnFields):
 
 
 class NoulOut(Answer):
-    """How likely the statement is true."""
+    """How likely the statement is to be true."""
 
     type: Literal["noul"]
     noul: Probability

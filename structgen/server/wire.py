@@ -72,13 +72,13 @@ class Asked(Generic[RequestT]):
 
 def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
     """Return the answer to an error; fields are called by other names."""
-    found = api_error(error)
-    if found.param is not None:
-        theirs = rename(found.param)
-        whole = rf"(?<![\w.]){re.escape(found.param)}(?!\w)"
-        found.message = re.sub(whole, lambda _: theirs, found.message)
-        found.param = theirs
-    return found
+    api = api_error(error)
+    if api.param is not None:
+        theirs = rename(api.param)
+        whole = rf"(?<![\w.]){re.escape(api.param)}(?!\w)"
+        api.message = re.sub(whole, lambda _: theirs, api.message)
+        api.param = theirs
+    return api
 
 
 def named(path: str, names: Mapping[str, str]) -> str:

@@ -142,8 +142,9 @@ def n_values(data: str | bytes) -> int:
 
 
 def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
-    """Return the JSON in such a file, of at most that many values, of 32 bytes each, read as
-    ``json.loads`` gets.
+    """Return the JSON in such a file, of at most that many values, of 32 bytes each.
+
+    Further arguments go to ``json.loads``.
 
     Raises:
         OSError: as `contents`, or it has too many values.

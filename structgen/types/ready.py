@@ -5,7 +5,7 @@ of on first use. The types: listed ones (countries, currencies, languages, time 
 sorted, because outputs under a seed must not depend on an order), those with a check digit (a
 regular language, `ir.Checksum`, so masks enforce the digit), those that a pattern describes, and
 those by country (telephone numbers, postal codes). Lists come from the packages of the extra
-``types``, imported on first use. To type checkers each type is ``str``: see the folder's face.
+``types``, imported on first use. To type checkers each type is ``str``: see `__init__.py`.
 """
 
 from __future__ import annotations

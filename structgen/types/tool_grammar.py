@@ -176,7 +176,7 @@ def _free(
     without markers does."""
     plain = calls.without_markers(syntax)
     openings = [one.opening(tool.name) for one in plain for tool in tools]
-    texts = () if calls.blank else (saying(tools),)
+    texts = () if calls.blank else (any_call(tools),)
 
     def alone(text: ir.Regex, free: int) -> list[tuple[int, ...]]:
         if not texts:
@@ -216,7 +216,7 @@ def _free(
     return [*((_START, end) for end in ends), *((_START, tuple(body)) for body in bodies)]
 
 
-def saying(tools: Sequence[Tool]) -> ir.Regex:
+def any_call(tools: Sequence[Tool]) -> ir.Regex:
     """Return texts that are not blank, and in which no call of a tool is written as JSON."""
 
     def spaced(*parts: str | ir.Regex) -> ir.Regex:
@@ -389,7 +389,7 @@ def _without_calls(
         return replace(answer, parse=read, named=name, offered=offered, growing=growing)
     regex = no_calls(syntax, tools)
     if not value.blank:
-        regex = tree.intersect((regex, saying(tools)))
+        regex = tree.intersect((regex, any_call(tools)))
     grammar = ir.Pattern(regex, source="text without calls")
     return OutputType(grammar, read, name, offered=offered, growing=AnswerPieces)
 

@@ -160,8 +160,8 @@ class Shapes:
     def parser(self, place: Place) -> Callable[[str], Any] | None:
         """Return what makes the value there of its JSON.
 
-        None where only the whole around it has it: a validator asks for the other fields, or what
-        is refused is left out. What is returned raises `ParseError`.
+        None where only the enclosing value can be parsed: a validator asks for the other fields, or
+        what is refused is left out. What is returned raises `ParseError`.
         """
         if place.core is None or self._values is None:
             return json.loads

@@ -67,9 +67,9 @@ def test_a_machine_on_which_nothing_is_wrong(here, capsys):
 def test_runtimes_side_by_side(here, capsys):
     here.distributions |= {"onnxruntime-gpu": "1", "onnxruntime-genai-cuda": "1"}
     first, second = found()
-    assert "onnxruntime and onnxruntime-gpu are installed together" in first.problem
+    assert "onnxruntime and onnxruntime-gpu are installed together" in first.says
     assert first.cure.startswith("pip uninstall -y onnxruntime onnxruntime-gpu, then")
-    assert "onnxruntime-genai and onnxruntime-genai-cuda" in second.problem
+    assert "onnxruntime-genai and onnxruntime-genai-cuda" in second.says
     assert commands._run(["doctor"]) == 1
     assert "PROBLEM: onnxruntime and onnxruntime-gpu" in capsys.readouterr().out
 
@@ -79,10 +79,10 @@ def test_a_package_for_a_card_that_is_not_there(here, monkeypatch):
     del here.distributions["onnxruntime"]
     assert found() == []
     (card,) = found("warning")
-    assert "no NVIDIA driver" in card.problem
+    assert "no NVIDIA driver" in card.says
     monkeypatch.setattr(health, "has_nvidia_driver", lambda: True)
     (provider,) = found("warning")
-    assert "no CUDA provider" in provider.problem
+    assert "no CUDA provider" in provider.says
     here.providers = ("CUDAExecutionProvider",)
     assert found("warning") == []
 
@@ -98,13 +98,13 @@ def test_packages_that_are_missing(here):
 )
 def test_instructions_that_are_missing(here, monkeypatch, known, severity, says):
     monkeypatch.setattr(health, "instructions", lambda: known)
-    assert [says in one.problem for one in found(severity)] == [True] * (says is not None)
+    assert [says in one.says for one in found(severity)] == [True] * (says is not None)
 
 
 def test_a_runtime_that_does_not_start_is_told_and_does_no_harm(here, monkeypatch):
     here.failure = "killed by SIGILL"
     (one,) = found()
-    assert one.problem == "ONNX Runtime does not start: killed by SIGILL."
+    assert one.says == "ONNX Runtime does not start: killed by SIGILL."
     monkeypatch.undo()
     for code, said in [
         (f"import os; os.kill(os.getpid(), {int(signal.SIGILL)})", "killed by SIGILL"),
@@ -124,10 +124,10 @@ def test_little_room_and_little_memory(here, monkeypatch):
         health.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300_000_000)
     )
     (room,) = found()
-    assert "needs 400 MB" in room.problem
+    assert "needs 400 MB" in room.says
     assert "STRUCTGEN_CACHE" in room.cure
     (memory,) = found("warning")
-    assert "300 MB of memory" in memory.problem
+    assert "300 MB of memory" in memory.says
     monkeypatch.setattr(health, "core_limit", lambda: 0.5)
     assert "Pass threads=1 to structgen.load." in [one.cure for one in found("warning")]
 
@@ -136,11 +136,11 @@ def test_a_cache_that_cannot_be_written_or_trusted(here, cache_folder, monkeypat
     (cache_folder / "models").mkdir()
     cache_folder.chmod(0o777)
     (distrusted,) = found()
-    assert "can be written by others" in distrusted.problem
+    assert "can be written by others" in distrusted.says
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "file" / "cache"))
     (blocked,) = found()
-    assert "is a file, not a folder" in blocked.problem
+    assert "is a file, not a folder" in blocked.says
     monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "new"))
 
     def refuse(**_):
@@ -148,7 +148,7 @@ def test_a_cache_that_cannot_be_written_or_trusted(here, cache_folder, monkeypat
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     (rights,) = found()
-    assert rights.problem.startswith("Cannot write to the cache")
+    assert rights.says.startswith("Cannot write to the cache")
 
 
 def test_a_cache_that_is_another_users(here, cache_folder, monkeypatch):
@@ -173,7 +173,7 @@ def test_a_cache_that_is_another_users(here, cache_folder, monkeypatch):
 def test_a_default_model_that_is_damaged(here, cache_folder):
     put(cache_folder, "smollm2-135m-instruct", 50)
     (cache_folder / "models" / "smollm2-135m-instruct" / "model.onnx").unlink()
-    says = [one.problem for one in found()]
+    says = [one.says for one in found()]
     assert any("genai_config.json cannot be parsed" in one for one in says)
     assert all("structgen models rm smollm2-135m-instruct" in one.cure for one in found())
 

@@ -80,7 +80,7 @@ def test_a_forked_process_is_told(server: McpServer, tmp_path: Path) -> None:
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    assert "not connected in this process" in (tmp_path / "told").read_text()
+    assert "this process was forked" in (tmp_path / "told").read_text()
     assert run(server, "noon").content == "yes"
 
 

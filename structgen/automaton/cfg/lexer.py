@@ -534,7 +534,7 @@ class Lexer(Leaf):
         self._loop_masks: dict[int, int] = {}
         self._begun: dict[int, tuple[int, ...]] = {}
         self._steps_taken: dict[int, int] = {}
-        self._going_on: dict[int, bool] = {}
+        self._continuing: dict[int, bool] = {}
         self._under: dict[int, int] = {}
         self._staying: dict[int, bytes] = {}
         self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
@@ -699,12 +699,12 @@ class Lexer(Leaf):
 
     def continues(self, q: int) -> bool:
         """Return whether any byte may follow ``q``."""
-        found = self._going_on.get(q)
+        found = self._continuing.get(q)
         if found is None:
             symbol, node = self._keys[q]
             condition, threads = self._sets.keys[symbol]
             # Inside a character there is always a way on.
-            found = self._going_on[q] = node != GROUND or any(
+            found = self._continuing[q] = node != GROUND or any(
                 self._sets.is_alive(v, to, after)
                 for v, state in threads
                 for _, to, after in self._sets.steps(state, condition)

@@ -174,8 +174,8 @@ class TextHistory:
             at -= 1
 
     def _opening(self, closing: int) -> int:
-        """Return the opening quote of the string that ``closing`` closes: before it is no
-        backslash, before a quote inside an odd number of them."""
+        """Return the opening quote of the string that ``closing`` closes: no backslash precedes
+        it; an odd number of them precedes a quote inside."""
         data = self._data
         while True:
             closing = data.rindex(_QUOTE, 0, closing)

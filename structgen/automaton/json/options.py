@@ -159,7 +159,7 @@ class JsonOptions:
 
 
 class ReadLimits(TypedDict, total=False):
-    """What a call may do. A type as bytes does not keep these: its reader sets them."""
+    """The limits of one call. A type as bytes does not keep these: its reader sets them."""
 
     max_work: int
     max_memory_bytes: int

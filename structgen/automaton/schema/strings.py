@@ -242,7 +242,7 @@ def _look(regex: ir.Regex, sets: dict[ir.CharSet, int]) -> _Look:
             words = _words(regex, sets)
             if not words:
                 places += _MANY
-            more |= _going_on(words, sets)
+            more |= _continuing(words, sets)
         return _Look(first, more, min([look.fewest for look in looks]), places)
     if isinstance(regex, ir.Repeat) and regex.max != 0:
         first, more, fewest, places = _look(regex.body, sets)
@@ -272,7 +272,7 @@ def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> list[_Word]:
     return words if is_apart else []
 
 
-def _going_on(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
+def _continuing(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
     """Return the letters, as a mask, with which a word may continue where another one ends."""
     children: dict[tuple[int, ir.CharSet], int] = {}
     ends: set[int] = set()

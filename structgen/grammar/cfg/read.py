@@ -127,7 +127,7 @@ def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeEr
 
 
 def check_dialect(name: str) -> None:
-    """Raises GrammarError: there is no dialect of that name."""
+    """Raise GrammarError if there is no dialect of that name."""
     *others, last = DIALECTS
     if name not in (*others, last):
         raise GrammarError(

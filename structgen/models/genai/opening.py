@@ -23,7 +23,7 @@ from structgen.errors import ModelError, OptionError
 from structgen.models import damage, trial
 from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
-from structgen.options import OPTIONS, Whole
+from structgen.options import OPTIONS, Flag, Whole
 from structgen.storage.user_folder import WRONG, document
 from structgen.vocabulary import Vocabulary
 
@@ -73,6 +73,7 @@ def load(
     names, options_of, others = read_options(
         options.providers, options.session_options, options.threads
     )
+    Flag()("deterministic", options.deterministic)
     if options.threads is not None:
         others["intra_op_num_threads"] = options.threads
     config = read_config(folder)
@@ -162,11 +163,14 @@ def load(
 
 
 def _first_template(folder: Path) -> Path | str | None:
-    """Return a template that the runtime passes over or renders differently: the file, which takes
-    precedence in transformers, or any where the folder names no class of tokenizers."""
+    """Return a template that the runtime passes over or renders differently from transformers.
+
+    That is the file, which takes precedence there; any, where the folder names no class of
+    tokenizers; or one that `_trimmed` changes.
+    """
     file, settings = folder / damage.TEMPLATE, dict[str, Any]()
     for name in ("chat_template.json", "tokenizer_config.json"):
-        with contextlib.suppress(*WRONG):  # as the runtime tells
+        with contextlib.suppress(*WRONG):  # the runtime reports these
             settings |= document(folder / name)
     own, has_class = settings.get("chat_template"), settings.get("tokenizer_class")
     if file.is_file():
@@ -177,7 +181,7 @@ def _first_template(folder: Path) -> Path | str | None:
 
 
 def _up_to(end: str) -> str:
-    """Match the rest of a tag; one without an end goes on to the template's: none is read twice."""
+    """Match the rest of a tag, or of the template if it has no end: no text is read twice."""
     quoted = r"""'(?:\\.?|[^'\\])*(?:'|\Z)|"(?:\\.?|[^"\\])*(?:"|\Z)"""
     return rf"""(?:{quoted}|[^'"{end}]+|{end}(?!\}}))*(?:{end}\}}|\Z)"""
 
@@ -194,8 +198,8 @@ def _trimmed(template: str) -> str:
     """Return a template that the runtime renders as transformers does.
 
     In transformers, a line with only statements or comments adds nothing to the prompt
-    (``trim_blocks``, ``lstrip_blocks``); in the runtime its blanks and line end are text. Twice is
-    too much: then empty lines go, too.
+    (``trim_blocks``, ``lstrip_blocks``); in the runtime its blanks and line end are text. Do not
+    apply it twice: that would remove empty lines.
     """
     text = re.sub("\r\n?", "\n", template)
     return _TAG.sub(lambda found: found[found[1][1] != "{"], text)
@@ -212,7 +216,7 @@ def _template(given: str | os.PathLike[str]) -> str:
     try:
         with open(given, encoding="utf-8") as file:
             text = file.read(_TEMPLATE_BYTES + 1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise OptionError(
             f"chat_template={os.fspath(given)!r} is neither a Jinja template (it has no braces) "
             f"nor a readable file: {error}"
