@@ -34,6 +34,7 @@ import numpy.typing as npt
 from structgen.errors import OptionError
 from structgen.media import Media
 from structgen.models.loading import read_options
+from structgen.options import Flag
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
 
@@ -414,6 +415,9 @@ class LoadOptions:
     chat_template: str | os.PathLike[str] | None = None
     draft_model: Any = None
     draft_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        Flag()("deterministic", self.deterministic)
 
     @property
     def target(self) -> str:

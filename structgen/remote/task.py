@@ -26,9 +26,9 @@ from .exchange import Exchange, Question, Replies
 from .reading import BYTES
 from .sending import Sent, sent
 
-_FOR_TYPES = ReadLimits.__optional_keys__ | {
-    *("dialect", "documents", "format_assertion", "closed", "on_unsupported")
-}
+_FOR_TYPES = ReadLimits.__optional_keys__.union(
+    ("dialect", "documents", "format_assertion", "closed", "on_unsupported")
+)
 """Compile options that say what a type is, and not how it is written."""
 
 _CHECKING = {

@@ -116,6 +116,7 @@ class ModelConfig(LoadOptions):
     memory: int | None = None
 
     def __post_init__(self) -> None:
+        LoadOptions.__post_init__(self)  # slots leave no super()
         if self.kind is not None:
             Word(("text", "embedding"))("kind", self.kind)
         for name in (self.source, self.draft_model):
@@ -127,8 +128,7 @@ class ModelConfig(LoadOptions):
                 "draft_model= requires a source given by name. Pass a draft model when you load a "
                 "model yourself."
             )
-        for name in ("in_process", "deterministic"):  # now, not when the model is loaded
-            Flag()(name, getattr(self, name))
+        Flag()("in_process", self.in_process)
         if not isinstance(self.adapters, Mapping) or not all(
             isinstance(path, (str, os.PathLike)) for path in self.adapters.values()
         ):

@@ -23,7 +23,7 @@ from structgen.errors import ModelError, OptionError
 from structgen.models import damage, trial
 from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
-from structgen.options import OPTIONS, Flag, Whole
+from structgen.options import OPTIONS, Whole
 from structgen.storage.user_folder import WRONG, document
 from structgen.vocabulary import Vocabulary
 
@@ -73,7 +73,6 @@ def load(
     names, options_of, others = read_options(
         options.providers, options.session_options, options.threads
     )
-    Flag()("deterministic", options.deterministic)
     if options.threads is not None:
         others["intra_op_num_threads"] = options.threads
     config = read_config(folder)
