@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 _LONG = 256
-"""Bits from which on a mask is written out: to clear one costs as much as the mask is long."""
+"""Masks with at least this many bits are converted to a list first: clearing a bit costs time
+proportional to the mask's length."""
 
 
 def bits(mask: int) -> list[int]:

@@ -2,11 +2,11 @@
 
 `restrict` limits patterns to what a vocabulary can write. Some vocabularies have no token for
 certain bytes (SmolLM2's lacks eight control characters and lead bytes). A mask could then lead to a
-place where only such a byte may follow, so code points that need one are removed from a pattern.
+state where only such a byte may follow, so code points that need one are removed from patterns.
 JSON strings do not need this: there every code point has an escape (`encoding.JsonString`).
 
-In a sequence of grammars, each part but the last has a `SequenceFrame` below it. A part can be
-anything that starts with leaves and frames and says where it may end.
+In a sequence of grammars, each part except the last has a `SequenceFrame` below it. A part can be
+any grammar.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _UNLIMITED = 1 << 30
 
 
 class SequenceFrame(Frame):
-    """The frame below an open part. ``at`` is the number of the part after it.
+    """The frame below an open part of a sequence. ``at`` is the index of the next part.
 
     Args:
-        parts: how a text of each may start.
+        parts: the alternatives with which each part may start.
     """
 
     nests = False
 
     def __init__(self, parts: tuple[tuple[Alternative, ...], ...]) -> None:
         self._parts = parts
-        # A token may reach from here into a part that minds how deep it nests.
+        # A token may reach from here into a part with a depth limit.
         pushed = [frame for part in parts for way in part for frame, _ in way.frames]
         self.limit = min([frame.limit for frame in pushed], default=_UNLIMITED)
         self._completions: dict[int, Text] = {}
@@ -71,7 +71,8 @@ class SequenceFrame(Frame):
         return self._ways(0) if self._parts else POP
 
     def _ways(self, at: int) -> tuple[Alternative, ...]:
-        """Return how the parts from ``at`` may start; frameless last parts have nothing below."""
+        """Return the alternatives with which the parts from ``at`` may start; nothing is pushed
+        below a last part."""
         own = self, at + 1
         is_last = at == len(self._parts) - 1
         return tuple(
@@ -90,7 +91,7 @@ class SequenceFrame(Frame):
         return self._ways(at) if at < len(self._parts) else POP
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
-        """See `frames.Frame`: the shortest texts known of the parts from one on."""
+        """See `frames.Frame`: the shortest known texts of the remaining parts."""
         found = self._completions.get(at)
         if found is None:
             shortest: list[Text] = []
@@ -102,12 +103,12 @@ class SequenceFrame(Frame):
 
 
 class TimesFrame(Frame):
-    """The frame below an open part that is repeated. ``at`` is how many there are with it, as far
-    as that matters.
+    """The frame below an open part that is repeated. ``at`` counts the parts so far, this one
+    included, as far as the bounds need it.
 
     Args:
-        part: how a text of it may start.
-        least, most: how many there may be.
+        part: the alternatives with which the part may start.
+        least, most: bounds on the number of repetitions.
     """
 
     nests = False
@@ -145,7 +146,7 @@ class TimesFrame(Frame):
 def writable(missing_bytes: Collection[int]) -> ir.CharSet:
     """Return the code points whose UTF-8 form needs none of ``missing_bytes``.
 
-    Exact for missing ASCII and lead bytes; a missing continuation byte takes away every code point
+    Exact for missing ASCII and lead bytes. A missing continuation byte removes every code point
     beyond ASCII, which is safe.
     """
     barred: list[tuple[int, int]] = []
@@ -165,7 +166,7 @@ def writable(missing_bytes: Collection[int]) -> ir.CharSet:
 
 
 def _has_few_states(regex: ir.Regex) -> bool:
-    """Return whether that is known: it is a format, or one and the text behind it."""
+    """Return whether the automaton is known to be small: a format, or a format followed by text."""
     if format_of(regex) is not None:
         return True
     if isinstance(regex, ir.Concat) and regex.parts:
@@ -181,7 +182,8 @@ def _has_few_states(regex: ir.Regex) -> bool:
 def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
     """Return the texts of ``regex`` that consist of ``chars``.
 
-    Its character sets are made smaller: an intersection would need a state for each count of each.
+    This narrows its character sets. An intersection would need a state for each repetition count of
+    each set.
     """
     if chars == ir.ANY_CHAR:
         return regex
@@ -194,14 +196,14 @@ def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
 
 
 def _holds(chars: ir.CharSet, text: str) -> bool:
-    """Return whether all characters of ``text`` are among some."""
+    """Return whether all characters of ``text`` are in the set."""
     ends = [low for low, _ in chars.ranges], [high for _, high in chars.ranges]
     points = map(ord, set(text))
     return all(bisect_right(ends[0], point) > bisect_left(ends[1], point) for point in points)
 
 
 def _narrow(regex: ir.Regex, barred: ir.CharSet) -> ir.Regex:
-    """``regex`` without the characters ``barred``."""
+    """Return ``regex`` without the characters ``barred``."""
     if isinstance(regex, ir.CharSet):
         return ir.less(regex, barred)
     if isinstance(regex, (ir.Concat, ir.Alternate, ir.Intersect)):
@@ -219,15 +221,15 @@ def _narrow(regex: ir.Regex, barred: ir.CharSet) -> ir.Regex:
 
 
 class Built(NamedTuple):
-    """What `dispatch` gives.
+    """The result of `build`.
 
     Attributes:
         machine: the machine of the grammar.
-        unenforced: for each JSON part in order, the keywords left out, as ``(path, keyword)``, and
-            why; empty unless ``on_unsupported="warn"``.
-        named_tokens: the tokens that grammars name, by their numbers.
-        limits: what one call of a cursor may do.
-        work: steps that making the machine took.
+        unenforced: for each JSON part in order, the keywords that are not enforced, as ``(path,
+            keyword)``, and the reason; empty unless ``on_unsupported="warn"``.
+        named_tokens: the tokens that grammars name, by number.
+        limits: the limits of one call of a cursor.
+        work: the number of steps that building the machine took.
     """
 
     machine: Machine
@@ -263,10 +265,10 @@ def build(
     machine: Machine | None = None
     work = 0
     try:
-        # Leaves are shared with the constraints of other threads.
+        # Constraints of other threads share these leaves.
         with GROW, within(chosen.limits), reading.reading(chosen.limits.work):
             if isinstance(grammar, ir.ContextFree) and not _embedded(grammar):
-                # Grammars are imported when there is one: most who have schemas never do.
+                # Imported only when needed: most users with schemas never use a grammar.
                 from structgen.automaton.cfg import CfgMachine
 
                 machine = CfgMachine.of(grammar, writable(missing_bytes), facts)
@@ -295,14 +297,14 @@ def build(
             for language in builder.languages:
                 language.release()
     if builder.languages:
-        # Languages, frames and leaves refer to one another, and go when the machine goes.
+        # Languages, frames and leaves refer to one another and are freed with the machine.
         machine.languages = builder.languages
     unenforced, named = tuple(builder.unenforced), tuple(builder.named_tokens)
     return Built(machine, unenforced, named, chosen.call_limits, work)
 
 
 class _Builder:
-    """Collects the options of the parts on the way."""
+    """Builds a grammar's parts and collects their results."""
 
     def __init__(
         self, given: Mapping[str, Any], options: JsonOptions, missing: frozenset[int]
@@ -319,7 +321,7 @@ class _Builder:
         return writable(self._missing)
 
     def alternatives(self, grammar: ir.Grammar) -> tuple[Alternative, ...]:
-        """Return how a text of ``grammar`` may start."""
+        """Return the alternatives with which a text of ``grammar`` may start."""
         if isinstance(grammar, ir.Json):
             return self.document(grammar, alone=False)
         if isinstance(grammar, ir.Pattern):
@@ -378,7 +380,7 @@ class _Builder:
                 refused.terminal = inner.name
                 if not (isinstance(error, Unsatisfiable) and isinstance(inner.grammar, ir.Pattern)):
                     raise refused from error
-                # As any terminal that no text matches: rules that need it are left out.
+                # Like any terminal that matches no text: rules that need it are dropped.
                 embedded[number], impossible = (), impossible or refused
         try:
             frame = CfgFrame(grammar, self._chars, embedded)
@@ -411,7 +413,8 @@ class _Builder:
         return (Alternative(literal, literal.start),)
 
     def document(self, grammar: ir.Json, alone: bool = True) -> tuple[Alternative, ...]:
-        """Return how a JSON text of ``grammar`` may start; ``alone``: nothing else starts so."""
+        """Return the alternatives with which a JSON text of ``grammar`` may start. ``alone``: no
+        other part can start there."""
         options = part_options(grammar, self._given, self._options)
         outside = self._missing
         unwritable = sorted(b for b in outside if 0x20 <= b < 0x7F) if outside else ()
@@ -451,7 +454,7 @@ class _Builder:
                 return (opening,)
         ways = language.alternatives(language.root)
         if not ways:
-            # Once more, each schema by itself, so that the message can say where it is.
+            # Try each schema on its own, so that the message can name the place.
             raise contradiction(self._language(schema, options, missing, left_out, apart=True))
         if options.whitespace == "flexible":
             ways = SequenceFrame((around(language.space), ways, around(language.space))).open()

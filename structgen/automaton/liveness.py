@@ -1,6 +1,6 @@
 """Find the states of a lazy automaton that can reach an end, in one memoised search.
 
-States are hashable values; the caller says what an end is and what follows a state.
+States are hashable values. The caller defines which states are ends and what follows a state.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def is_alive(
 ) -> bool:
     """Return whether an end can be reached from ``state``.
 
-    Depth first. The trail to an end is alive; when there is none, everything that was seen is dead.
+    Depth first. If an end is found, the path to it is alive; otherwise every state seen is dead.
 
     Args:
         state: where to start.
-        known: verdicts so far; this search's are added.
+        known: verdicts of earlier searches; this search adds its own.
         is_end: a sufficient test that a state is alive.
-        following: the states that may come next.
-        limit: most states to look at, None for no limit.
-        message: what to say when that is not enough.
+        following: returns the states that may come next.
+        limit: the most states to visit, None for no limit.
+        message: the error message when the limit is exceeded.
 
     Raises:
         CompileLimitExceeded: more than ``limit`` states were seen.

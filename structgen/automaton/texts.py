@@ -2,9 +2,8 @@
 
 The shortest text of a type can be astronomically long (a thousand items of a thousand items of a
 thousand), and the shortest ways from all states of one text share most of their parts. A `Rope` is
-two texts in a row, or one text repeated. It knows its length, and costs the same whatever its
-length. `flat` writes it out where few bytes are needed. Short texts are plain bytes. Knows nothing
-of what the bytes mean.
+two texts in a row, or one text repeated. It knows its length and takes the same memory whatever its
+length. `flat` returns its bytes if there are few. Short texts are plain bytes.
 """
 
 from __future__ import annotations
@@ -16,24 +15,25 @@ from structgen.automaton.work import WORK
 from structgen.errors import check_limit
 
 LONGEST = 1 << 60
-"""`len` of a rope is never more."""
+"""`len` of a rope is at most this."""
 
 MAX_FLAT = 4 << 20
-"""Most bytes of a rope that are ever written out."""
+"""The most bytes that `flat` returns."""
 
 _SHORT = 512
-"""Texts of no more bytes are never ropes."""
+"""Texts of up to this many bytes are plain bytes, never ropes."""
 
 _COMPARED = 1024
-"""Bytes by which texts of the same length are compared."""
+"""Texts of equal length are compared by this many of their first bytes."""
 
 _PIECE = 4096
-"""About how long a piece is at most."""
+"""Rough maximum size of a piece, in bytes."""
 
 
 @final
 class Rope:
-    """A text of more than `_SHORT` bytes: ``times`` times ``first``, then ``second``. Immutable.
+    """A text of more than `_SHORT` bytes: ``first`` repeated ``times`` times, then ``second``.
+    Immutable.
 
     Attributes:
         first, second: its parts.
@@ -75,12 +75,12 @@ Text: TypeAlias = "bytes | Rope"
 
 
 def size_of(text: Text) -> int:
-    """Return how many bytes ``text`` has, however many."""
+    """Return the number of bytes of ``text``, without the limit of `len`."""
     return text.size if isinstance(text, Rope) else len(text)
 
 
 def put(first: Text, second: Text) -> Text:
-    """Return one text after another."""
+    """Return two texts, one after the other."""
     if isinstance(first, Rope) or isinstance(second, Rope):
         return first + second
     if len(first) + len(second) <= _SHORT or not first or not second:
@@ -89,7 +89,7 @@ def put(first: Text, second: Text) -> Text:
 
 
 def repeated(text: Text, times: int) -> Text:
-    """``text`` that many times."""
+    """Return ``text`` repeated ``times`` times."""
     if times <= 1 or not text:
         return text if times > 0 else b""
     if isinstance(text, bytes) and len(text) * times <= _SHORT:
@@ -98,12 +98,13 @@ def repeated(text: Text, times: int) -> Text:
 
 
 def joined(between: bytes, texts: Sequence[Text]) -> Text:
-    """``texts`` in a row, with ``between`` between any two; of equal neighbours one is kept."""
+    """Return ``texts`` in a row, with ``between`` between any two. Equal neighbours share one
+    object."""
     if len(texts) < _SHORT and sum(map(len, texts)) + len(between) * len(texts) <= _SHORT:
         return between.join(map(bytes, texts))
     WORK.spend(1 + (len(texts) >> 2))
     out: Text = b""
-    piece: list[bytes] = []  # short texts before ``out``, the last one first: one part of the rope
+    piece: list[bytes] = []  # short texts before ``out``, last one first: one part of the rope
     size = 0
     at = len(texts)
     while at:

@@ -1,9 +1,10 @@
-"""Limit how much work and memory one call may take: counted, not timed.
+"""Limit the work and memory of one call. Work is counted, not timed.
 
 So the same call on the same type ends the same way on every machine. A *step* is about one new
-state, node or walk, some microseconds of work; new objects are also counted in bytes, roughly.
-Searches and constructions report to `WORK` before they act. It raises `CompileLimitExceeded` when
-the call has used up its limit. It does not know which call runs or where in the output type.
+state, node or walk, some microseconds of work. New objects are also counted, roughly, in bytes.
+Searches and constructions report to `WORK` before they act, and `WORK` raises
+`CompileLimitExceeded` when the call has used up its limit. It does not know which call is running
+or at which place of the output type.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from structgen.grammar import reading
 from structgen.storage import in_child
 
 MAX_WORK = reading.MAX_WORK
-"""Most steps of one call, unless an option says otherwise."""
+"""Default limit of the steps of one call."""
 
 MAX_MEMORY_BYTES = 1 << 30
-"""Most bytes, about, that one call may add, unless an option says otherwise."""
+"""Default limit of the bytes, roughly, that one call may add."""
 
 FREE = 1 << 62
-"""No bound."""
+"""Stands for no limit."""
 
 
 class Limits(NamedTuple):
-    """What one call may do.
+    """The limits of one call.
 
     Attributes:
         work: most steps.
         memory: most bytes.
-        option: what raises the first, for messages.
+        option: the option that sets ``work``, for messages.
     """
 
     work: int = MAX_WORK
@@ -46,10 +47,10 @@ class Work:
     at a time.
 
     Attributes:
-        left: the remaining steps,
-        room: and bytes; no bound outside of calls.
-        limits: the limits at its beginning.
-        depth: how many calls are nested.
+        left: the remaining steps; `FREE` outside of calls.
+        room: the remaining bytes; `FREE` outside of calls.
+        limits: the limits at the start of the call.
+        depth: the number of nested calls.
     """
 
     __slots__ = ("depth", "left", "limits", "room")
@@ -60,20 +61,20 @@ class Work:
         self.limits = Limits()
 
     def spend(self, steps: int) -> None:
-        """Count some steps that are about to be made.
+        """Count steps that the caller is about to take.
 
         Raises:
-            CompileLimitExceeded: the call has made too many.
+            CompileLimitExceeded: the call has taken too many steps.
         """
         self.left -= steps
         if self.left < 0:
             raise self.too_much()
 
     def hold(self, n_bytes: int) -> None:
-        """Count some bytes that are about to be kept.
+        """Count bytes that the caller is about to keep.
 
         Raises:
-            CompileLimitExceeded: the call has kept too many.
+            CompileLimitExceeded: the call has kept too many bytes.
         """
         self.room -= n_bytes
         if self.room < 0:
@@ -86,7 +87,7 @@ class Work:
             )
 
     def too_much(self) -> CompileLimitExceeded:
-        """Return what to raise where `left` is below 0."""
+        """Return the error to raise when `left` is below 0."""
         actual, self.left = self.limits.work - self.left, 0
         return CompileLimitExceeded(
             "the output type needs too much work in one call; simplify it, or raise "
@@ -96,8 +97,8 @@ class Work:
         )
 
     def enter(self, limits: Limits) -> None:
-        """Begin a call that may do so much, within what an outer call has left. `leave` must
-        follow, whatever happens."""
+        """Begin a call with these limits, within what an outer call has left. Always call `leave`
+        afterwards, also after an error."""
         self.depth += 1
         if self.depth == 1:
             self.limits = limits
@@ -116,13 +117,13 @@ class Work:
 
 
 WORK = Work()
-"""That of the process: automata grow one at a time."""
+"""The counter of this process: automata grow one at a time."""
 
-in_child(WORK.forget)  # a call of another thread does not continue there
+in_child(WORK.forget)  # a call of another thread does not continue in the child
 
 
-class within:  # in a third of the time of a generator: each compilation has one
-    """A call that may do so much; see `Work.enter`. To be used with `leaf.GROW` held."""
+class within:  # takes a third of a generator's time, and each compilation uses one
+    """A call with these limits; see `Work.enter`. Use it with `leaf.GROW` held."""
 
     __slots__ = ("_limits",)
 
@@ -138,9 +139,9 @@ class within:  # in a third of the time of a generator: each compilation has one
 
 @contextmanager
 def sharing(limits: Limits, spent: list[int]) -> Iterator[None]:
-    """One of several calls that may do so much together; ``spent`` has what each has done.
+    """One of several calls that share these limits; ``spent`` has what each has used.
 
-    To be used with `leaf.GROW` held, which others may have between the calls.
+    Use it with `leaf.GROW` held; other threads may take the lock between the calls.
     """
     with within(limits):
         WORK.left -= sum(spent)

@@ -1,9 +1,9 @@
-"""`compile` and what it makes: a `Constraint`, immutable and shared, and its cursors.
+"""`compile` and its results: a `Constraint`, immutable and shared, and its cursors.
 
 In reading order: `constraint` (with `warm_up`), `engine` (an automaton as grown so far, with its
 masks), `cursor` (one sequence's position; budgets, forced text, masks of drafts and batches),
 `explain` (how each keyword is enforced, and advice), `examples` (random texts of a type, and
-differences between types) and `check_grammar` (what is wrong with a grammar). Knows no model.
+differences between types) and `check_grammar` (problems of a grammar). Knows no model.
 """
 
 from __future__ import annotations

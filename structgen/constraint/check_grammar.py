@@ -1,7 +1,8 @@
-"""`problems`: what is wrong with a grammar.
+"""`problems`: find problems in a grammar.
 
-That is the first error or, without one, warnings: rules and terminals that nothing uses, rules that
-can never be finished, terminals that match no text, unknown keywords of embedded schemas.
+It returns the first error or, if there is none, warnings: rules and terminals that nothing uses,
+rules that can never be finished, terminals that match no text, unknown keywords of embedded
+schemas.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from .explain import explain
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of a grammar.
 
     Attributes:
-        message: what, and what would fix it.
+        message: the problem and its fix.
         line: 1-based line in the grammar, or None.
-        is_error: whether the grammar cannot be used, or some of it only means nothing.
+        is_error: True if the grammar cannot be used; False if a part of it has no effect.
     """
 
     message: str
@@ -47,16 +48,16 @@ def problems(
 ) -> list[Problem]:
     """List the problems of a grammar: its first error, or else its parts without effect.
 
-    Messages do not say how the text was read: that is `cfg.dialect_of`, or ``dialect``.
+    Messages do not name the dialect that was read: see `cfg.dialect_of`, or ``dialect``.
 
     Args:
         text: the grammar.
-        start: the rule to begin with; None for the dialect's own.
-        dialect: one of `cfg.DIALECTS`; None to find out.
+        start: the start rule; None for the dialect's own.
+        dialect: one of `cfg.DIALECTS`; None to detect it.
         path: the file it came from.
-        max_work: as for `compile`: what takes more is an error, too.
+        max_work: as for `compile`; exceeding it is an error of the grammar.
 
-    Cost: that of compiling it.
+    Cost: that of compiling the grammar.
     """
     text = text.removeprefix(cfg.BYTE_ORDER_MARK)
     dialect = dialect or cfg.dialect_of(text, path)
@@ -145,7 +146,7 @@ def _is_impossible(terminal: ir.AnyTerminal) -> bool:
 
 
 def _place_in(name: str | None) -> tuple[int, int] | None:
-    """Return the line and column that the name of an embedded terminal says."""
+    """Return the line and column in the name of an embedded terminal."""
     at = re.search(r"at line (\d+), column (\d+)", name or "")
     return (int(at[1]), int(at[2])) if at else None
 
@@ -174,7 +175,7 @@ def _endless(grammar: ir.ContextFree, dead: list[int]) -> list[str]:
 
 
 def _reached(begin: str, defined: Mapping[str, tuple[int, set[str]]]) -> set[str]:
-    """Return the names that the start leads to, and those without a definition."""
+    """Return the names that can be reached from the start, and those without a definition."""
     todo = ["", begin]
     reached = set(todo)
     while todo:

@@ -1,8 +1,8 @@
-"""Constraints: compiled output types, as the rest of the package sees them.
+"""Constraints: compiled output types.
 
 `compile` turns an output type and a vocabulary into an immutable `Constraint`, which threads and
-sequences share. `Constraint.start` gives each sequence its own `cursor.Cursor`. `warm_up` builds in
-advance what the first constraints of a process need. Knows no model, logits, sampling or prompts.
+sequences share. `Constraint.start` gives each sequence its own `cursor.Cursor`. `warm_up` prepares
+what the first constraints of a process need. Knows no model, logits, sampling or prompts.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ if TYPE_CHECKING:
 
 
 MAX_ENGINE_BYTES = 64 * 1024 * 1024
-"""About how many bytes an automaton may come to before new sequences begin with a new one."""
+"""When an automaton has grown to about this many bytes, new sequences begin with a new one."""
 
 _BYTES_A_STEP = 60
-"""About how many bytes `compile` keeps for each of its steps."""
+"""Rough number of bytes that `compile` keeps for each of its steps."""
 
 
 WARNS: ContextVar[bool] = ContextVar("warns", default=True)
-"""Whether there are warnings of what is left out. Of a stranger's form there are none: Python would
-keep and print the text of each, and a program whose warnings are errors would refuse the form."""
+"""Whether `compile` warns about keywords that it does not enforce. Off for untrusted output types:
+Python would keep and print the text of each warning, and a program that turns warnings into errors
+would refuse the type."""
 
 
 @overload
@@ -97,8 +98,8 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
             them all, under "Options".
 
     Returns:
-        The constraint. Building it is cheap (milliseconds); automaton states and masks appear when
-        they are first needed and are shared by all cursors.
+        The constraint. Building it takes milliseconds. Automaton states and masks are made when
+        they are first needed, and all cursors share them.
 
     Raises:
         OutputTypeError: the type cannot be turned into a grammar; its subclasses say why.
@@ -165,12 +166,12 @@ class Constraint(Typed[T_co]):
 
         Args:
             max_tokens: the token budget, the end-of-sequence token included. The output is always
-                complete within it: a token is allowed exactly when
-                `Cursor.min_tokens_to_finish` after it fits.
+                complete within it: a token is allowed exactly if `Cursor.min_tokens_to_finish`
+                after it still fits.
 
         Raises:
-            BudgetTooSmall: no output is certain to fit; the error has a number of tokens that is
-                enough.
+            BudgetTooSmall: the budget is too small to guarantee a complete output; the error has a
+                number of tokens that is enough.
             OptionError: ``max_tokens`` is not a whole number.
         """
         if max_tokens is None:
@@ -182,10 +183,10 @@ class Constraint(Typed[T_co]):
         return Cursor(self._ready(), int(max_tokens), self._engines)
 
     def fill_masks(self, cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1) -> None:
-        """Write the mask of each of its cursors into its row: `structgen.fill_masks` for one type.
+        """Write the mask of each cursor into its row: `structgen.fill_masks` for one type.
 
         Raises:
-            ValueError: a cursor is another constraint's; or as `structgen.fill_masks`.
+            ValueError: a cursor belongs to another constraint; or as `structgen.fill_masks`.
             TypeError, OptionError, BatchError: as `structgen.fill_masks`.
         """
         for i, cursor in enumerate(cursors):
@@ -206,21 +207,22 @@ class Constraint(Typed[T_co]):
     def weight(self) -> int:
         """Its size in bytes, roughly, without the source of its output type."""
         engine = self._engines.newest
-        # Other machines may share these leaves; if none does, they end with this.
+        # Other machines may share these leaves. If none does, they are freed with this one.
         shared = sum([leaf.weight for leaf in engine.machine.leaves if leaf.is_shared])
         return self._made_of + engine.weight(refresh=True) + shared
 
     @property
     def has_temperatures(self) -> bool:
-        """Whether rules of its grammar have a temperature: then read `Cursor.temperature` before
+        """Whether rules of its grammar set a temperature. If so, read `Cursor.temperature` before
         each token."""
         return ir.has_temperatures(self.output.grammar)
 
     def _ready(self) -> Engine:
-        """Return the engine for one more sequence: a new one when this has grown too large."""
+        """Return the engine for a new sequence: a new engine if the current one has grown too
+        large."""
         engine = self._engines.newest
         if engine.weight() > MAX_ENGINE_BYTES or engine.is_spent:
-            # Sequences under way keep the one they have.
+            # Running sequences keep their engine.
             engine = self._engines.instead_of(engine)
         return engine
 
@@ -231,7 +233,7 @@ class Constraint(Typed[T_co]):
     def allows(self, text: str) -> bool:
         """Return whether ``text`` is a complete output.
 
-        Cost: that of accepting its tokens.
+        Cost: that of accepting the tokens of ``text``.
 
         Raises:
             TypeError: ``text`` is not a str.
@@ -260,7 +262,7 @@ class Constraint(Typed[T_co]):
     def from_bytes(
         cls, data: bytes, vocabulary: Vocabulary, **limits: Unpack[ReadLimits]
     ) -> Constraint[Any]:
-        """Compile a constraint from the bytes of `to_bytes`. Its masks are those of the original.
+        """Compile a constraint from the bytes of `to_bytes`. Its masks equal those of the original.
 
         Safe for untrusted bytes: they are data, not code, and are checked and compiled like a
         schema.
@@ -280,9 +282,9 @@ class Constraint(Typed[T_co]):
         Raises:
             OutputTypeError: the bytes are not a constraint, are of another version of the format,
                 truncated or changed; or as `compile`.
-            CompileLimitExceeded: there are too many bytes, or a limit was hit.
+            CompileLimitExceeded: there are too many bytes, or compiling exceeded a limit.
             VocabularyError: the type depends on another vocabulary.
-            OptionError: there is no such limit.
+            OptionError: unknown limit.
         """
         from structgen.types import written
 
@@ -336,8 +338,8 @@ class Constraint(Typed[T_co]):
         return f"Constraint({self.output.name}, {self.vocabulary!r})"
 
 
-# One schema and one text that together touch every kind of walk whose tables depend on the
-# vocabulary alone: `warm_up` walks them.
+# A schema and a text that together use every kind of walk whose tables depend only on the
+# vocabulary. `warm_up` walks them.
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -372,22 +374,22 @@ _TEXT: dict[str, Any] = {
 }
 
 _SPELT = {key: _TEXT[key] for key in ("time", "link", "mail")}
-"""What is written character by character as well: formats whose walks are slow, and differ from one
-place to the next, but are the same in all schemas."""
+"""Formats that `warm_up` also writes character by character: their walks are slow and differ from
+place to place, but are the same in all schemas."""
 
 
 def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     """Load or make the tables that all masks over ``vocabulary`` need.
 
-    They are made, or read from the user's cache folder, when they are first needed: the first
-    constraint of a process waits for them. A server calls this when it starts.
+    Without this call, the first constraint of a process waits until they are made, or read from the
+    user's cache folder. A server calls it when it starts.
 
     Args:
         vocabulary: the model's vocabulary.
         grammars: prepare for `Cfg` as well.
 
-    Cost: 0.1 to 0.2 s at 128k tokens, and as much again for grammars; almost nothing the second
-        time.
+    Cost: 0.1 to 0.2 s for a vocabulary of 128k tokens, and as much again for grammars; almost
+    nothing on later calls.
 
     Raises:
         VocabularyError: ``vocabulary`` is something else.
@@ -398,9 +400,9 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
             "or constraint.vocabulary."
         )
     if not vocabulary.missing_bytes.isdisjoint({*range(0x20, 0x7F), *range(0x80, 0xC0), 0xC3}):
-        return  # a small one, which spells no JSON, or not the texts below
+        return  # a small vocabulary that cannot write JSON, or the texts below
     if grammars:
-        # One that was compiled before, in whatever process, does without Lark.
+        # A grammar that any process compiled before does not need Lark.
         import lark
 
         lark.Lark('start: "a"', parser=None, lexer="basic")
@@ -412,14 +414,14 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     constraint = compile(JsonSchema(_SCHEMA), vocabulary)
     compact = (",", ":")
     spelt = json.dumps(_SPELT, separators=compact).encode()
-    for separators in (compact, None):  # models write either
+    for separators in (compact, None):  # models write both
         text = json.dumps(_TEXT, separators=separators, ensure_ascii=False)
         _walk(constraint, vocabulary.encode_bytes(text.encode()))
     _walk(constraint, [token for byte in spelt for token in vocabulary.encode_bytes(bytes([byte]))])
 
 
 def _walk(constraint: Constraint, tokens: list[int]) -> None:
-    """Make all masks on the way through ``tokens``."""
+    """Make all masks along ``tokens``."""
     cursor = constraint.start()
     out = np.zeros((constraint.vocabulary.size + 31) // 32, np.uint32)
     for token in tokens:

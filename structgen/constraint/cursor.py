@@ -1,13 +1,12 @@
 """A cursor: the position of one output in its type, token by token.
 
-`Cursor` gives masks and takes tokens, and knows how far the end is. It knows what a token budget
-still allows, which bytes are forced and where tokens for them leave no choice, and why a token is
-not allowed. It also gives several masks at once: along a draft of tokens, and of several cursors
-(`fill_masks`).
+`Cursor` writes masks, accepts tokens, and knows the distance to the end. It knows what a token
+budget still allows, which bytes and tokens are forced, and why a token is not allowed. It also
+writes several masks at once: along a draft of tokens, and for several cursors (`fill_masks`).
 
 `engine` has what all outputs of one type share: the automaton, its masks and memos. `constraint`
-makes cursors. `masks.Reach` knows how far each token is from the end; a plan is a certain way
-there. Knows no logits, sampling or prompts.
+makes cursors. `masks.Reach` knows how far each token is from the end. A *plan* is a list of tokens
+that certainly ends the output. Knows no logits, sampling or prompts.
 """
 
 from __future__ import annotations
@@ -41,11 +40,12 @@ if TYPE_CHECKING:
     from .engine import Call, Engine, Engines
 
 GetHistory: TypeAlias = Callable[[], TextHistory]
-"""Gives the text so far; few automata ask."""
+"""Returns the text so far; few automata need it."""
 
 
 _MANY = 500
-"""Tokens that are looked at one by one before those that lead to one state are taken together."""
+"""Up to this many tokens are looked at one by one; above it, tokens that lead to the same state are
+grouped."""
 
 
 def _no_text() -> TextHistory:
@@ -53,16 +53,17 @@ def _no_text() -> TextHistory:
 
 
 _FORCED_LIMIT = 4096
-"""Most bytes that are forced at once."""
+"""The most forced bytes that are computed at once."""
 
 _HAS_WORDS = re.compile(rb"[^\x00-\x7f]|\w")
-"""Bytes that may be part of a word, of which a token may be written in many ways."""
+"""Bytes that may be part of a word. Tokenizers may split words in many ways."""
 
 
 def first_open(
     vocabulary: Vocabulary, tokens: list[int], forced: bytes, following: Collection[int]
 ) -> int:
-    """Index of the first token from whose start some token could reach beyond ``forced``."""
+    """Return the index of the first token from whose start some token could reach beyond
+    ``forced``."""
     start = len(forced)
     first = len(tokens)
     for i in range(len(tokens) - 1, -1, -1):
@@ -75,7 +76,7 @@ def first_open(
 
 
 def _reaches(trie: Trie, text: bytes, following: Collection[int]) -> bool:
-    """Return whether some token begins with ``text`` and continues with one of ``following``."""
+    """Return whether a token begins with ``text`` and continues with one of ``following``."""
     node = trie.node_of(text)
     return (
         node is not None
@@ -92,17 +93,18 @@ def needless_tokens(
     forced: bytes,
     following: Collection[int],
 ) -> frozenset[int]:
-    """Return the tokens that would spell needlessly what is forced after the first ``n_closed``;
-    see `Cursor.forced`.
+    """Return the tokens that would write the forced text after the first ``n_closed`` in needlessly
+    small pieces; see `Cursor.forced`.
 
     Args:
-        spell: how bytes are written in tokens.
-        tokens: those that spell ``forced``.
+        spell: returns the tokens of bytes.
+        tokens: the tokens of ``forced``.
         following: the bytes that may follow ``forced``.
     """
     trie = vocabulary.trie
     rest = forced[sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed]) :]
-    # The tokens that only begin it: those after which no token reaches an open place; the others.
+    # Split the tokens that only begin it: those after which no token reaches an open place, and the
+    # others.
     needless: set[int] = set()
     reaching: set[int] = set()
     node = 0
@@ -115,8 +117,8 @@ def needless_tokens(
             reaches = _reaches(trie, rest[length:], following)
             (reaching if reaches else needless).update(ids)
     is_unsettled = bool(reaching - {tokens[n_closed]}) and not _HAS_WORDS.search(rest)
-    if is_unsettled and max(following) < 0x80:  # half a character is spelt in no way
-        # Which token punctuation begins with is settled by the byte after it, nearly always.
+    if is_unsettled and max(following) < 0x80:  # half a character has no tokens
+        # For punctuation, the next byte almost always decides which token it begins with.
         for byte in sorted(following):
             spelt = spell(forced + bytes([byte]))
             if list(spelt[:n_closed]) != tokens[:n_closed]:
@@ -128,11 +130,11 @@ def needless_tokens(
 
 
 _MOST_SAID = 10**15
-"""Most tokens that a message says by their number."""
+"""The largest number of tokens that a message writes as a number."""
 
 
 def why_not(engine: Engine, state: int, token_id: int) -> str:
-    """Return why ``state`` does not allow a token, in a sentence or two."""
+    """Return one or two sentences about why ``state`` does not allow a token."""
     vocabulary = engine.vocabulary
     if not 0 <= token_id < vocabulary.size:
         return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
@@ -156,7 +158,7 @@ def why_not(engine: Engine, state: int, token_id: int) -> str:
 
 
 Rows: TypeAlias = "npt.NDArray[np.int32] | npt.NDArray[np.uint32]"
-"""Masks, one under the other: ``[n, ceil(vocabulary.size / 32)]``."""
+"""Masks, one per row: ``[n, ceil(vocabulary.size / 32)]``."""
 
 _WORD = np.dtype(np.uint32)
 
@@ -164,7 +166,7 @@ _WORD = np.dtype(np.uint32)
 def rows_of(
     out: Any, n: int, size: int | None
 ) -> tuple[npt.NDArray[np.uint32], list[memoryview] | None]:
-    """``out`` as uint32; and the bytes of its rows, where they lie one after the other."""
+    """Return ``out`` as uint32, and the bytes of its rows if ``out`` is contiguous."""
     if not isinstance(out, np.ndarray):
         hint = "; pass tensor.numpy()" if hasattr(out, "numpy") else ""
         raise ValueError(
@@ -214,17 +216,18 @@ _NO_COUNT = "rollback takes the number of tokens to remove (an integer); got {!r
 
 
 def _whole(value: object, problem: str) -> int:
-    """Return a whole number as an int; raise a TypeError with ``problem`` if it is none."""
+    """Return a whole number as an int; raise a TypeError with ``problem`` for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(problem.format(value))
     return int(value)
 
 
 def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
-    """Return the bytes of a mask, where it is made as masks are; else None.
+    """Return the bytes of a mask, or None if its memory is not contiguous.
 
     Raises:
-        ValueError: it is not an array of words of 32 bits, or not for that many tokens.
+        ValueError: it is not an array of 32-bit words, or has the wrong length for that many
+            tokens.
     """
     n_words = (size + 31) // 32
     if type(out) is np.ndarray and out.dtype is _WORD:
@@ -252,9 +255,9 @@ _T = TypeVar("_T")
 
 
 class Cursor:
-    """The position of one sequence in a constraint. Cheap; not shared between threads.
+    """The position of one sequence in a constraint. Cheap. Do not share one between threads.
 
-    Not made directly: see `Constraint.start`.
+    `Constraint.start` makes cursors.
     """
 
     __slots__ = (
@@ -275,13 +278,13 @@ class Cursor:
 
     def __init__(self, engine: Engine, max_tokens: int | None, engines: Engines) -> None:
         self._engine = engine
-        self._engines = engines  # where another comes from when one is spent
+        self._engines = engines  # gives a new engine when one is spent
         self._ready = engine.masks.ready
         self._out: npt.NDArray[np.uint32] | None = None
         self._bytes: memoryview | None = None
         self._free: npt.NDArray[np.uint32] | None = None
-        # The state at the start and after each accepted token; and, by its index, the rest of the
-        # plan held there, if any. Tuples of both would be looked at by the collector.
+        # The state at the start and after each accepted token; and, by index, the rest of the plan
+        # held there, if any. The garbage collector would have to visit tuples of both.
         self._trail: list[int] = []
         self._plans: dict[int, Plan] = {}
         self._tokens: list[int] = []
@@ -307,28 +310,28 @@ class Cursor:
             self._plans[0] = plan
 
     def _call(self, what: str, about: int, work: Callable[[int], _T]) -> _T:
-        """``work(about)``, which may make states, within what one call may do.
+        """Return ``work(about)``, which may make states, within the limits of one call.
 
         Raises:
-            CompileLimitExceeded: that was not enough. The cursor is where it was, and so are all
-                others; the same call ends in the same way.
+            CompileLimitExceeded: a limit was exceeded. This cursor and all others keep their
+                positions. The same call fails again in the same way.
         """
-        with GROW:  # what another thread is in the middle of may spend the engine
+        with GROW:  # a call of another thread may spend the engine
             if self._engine.is_spent:
                 self._renew((what, self._trail[-1], about))
             call = what, self._trail[-1], about
             return self._engine.within_limits(call, lambda: work(about))
 
     def _renew(self, call: Call) -> None:
-        """Go on with an engine in which nothing has been cut short, and which is not outgrown."""
+        """Switch to an engine that no refused call has left half made and that is not outgrown."""
         engine = self._engine
         if call in engine.refusals:
             raise engine.refusals[call].again()
         engine = self._engines.instead_of(engine)
         trail, tape, texts = [engine.machine.start], TextHistory(), engine.named.tokens
         with GROW:
-            # Each was read by a call of its own; but where masks have a bound of their own, others
-            # wait for the lock, and all of it is one call.
+            # Each token was read by a call of its own. If masks have their own limit, others wait
+            # for the lock, and all of it counts as one call.
             limits = engine.limits
             if limits.option == "max_work":
                 limits = limits._replace(work=limits.work * len(self._tokens))
@@ -339,7 +342,7 @@ class Cursor:
                     tape.feed(texts[token])
                 engine.weigh()
             except (CompileLimitExceeded, RecursionError, MemoryError) as error:
-                # The new engine is half made now, too, and is left as the old one was.
+                # The new engine is half made now, too, so drop it like the old one.
                 raise engine.refuse(error, ("replay", trail[-1], len(trail)), trail[-1]) from None
             finally:
                 engine.count(limits)
@@ -351,7 +354,7 @@ class Cursor:
         return self._trail[-1]
 
     def _text(self) -> TextHistory:
-        """Return the text so far. Only few constraints ask, so it is read when they do."""
+        """Return the text so far. Read on demand, because few constraints need it."""
         tape = self._tape
         if tape is None or self._tape_at > len(self._tokens):
             tape, self._tape_at = TextHistory(), 0
@@ -369,7 +372,7 @@ class Cursor:
 
     @property
     def engines(self) -> Engines:
-        """The engines that only the cursors of its constraint share."""
+        """The engines that the cursors of this constraint share."""
         return self._engines
 
     @property
@@ -379,7 +382,7 @@ class Cursor:
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the output may end now: every EOS id is allowed. False once it has ended."""
+        """Whether the output may end now, so that every EOS id is allowed. False after the end."""
         return not self._finished and self._engine.machine.is_accepting(self._state)
 
     @property
@@ -391,8 +394,8 @@ class Cursor:
     def temperature(self) -> float | None:
         """The temperature for the next token, from the grammar's rules; None: the rules have none.
 
-        It is the greatest ``temperature=`` of the rules that are open or may begin; 0: take the
-        likeliest token. A mask cannot express it, so read it before you sample each token.
+        It is the highest ``temperature=`` of the rules that are open or may begin; 0 means the most
+        likely token. A mask cannot express it, so read it before you sample each token.
         """
         machine = self._engine.machine
         return machine.temperature(self._trail[-1]) if isinstance(machine, CfgMachine) else None
@@ -405,7 +408,7 @@ class Cursor:
                 when token ``t`` is allowed. The bits of all EOS ids are set exactly when
                 `is_accepting`; bits beyond the vocabulary are 0.
 
-        Cost: microseconds for a state met before; up to some milliseconds for a new one.
+        Cost: microseconds for a known state; up to some milliseconds for a new one.
 
         Raises:
             ValueError: ``out`` is not an array of uint32 or int32, or has another length.
@@ -421,7 +424,7 @@ class Cursor:
         mask = self._ready[state]
         if mask is None:
             mask = self._call("mask", 0, self._new_mask)
-        # `masks.fill`, in half the time: this is what every token of a sequence costs.
+        # Like `masks.fill`, in half the time: every token of a sequence runs this.
         row, words, bits = mask
         if self._bytes is None:
             out[:] = np.frombuffer(row, np.uint32)
@@ -440,23 +443,24 @@ class Cursor:
         """Write the mask before a draft, and the mask after each of its tokens.
 
         For speculative decoding: a model that scores all tokens of a draft in one pass needs a mask
-        for each. The cursor does not move, also after an error.
+        for each. The cursor does not move, even after an error.
 
         Args:
             tokens: the ids of the draft's tokens.
             out: int32 or uint32 ``[len(tokens) + 1, ceil(vocabulary.size / 32)]``. Row 0 is the
-                current mask, row ``i + 1`` the mask after ``tokens[i]``: all 0 if that token, or
-                one before it, is not allowed, and after the end of the sequence.
-            parents: for a tree, the index of the token that each follows, which comes before it;
-                -1: it follows the text so far. None: a chain, each follows the one before.
+                current mask. Row ``i + 1`` is the mask after ``tokens[i]``: all 0 if that token or
+                an earlier one is not allowed, and after the end of the sequence.
+            parents: for a tree, the index of each token's parent, which comes before it; -1: the
+                token follows the text so far. None: a chain, in which each token follows the one
+                before.
 
         Returns:
-            For each token, whether it and those before it are allowed. For a chain,
+            For each token, whether it and the tokens before it are allowed. For a chain,
             ``allowed.sum()`` is the number of accepted tokens.
 
         Raises:
             ValueError: ``out`` or ``parents`` has another length or shape.
-            TypeError: ``tokens`` or ``parents`` contains something other than whole numbers.
+            TypeError: ``tokens`` or ``parents`` contains a value that is not a whole number.
             CompileLimitExceeded: a mask could not be made within the limits.
 
         Cost: `fill_mask`, `accept` and `rollback` for each token.
@@ -470,7 +474,7 @@ class Cursor:
         for token in range(len(draft) - 1, -1, -1):
             children.setdefault(above[token], []).append(token)
         kept = self._out, self._bytes, self._free
-        # Depth first, so that each token is accepted and taken back once.
+        # Depth first, so that each token is accepted and undone once.
         path: list[int] = []
         waiting = children.get(-1, [])
         words[1:] = 0
@@ -498,8 +502,8 @@ class Cursor:
         return allowed
 
     def fill_row(self, row: npt.NDArray[np.uint32], row_bytes: memoryview | None) -> None:
-        """`fill_mask` into a row that is known to be right; its bytes, or None where they are
-        scattered."""
+        """Do `fill_mask` for a row that has been checked, with its bytes, or None if it is not
+        contiguous."""
         self._out, self._bytes = row, row_bytes
         self.fill_mask(row)
 
@@ -510,7 +514,8 @@ class Cursor:
         return mask
 
     def _cut(self, _: int) -> None:
-        """Clear the bits, in the array that was filled last, of what the budget does not allow."""
+        """Clear the bits of tokens that the budget does not allow, in the array that was filled
+        last."""
         if self._is_tight():
             out = self._out
             assert out is not None
@@ -522,8 +527,8 @@ class Cursor:
     def without_budget(self) -> npt.NDArray[np.uint32] | None:
         """The mask that the last `fill_mask` would have written without the budget.
 
-        None if it is the same: without a budget, and while the budget is ample. Only the budget
-        rules out tokens that are allowed here and not there.
+        None if it is the same: without a budget, and while the budget is ample. The tokens that
+        this mask allows and the other does not were ruled out by the budget alone.
         """
         return self._free
 
@@ -536,7 +541,7 @@ class Cursor:
         """
         state, known = self._trail[-1], self._engine.n_allowed
         if is_changed or self._free is not None or self._finished or self._ready[state] is None:
-            return _n_bits(words)  # these are not what the state allows, or not always
+            return _n_bits(words)  # these are not the tokens that the state allows, or not always
         found = known.get(state)
         if found is None:
             found = known[state] = _n_bits(words)
@@ -554,7 +559,7 @@ class Cursor:
         engine = self._engine
         size = engine.size
         if self._left is None and not self._finished and 0 <= token_id < size:
-            # What every token costs once it has been met; the ids of EOS are never among them.
+            # The fast path for every known token; EOS ids never take it.
             to = engine.after_token.get(self._trail[-1] * size + token_id)
             if to is None and token_id not in engine.vocabulary.eos_token_ids:
                 to = self._new_state(token_id)
@@ -593,14 +598,14 @@ class Cursor:
         self._tokens.append(token_id)
 
     def _new_state(self, token_id: int) -> int:
-        """Return the state after a token that has not been met there."""
+        """Return the state after a token that is new at this state."""
         with GROW:
             if WORK.depth:
-                return self._next(token_id)[0]  # in what the call around it may do
+                return self._next(token_id)[0]  # within the limits of the outer call
             if self._engine.is_spent:
                 self._renew(("token", self._trail[-1], token_id))
             engine, state = self._engine, self._trail[-1]
-            # `_call`, at hand: every other token costs this.
+            # `_call`, inlined: every other token runs this.
             WORK.limits = engine.limits
             WORK.left, WORK.room, _ = engine.limits
             try:
@@ -612,9 +617,9 @@ class Cursor:
                 WORK.left = WORK.room = FREE
 
     def _next(self, token_id: int) -> tuple[int, Plan | None]:
-        """Return the state after a token, and the plan held there; a budget has to allow it."""
+        """Return the state after a token that the budget allows, and the plan held there."""
         to, plan = self._engine.advance(self._trail[-1], token_id, self._text), None
-        # Where every token is affordable no plan is needed: it may be thousands of tokens long.
+        # If every token is affordable, no plan is needed. A plan may be thousands of tokens long.
         if to != DEAD and self._left is not None and self._is_tight():
             plan = self._plan_after(token_id, to)
             if plan is None:
@@ -626,8 +631,8 @@ class Cursor:
         return to, plan
 
     def allows_after(self, n_tokens: int, data: bytes) -> bool:
-        """Return whether the first ``n_tokens`` accepted ones with ``data`` after them are a whole
-        output, whatever the budget. The cursor does not move."""
+        """Return whether the first ``n_tokens`` accepted tokens plus ``data`` are a complete
+        output, ignoring the budget. The cursor does not move."""
         cursor = Cursor(self._engine, None, self._engines)
         cursor._trail, cursor._tokens = self._trail[: n_tokens + 1], self._tokens[:n_tokens]
         named = self._engine.named
@@ -639,7 +644,7 @@ class Cursor:
         return cursor.is_accepting
 
     def rollback(self, n: int) -> None:
-        """Take back the last ``n`` accepted tokens (an accepted EOS counts as one).
+        """Undo the last ``n`` accepted tokens (an accepted EOS counts as one).
 
         Raises:
             ValueError: fewer than ``n`` tokens have been accepted.
@@ -662,18 +667,18 @@ class Cursor:
                 self._left += n
 
     def forced_bytes(self) -> bytes:
-        """Return the bytes that must come next, while the type leaves only one continuation."""
+        """Return the bytes that must come next, as long as only one continuation is allowed."""
         return self._call("forced", 0, lambda _: self._forced(self._trail[-1]))[0]
 
     def forced_tokens(self, spell: Callable[[bytes], Sequence[int]] | None = None) -> list[int]:
-        """Return the tokens that must come next, while the grammar leaves only one continuation.
+        """Return the tokens that must come next, as long as the type allows only one continuation.
 
         You may accept all of them in order. They end before a place at which a longer token could
-        reach beyond the forced text, so the model still has that choice.
+        reach beyond the forced text, so the model keeps that choice.
 
         Args:
-            spell: returns the tokens of forced bytes, which must concatenate to them; by default
-                the fewest.
+            spell: returns the tokens of forced bytes, which must concatenate to these bytes; by
+                default, the fewest tokens.
 
         Cost: 3 µs a forced byte.
         """
@@ -682,11 +687,13 @@ class Cursor:
     def forced(
         self, spell: Callable[[bytes], Sequence[int]] | None = None
     ) -> tuple[list[int], frozenset[int]]:
-        """Return `forced_tokens`, and tokens that would spell the text after them needlessly.
+        """Return `forced_tokens`, and tokens that would write the text after them in needless
+        pieces.
 
         If forced tokens end before the forced text does, some allowed tokens write only a part of
         it, although no token could reach beyond it, or although ``spell`` begins with another token
-        whatever follows. A tokenizer would never write these; the text is the same without them.
+        whatever follows. A tokenizer would never write these, and the text is the same without
+        them.
 
         Args:
             spell: as in `forced_tokens`.
@@ -722,15 +729,17 @@ class Cursor:
     def along(
         self, ways: Callable[[bytes], Sequence[tuple[bytes, _T]]], most: int
     ) -> list[tuple[bytes, _T | None]]:
-        """Return bytes that may come next: forced ones, and at each choice what ``ways`` wants.
+        """Return bytes that may come next: the forced ones, and at each choice what ``ways``
+        prefers.
 
         Args:
-            ways: takes the bytes so far and returns texts, each with a label. The first with which
-                the type can continue is written, as long as it can; if none can, this ends.
-            most: bytes after which it ends.
+            ways: takes the bytes so far and returns texts, each with a label. The first text with
+                which the type can continue is used, as far as the type allows it; if there is none,
+                the result ends here.
+            most: the number of bytes after which the result ends.
 
         Returns:
-            The pieces, each with the label of its text; None: it is forced.
+            The pieces, each with the label of its text; None for forced pieces.
 
         Cost: 3 µs a byte.
         """
@@ -739,7 +748,7 @@ class Cursor:
     def min_tokens_to_finish(self) -> int:
         """Return how many tokens certainly finish the output, the end-of-sequence token included.
 
-        It is a proven upper bound: the tokens of a shortest completion. 0 once finished.
+        It is a proven upper bound: the number of tokens of a shortest completion. 0 once finished.
         """
         if self._finished:
             return 0
@@ -752,21 +761,21 @@ class Cursor:
     # -- budget -----------------------------------------------------------------------------
 
     def _text_after(self, tokens: list[int]) -> GetHistory:
-        """Gives the text after ``tokens``."""
+        """Return the text after ``tokens``."""
         known = self._engine.named.tokens
         return lambda: self._text().after(b"".join(known[t] for t in tokens))
 
     def _is_tight(self) -> bool:
-        """Return whether a token that the grammar allows may exceed the budget."""
+        """Return whether any token that the grammar allows may exceed the budget."""
         assert self._left is not None
         # The token itself, the completion after it, and end of sequence.
         return not self._engine.reach.is_ample(self._trail[-1], self._left - 2, self._text)
 
     def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
-        """Clear the bits of tokens after which the output could not be finished in time."""
+        """Clear the bits of tokens after which the output could not end within the budget."""
         engine, state, left, held = self._engine, self._trail[-1], self._left, self._held()
         assert left is not None
-        # The token itself and the end of the sequence have to be paid for as well.
+        # The token itself and the end of the sequence count, too.
         reach, spare = engine.reach, left - 2
         if reach.restrict(state, spare, out):
             if held.size:
@@ -775,7 +784,7 @@ class Cursor:
         doubtful, hopeless = reach.sort_out(state, spare, self._text)
         flags = np.zeros(len(out) * 32, np.uint8)
         flags[doubtful] = 1
-        row = np.ascontiguousarray(out).view(np.uint8)  # rows of a batch may be scattered
+        row = np.ascontiguousarray(out).view(np.uint8)  # rows of a batch may not be contiguous
         is_left = (flags & np.unpackbits(row, bitorder="little")).view(bool)
         flags[doubtful] = 0
         flags[hopeless] = 1
@@ -794,7 +803,7 @@ class Cursor:
             to = engine.advance(state, token, self._text)
             flags[token] = engine.plan_size(to, self._text_after([token])) + 2 > left
         if held.size:
-            flags[held.first] = 0  # what is held is affordable, whatever else follows that token
+            flags[held.first] = 0  # the plan held is affordable, whatever else follows that token
         out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
 
     def _n_affordable(self, tokens: list[int]) -> int:
@@ -816,7 +825,7 @@ class Cursor:
         return len(tokens)
 
     def _held(self) -> Plan:
-        """Return the plan held here; made now if every token before was affordable without one."""
+        """Return the plan held here; make it now if all tokens so far were affordable without one."""
         here = len(self._trail) - 1
         state, plan = self._trail[-1], self._plans.get(here)
         if plan is None:
@@ -825,7 +834,7 @@ class Cursor:
         return plan
 
     def _plan_after(self, token_id: int, to: int) -> Plan | None:
-        """Affordable tokens that finish after ``token_id``, or None."""
+        """Return affordable tokens that finish the output after ``token_id``, or None."""
         assert self._left is not None
         engine, held = self._engine, self._held()
         text = self._text_after([token_id])
@@ -869,10 +878,10 @@ class Cursor:
         counting = self._engine.counting
         while not self._finished and len(forced) < _FORCED_LIMIT:
             if counting is not None and counting.is_limited(state):
-                break  # how it is spelt in tokens is not free there
+                break  # the choice of tokens is not free there
             byte = machine.forced_byte(state)
             if byte < 0 or byte == MARK:
-                break  # named tokens are no text to be spelt
+                break  # named tokens have no text
             to = machine.step(state, byte)
             if machine.is_pending(to):
                 break
@@ -899,25 +908,26 @@ _ALL = np.uint32(0xFFFFFFFF)
 def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1) -> None:
     """Write the mask of each cursor into its row.
 
-    The cursors may be of any constraints of one vocabulary: the rows of a batch mix types.
+    The cursors may belong to different constraints of one vocabulary: the rows of a batch may mix
+    types.
 
     Args:
-        cursors: one for each row. The row of a finished cursor is all 0. None: no constraint, so
+        cursors: one for each row. The row of a finished cursor is all 0. None means no constraint:
             all bits of the row are set.
         out: int32 or uint32 ``[len(cursors), ceil(vocabulary.size / 32)]``; bit ``t % 32`` of word
-            ``t // 32`` is set when token ``t`` is allowed, as in `Cursor.fill_mask`. A torch tensor
-            on the CPU goes in as ``tensor.numpy()``, which shares its memory.
-        threads: accepted, and has no effect: structgen always uses one thread, because of Python's
-            interpreter lock. Two threads took 1.3 times as long as one for 64 rows with known
-            states, and as long as one for new states.
+            ``t // 32`` is set when token ``t`` is allowed, as in `Cursor.fill_mask`. Pass a torch
+            tensor on the CPU as ``tensor.numpy()``, which shares its memory.
+        threads: accepted for compatibility; has no effect. structgen uses one thread because of
+            Python's interpreter lock: two threads took 1.3 times as long as one for 64 rows with
+            known states, and as long as one for new states.
 
     Raises:
         ValueError: ``out`` has another shape or dtype.
         TypeError: a cursor is of another type.
-        VocabularyError: the cursors are of several vocabularies.
+        VocabularyError: the cursors belong to several vocabularies.
         OptionError: ``threads`` is not a whole number of at least 1.
-        BatchError: some masks exceeded the limits; its ``errors`` has the reasons by row. These
-            rows are all 0, all others are filled.
+        BatchError: some masks exceeded the limits. Its ``errors`` has the errors by row. These rows
+            are all 0; all others are filled.
 
     Cost: that of `Cursor.fill_mask` for each row.
     """
@@ -945,7 +955,7 @@ def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1)
 
 
 def _common_size(cursors: Sequence[Cursor | None]) -> int | None:
-    """Return how many tokens the vocabulary of the cursors has; None where there are none."""
+    """Return the size of the cursors' vocabulary; None if there are no cursors."""
     common, first = None, 0
     for i, cursor in enumerate(cursors):
         if cursor is None:

@@ -1,7 +1,7 @@
 """Engines: an automaton as it has grown so far, with its masks and memos.
 
-All cursors of one constraint share an `Engine`: the machine, whose states appear as they are
-reached, their masks, where tokens lead and how outputs may be finished. Machines only grow. An
+All cursors of one constraint share an `Engine`: the machine, whose states are made when they are
+reached, their masks, the states after tokens, and ways to finish outputs. Machines only grow. An
 engine knows its size, so that `constraint` can start a new one, which `Engines` holds. Knows no
 sequences.
 """
@@ -27,16 +27,16 @@ from structgen.vocabulary import Plan, Vocabulary
 _T = TypeVar("_T")
 
 _MAX_MEMO = 200_000
-"""Most entries of each token memo; a full one starts again."""
+"""The most entries of each token memo. A full memo is cleared."""
 
 Call: TypeAlias = "tuple[str, int, int]"
-"""What was asked of an engine: of which state, and about what."""
+"""A call of an engine: its name, the state and the argument."""
 
 _WEIGHED_EVERY = 2_000
-"""States and tokens by which an engine grows before it is weighed again."""
+"""An engine is weighed again after it has grown by this many states and tokens,"""
 
 _HELD = 8 * 1024 * 1024
-"""Bytes of which the same is so."""
+"""or by this many bytes."""
 
 
 class Engine:
@@ -49,16 +49,17 @@ class Engine:
         machine: the automaton.
         masks: the masks of its states.
         size: how many tokens the vocabulary has.
-        counting: the automaton where a rule of a grammar limits its tokens; else None.
-        after_token: the state after a token, by state times ``size`` plus token id; of those met.
-        free: states met after which no byte is forced.
-        n_allowed: tokens that the mask of a state allows, of states met whose masks are kept.
-        limits: the limits of one call, for all work that a mask or a token causes.
-        refusals: the errors of calls that exceeded the limits. They may have left half-made
+        counting: the automaton if a rule of the grammar limits its tokens, else None.
+        after_token: the known states after tokens, by state times ``size`` plus token id.
+        free: known states after which no byte is forced.
+        n_allowed: the number of tokens that a state's mask allows, for known states whose masks are
+            kept.
+        limits: the limits of one call: of all work that a mask or a token causes.
+        refusals: the errors of calls that exceeded the limits. Such calls may have left half-made
             objects.
-        held: roughly, the bytes that its calls have added.
-        is_spent: whether there were refusals, or it has outgrown the limits. New calls go to the
-            engine that replaces it (`Engines.instead_of`).
+        held: the bytes, roughly, that its calls have added.
+        is_spent: whether a call was refused, or the engine has outgrown the limits. New calls go to
+            the engine that replaces it (`Engines.instead_of`).
     """
 
     def __init__(self, output: OutputType, vocabulary: Vocabulary, built: Built) -> None:
@@ -89,7 +90,7 @@ class Engine:
         self._weight = 0
 
     def refuse(self, error: Exception, call: Call, state: int) -> CompileLimitExceeded:
-        """Return the error of a call that was cut short, for now and for every repetition."""
+        """Return the error of a call that exceeded a limit; it is stored for every repetition."""
         if isinstance(error, CompileLimitExceeded):
             refusal = error
         elif isinstance(error, MemoryError):
@@ -102,19 +103,19 @@ class Engine:
             )
         self.is_spent = True
         self.refusals[call] = self.machine.placed(refusal, state).again()
-        # Whoever keeps the refusal is not to keep what was half made.
+        # The stored refusal must not keep half-made objects alive.
         error.__traceback__ = None
         return self.refusals[call].again()
 
     def count(self, limits: Limits | None = None) -> None:
-        """Count the memory of the call that ends; ``limits`` if these are not its own."""
+        """Count the memory of the call that ends; ``limits`` if the call has limits of its own."""
         self.held += (limits or self.limits).memory - WORK.room
 
     def within_limits(self, call: Call, work: Callable[[], _T]) -> _T:
-        """Return what ``work`` gives, which may make states, within what one call may do.
+        """Return the result of ``work``, which may make states, within the limits of one call.
 
         Raises:
-            CompileLimitExceeded: that was not enough; the engine is spent.
+            CompileLimitExceeded: a limit was exceeded; the engine is spent.
         """
         with GROW:
             WORK.enter(self.limits)
@@ -127,12 +128,13 @@ class Engine:
                 WORK.leave()
 
     def weight(self, *, refresh: bool = False) -> int:
-        """About how many bytes the machine and the memos take; looked at every few thousand states.
+        """Return roughly how many bytes the machine and the memos take; measured every few thousand
+        states.
 
-        Without parts that constraints share or that the vocabulary's byte budget covers.
+        Does not count parts that constraints share or that the vocabulary's byte budget covers.
 
         Args:
-            refresh: look at it now.
+            refresh: measure now.
         """
         grown = self.machine.n_states + len(self.after_token)
         is_due = grown > self._weighed_at + _WEIGHED_EVERY or self.held > self._held_at + _HELD
@@ -140,7 +142,7 @@ class Engine:
             self._weighed_at, self._held_at = grown, self.held
             memos = len(self.after_token) + len(self._plans) + len(self._plan_sizes)
             memos += len(self.free) + len(self.n_allowed)
-            # Few states of a grammar may hold much: rules, stacks and what they come to.
+            # Even few states of a grammar may hold a lot: rules, stacks and their results.
             self._weight = max(self.machine.weight, self.held) + 150 * memos
             self.is_spent |= self._weight > self.limits.memory
         return self._weight
@@ -149,7 +151,7 @@ class Engine:
         """Raise if one sequence has made the engine outgrow its limits.
 
         Raises:
-            CompileLimitExceeded: it does.
+            CompileLimitExceeded: the engine has outgrown its limits.
         """
         self.weight()
         check_limit(
@@ -161,7 +163,7 @@ class Engine:
 
     @cached_property
     def reach(self) -> Reach:
-        """How far from the end tokens lead; only budgets ask."""
+        """How far tokens lead from the end. Used only for token budgets."""
         rules = self.machine.rules if isinstance(self.machine, CfgMachine) else None
         if rules is None:
             return Reach(self.masks)
@@ -176,11 +178,11 @@ class Engine:
         return self.advance_uncached(state, token_id, tape) if to is None else to
 
     def advance_uncached(self, state: int, token_id: int, tape: Callable[[], TextHistory]) -> int:
-        """`advance`, where `after_token` does not know."""
+        """Compute `advance` for a token that is not in `after_token`."""
         machine = self.machine
         data = self.named.tokens[token_id]
         if state in machine.loops and is_plain(data):
-            to, done = state, len(data)  # most of what is read, inside of strings
+            to, done = state, len(data)  # most of the text, inside strings
         else:
             to, done = machine.read(state, data, 0) if data else (DEAD, 0)
         is_settled = to not in machine.pending
@@ -199,7 +201,7 @@ class Engine:
         return to
 
     def _or_named(self, state: int, token_id: int, to: int) -> int:
-        """Return the state after a token: ``to`` for text, else that of its name."""
+        """Return the state after a token: ``to`` for text, else the state after the named token."""
         machine, several = self.machine, self.named.several
         assert isinstance(machine, CfgMachine)
         read = [machine.read(state, data)[0] for data, ids in several.items() if token_id in ids]
@@ -218,8 +220,8 @@ class Engine:
         return plan
 
     def plan_size(self, state: int, tape: Callable[[], TextHistory]) -> int:
-        """Return how many tokens `plan` has, without making it: many states are compared, one is
-        reached."""
+        """Return how many tokens `plan` has, without making it: many states are compared, only one
+        is reached."""
         size = self._plan_sizes.get(state)
         if size is None:
             completion, is_shared = self._completion(state, tape)
@@ -231,7 +233,7 @@ class Engine:
         return size
 
     def _completion(self, state: int, tape: Callable[[], TextHistory]) -> tuple[Text, bool]:
-        """Return bytes that finish from ``state``, and whether they do so after every text."""
+        """Return bytes that finish from ``state``, and whether they do after every text."""
         try:
             return self.machine.shortest_completion(state), True
         except NeedsText:

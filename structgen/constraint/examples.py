@@ -1,10 +1,11 @@
 """`sample`: random texts of an output type, without a model; and `difference` of two types.
 
 `sample` draws evenly over a type's structure. A machine's state offers alternatives (kinds of
-value, members, the end), and a leaf offers ways on. All alternatives are equally likely; among ways
-that lead to finitely many texts, such as the members of a list, all texts are. What may have any
-length ends with a fixed chance, and by the shortest way once a text is long. Objects have the
-members that a schema names. `difference` looks for a text of one type that is none of another.
+value, members, the end), and so does a leaf. All alternatives are equally likely. Where they lead
+to finitely many texts, such as the members of a list, all texts are equally likely. Parts of any
+length end with a fixed probability, and by the shortest way once a text is long. Objects have the
+members that the schema names. `difference` looks for a text of one type that is not a text of
+another.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from structgen.grammar import ir
 from structgen.types import Divider, is_text_of, lower, regular
 
 _LONG = 400
-"""Bytes after which a text is brought to an end."""
+"""After this many bytes, a text takes the shortest way to its end."""
 
 _MOST_COUNTED, _DEEPEST = 1000, 100
 _GOES_ON = 6.0
-"""How likely what may continue is, beside an end of it."""
+"""The weight of continuing, compared with 1 for ending."""
 
 _RARE = 0.05
 _CLOSING = frozenset(b'"]}')
 _PLAIN = frozenset(range(0x20, 0x7F)) - {0x5C}
 
 Choose = Callable[[Sequence[float]], int]
-"""Chooses one of several ways by their weights; a short way is the first."""
+"""Chooses one of several ways by their weights; the first is a short one."""
 
 
 class Sampler:
@@ -63,7 +64,7 @@ class Sampler:
         self._ways: dict[int, list[tuple[float, bytes]]] = {}
 
     def draw(self, choose: Choose) -> str:
-        """Return a text, chosen way by way."""
+        """Return a random text."""
         machine, tape = self._built.machine, TextHistory()
         out, state = bytearray(), machine.start
         with GROW, within(self._built.limits):
@@ -92,7 +93,7 @@ class Sampler:
         return data.decode()
 
     def _ways_of(self, state: int) -> Iterator[tuple[float, bytes]]:
-        """Yield the ways on from a state, each with its weight; without bytes for the end."""
+        """Yield the ways on from a state, each with its weight; the end has no bytes."""
         machine = self._built.machine
         if machine.is_accepting(state):
             yield 1.0, b""
@@ -104,7 +105,7 @@ class Sampler:
             sizes = [self._count(leaf, to) for to in groups]
             whole, share = sum(sizes), 1.0
             if leaf.labels[q] >= 0 and not isinstance(leaf, NumberLeaf):
-                # Each of its texts is as likely as what may follow at once.
+                # Each text of it is as likely as each thing that may follow.
                 share = min(whole, _MOST_COUNTED) if whole < math.inf else _GOES_ON
             weights = [
                 size if whole < math.inf else _GOES_ON if size == math.inf else min(size, _GOES_ON)
@@ -122,10 +123,10 @@ class Sampler:
                 yield share * weight / sum(weights), bytes(sorted(group))
 
     def _count(self, leaf: Leaf, q: int, depth: int = 0) -> float:
-        """Count the texts from a leaf's state, alike bytes once; infinity for many."""
+        """Count the texts from a leaf's state, with equivalent bytes as one; infinity for many."""
         key = leaf, q
         if key not in self._counts:
-            self._counts[key] = math.inf  # to what leads back here
+            self._counts[key] = math.inf  # to a state that leads back here
             if leaf.hands_over or isinstance(leaf, NumberLeaf) or depth == _DEEPEST:
                 return math.inf
             found = float(leaf.labels[q] >= 0)
@@ -138,24 +139,24 @@ class Sampler:
 
 
 def _by_end(way: tuple[float, bytes]) -> tuple[bool, bool, bytes]:
-    """Ways that close something come first."""
+    """Return a sort key: ways that close something come first."""
     return bool(way[1]), _CLOSING.isdisjoint(way[1]), way[1]
 
 
 def sample(output_type: Any, n: int = 10, seed: int = 0, **options: Any) -> list[str]:
-    """Return random texts of an output type, drawn evenly over its structure, without a model.
+    """Return random texts of an output type, without a model, drawn evenly over its structure.
 
     Args:
         output_type: anything that can be compiled.
         n: the number of texts.
-        seed: the same seed gives the same texts.
+        seed: equal seeds give equal texts.
         **options: compile options. By default, objects have only members that the schema names
             (``closed``), and JSON has one space after commas and colons (``whitespace``).
 
     Raises:
         OutputTypeError: the type is malformed.
 
-    Cost: that of compiling the type without a vocabulary, and microseconds for each byte.
+    Cost: that of compiling the type without a vocabulary, plus microseconds per byte.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise OptionError(f"n must be an integer of at least 0, got {n!r}.")
@@ -167,8 +168,8 @@ class Difference(NamedTuple):
     """Whether every text of one type is also a text of another.
 
     Attributes:
-        witness: a text of the first type only; None: none was found.
-        is_decided: whether the answer is proven; otherwise structgen only compared samples.
+        witness: a text of the first type that is not one of the second; None if none was found.
+        is_decided: whether the result is proven; otherwise structgen only compared samples.
     """
 
     witness: str | None
@@ -178,8 +179,9 @@ class Difference(NamedTuple):
 def difference(old: Any, new: Any, n: int = 200, seed: int = 0) -> Difference:
     """Return whether every text of ``old`` is also a text of ``new``.
 
-    For patterns and choices, automata prove the answer. For other types, ``n`` texts of ``old`` are
-    tried, half of them with members that no schema names; the spelling of JSON does not matter.
+    For patterns and choices, automata prove the result. For other types, structgen tries ``n``
+    texts of ``old``, half of them with members that no schema names. How JSON is written does not
+    matter.
 
     Raises:
         OutputTypeError: a type is malformed, or ``old`` has special tokens.

@@ -1,12 +1,12 @@
-"""What a constraint reports about its output type: `Constraint.explain` and `Constraint.advice`.
+"""Report on an output type: `Constraint.explain` and `Constraint.advice`.
 
-`explain` lists every keyword of a schema, and how it is enforced. It follows, step by step, the
-reader that compiles subschemas, which decides which are reachable, and under which draft. So a
-keyword cannot be enforced and be missing here, or the other way round.
+`explain` lists every keyword of a schema and how it is enforced. It uses the same reader as the
+compiler, which decides which subschemas are reachable, and under which draft. So every enforced
+keyword is listed, and only those.
 
-`advice` says which parts of a type's shape make answers worse, and what to write instead; what
-costs most comes first. It reports what our study of small models measured (docs/quality.md);
-nothing here is an error, and nothing is changed. Knows no models and runs none.
+`advice` names the parts of a type that make answers worse, and what to write instead, the most
+costly first. It reports what our study of small models measured (docs/quality.md). It raises no
+errors and changes nothing. Knows no models and runs none.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ UNENFORCED = "not enforced"
 REFERENCE = "reference"
 
 Unenforced: TypeAlias = "Mapping[tuple[str, str], str]"
-"""Keywords left out, as ``(path, keyword)``, and why."""
+"""Keywords that are not enforced, as ``(path, keyword)``, and the reason."""
 
 _NAMING = {
     "$schema": "sets the dialect",
@@ -99,13 +99,13 @@ class Row:
     """One keyword at one place.
 
     Attributes:
-        path: JSON path of the schema that has the keyword, ``$`` for the whole.
+        path: JSON path of the schema that has the keyword; ``$`` for the root.
         keyword: its name; ``pattern`` or ``choice`` for an output type that is not JSON.
         how: ``"masked"``: no token is allowed that would violate it; ``"masked, by recording"``:
             the same, with masks that depend on the text so far, and are computed for each text;
             ``"checked by parse"``: code of the output type (``validator``), or the clock, checks it
             when the text is parsed, and with ``retries=`` when the value, or what contains it,
-            closes; ``"reference"``: it names, holds or leads to schemas; ``"annotation"``: it
+            closes; ``"reference"``: it names, contains or refers to schemas; ``"annotation"``: it
             asserts nothing here; ``"not enforced"``: it cannot be enforced, and
             ``on_unsupported="warn"`` left it out.
         note: the reason, if it is not obvious.
@@ -119,11 +119,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Something that valid JSON may do and the output may not.
+    """A restriction of the output that goes beyond valid JSON.
 
     Attributes:
         option: the compile option that decides it, or ``""`` for a fixed limit.
-        text: the limit, in words.
+        text: a description of the limit.
     """
 
     option: str
@@ -137,7 +137,7 @@ class Explanation:
     Attributes:
         rows: one for each keyword of each reachable schema, in the order of the schema. Unreachable
             schemas, such as unused definitions, have none.
-        limits: what narrows the output beyond the schema.
+        limits: restrictions of the output beyond the schema.
     """
 
     rows: tuple[Row, ...]
@@ -171,13 +171,13 @@ def explain(
     unenforced: Sequence[Unenforced] = (),
     checked: Sequence[tuple[str, str]] = (),
 ) -> Explanation:
-    """Return how a grammar that has been compiled with ``options`` is kept.
+    """Return how a grammar is enforced that has been compiled with ``options``.
 
     Args:
         grammar: the grammar.
         options: the compile options.
-        unenforced: what was left out of each JSON part, as `build` gives it.
-        checked: what code looks at when a text is parsed, as an `OutputType` has it.
+        unenforced: the keywords that are not enforced in each JSON part, as `build` returns them.
+        checked: what code checks when a text is parsed, as in `OutputType`.
 
     Cost: that of reading the schema again; milliseconds.
     """
@@ -215,14 +215,14 @@ def _parts(grammar: ir.Grammar) -> Iterator[ir.Grammar]:
 
 
 def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list[Row], bool]:
-    """Return the rows, and whether items are compared anywhere."""
+    """Return the rows, and whether any array compares its items."""
     if isinstance(schema, bool):
         return [Row("$", "true", MASKED, "any JSON value")], False
     rows: list[Row] = []
     seen: IdentityMap[Mapping[str, Any], tuple[str, Dialect]] = IdentityMap()
 
     def observe(raw: Mapping[str, Any], place: Place) -> None:
-        # dynamic scopes may lead to a schema more than once
+        # dynamic scopes may visit a schema more than once
         seen.setdefault(raw, (place.path, place.dialect))
 
     graph = json_schema.lower(schema, **options.reading, skipped=left_out, observe=observe)
@@ -232,7 +232,7 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
     ):
         for keyword, value in raw.items():
             if keyword == DIGITS_ONLY:
-                continue  # the row of its type says so
+                continue  # the row of its type shows it
             how, note = _how(keyword, value, raw, dialect, options)
             inside = child_path(path, keyword)
             members = value if isinstance(value, Mapping) else ()
@@ -248,7 +248,7 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
 
 
 def _order(schema: Any) -> IdentityMap[Mapping[str, Any], int]:
-    """Return the position of every object in ``schema``, as one reads it."""
+    """Return the position of every object in ``schema``, in reading order."""
     order: IdentityMap[Mapping[str, Any], int] = IdentityMap()
     stack = [schema]
     while stack:
@@ -264,7 +264,7 @@ def _order(schema: Any) -> IdentityMap[Mapping[str, Any], int]:
 def _how(
     keyword: str, value: Any, raw: Mapping[str, Any], dialect: Dialect, options: JsonOptions
 ) -> tuple[str, str]:
-    """Return how ``keyword`` of ``raw`` is kept, and why."""
+    """Return how ``keyword`` of ``raw`` is enforced, and a note."""
     if keyword == "$schema" and by_uri(value) is None:
         if is_latest(value):
             return REFERENCE, f"the latest draft; read as {dialect.name}"
@@ -303,7 +303,7 @@ def _how(
 
 
 def _older(keyword: str, value: Any, dialect: Dialect) -> str:
-    """Return which draft a keyword is read by where the schema's own would have it otherwise."""
+    """Return by which draft a keyword is read, if the schema's own draft reads it differently."""
     if keyword == "items" and isinstance(value, list) and dialect.year >= 2020:
         return "an array, as in drafts up to 2019-09"
     if keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool):
@@ -322,8 +322,8 @@ def _identifies(keyword: str, dialect: Dialect) -> bool:
 
 
 def _old_items(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> bool:
-    """Return whether ``additionalItems`` counts although the draft has dropped it: beside an array
-    as ``items``, which only older drafts have."""
+    """Return whether ``additionalItems`` counts although the draft has dropped it: it does beside
+    an array as ``items``, which only older drafts have."""
     return (
         keyword == "additionalItems"
         and isinstance(raw.get("items"), list)
@@ -332,7 +332,8 @@ def _old_items(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> bool:
 
 
 def _missing(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
-    """Say what a keyword without effect needs beside it; "" if that is there."""
+    """Return which keyword is missing, without which ``keyword`` has no effect; "" if it is
+    present."""
     if keyword in ("then", "else") and "if" not in raw:
         return "there is no if next to it"
     if keyword == "if" and "then" not in raw and "else" not in raw:
@@ -349,7 +350,8 @@ def _missing(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
 
 
 def _excluded(keyword: str, raw: Mapping[str, Any], dialect: Dialect) -> str:
-    """Return what a keyword speaks of, where the type beside it excludes just that; else empty."""
+    """Return the types that a keyword applies to, if the ``type`` beside it excludes them; else
+    empty."""
     if "type" not in raw or "type" not in dialect.assertions:
         return ""
     names = raw["type"] if isinstance(raw["type"], list) else (raw["type"],)
@@ -377,7 +379,7 @@ def _foreign(keyword: str, dialect: Dialect) -> str:
 
 
 def _meant(keyword: str) -> str:
-    """Name the keywords that an unknown one may have meant; "" if there are none."""
+    """Return the keywords that an unknown one may have meant; "" if there are none."""
     return _MEANT.get(keyword.lower().strip("$")) or _nearest(keyword, _KNOWN | _NAMING.keys())
 
 
@@ -468,14 +470,14 @@ _CLOCKS = ("T03:03:03", "T03:03:03Z")
 _LEAST_SHARED = 3
 
 _NOT_ALONE = re.compile(r"\.(?:allOf\[|not\b|if\b)")
-"""In a path: other schemas say more about the same value, or the schema is a condition."""
+"""In a path: other schemas apply to the same value, too, or the schema is a condition."""
 
 _ODD_DATES = tuple(f"{year}-03-03{clock}" for year in ("0303", "3303") for clock in ("", *_CLOCKS))
-"""Dates in years that nobody means."""
+"""Dates in years that nobody is likely to mean."""
 
 _TEXTS = {"pattern", regex_algebra.KEYWORD}
 _ENDS = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}, {"multipleOf"})
-"""Keywords that together bound the digits of a number, one of each."""
+"""One keyword of each set bounds the digits of a number."""
 
 _ADVICE = {
     "unbounded array": (
@@ -524,7 +526,8 @@ _ADVICE = {
         "Measured on short texts: 2% of the answers reached the token limit.",
     ),
 }
-"""What there is and what to write instead, and what was measured. What costs most comes first."""
+"""By kind: the problem, what to write instead, and what was measured. The most costly come first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,8 +535,8 @@ class Advice:
     """One finding.
 
     Attributes:
-        path: JSON path of the schema it is about, ``$`` for the whole.
-        kind: one of the findings above.
+        path: JSON path of the schema it is about; ``$`` for the root.
+        kind: a key of the table above.
         text: the problem, and what to write instead.
         measured: the effect that we measured.
     """
@@ -606,7 +609,8 @@ def _of_value(nodes: Sequence[Node], number: int, path: str) -> Iterator[Advice]
 
 def _of_dates(path: str, holds: Callable[[str], bool]) -> Iterator[Advice]:
     odd = [text for text in _ODD_DATES if holds(text)]
-    if odd and not any(holds(text[::-1]) for text in odd):  # which only what is no date allows
+    # only what is no date allows these
+    if odd and not any(holds(text[::-1]) for text in odd):
         yield _made(path, "unbounded date", odd[0])
 
 
@@ -614,7 +618,7 @@ _LONG_DECIMALS = [sign + text for sign in ("", "-") for text in ("7" * 60 + ".5"
 
 
 def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
-    """Advise on a number, such as a Decimal, that may be text or have any number of digits."""
+    """Return advice on a number (or Decimal) that may be text or have any number of digits."""
     parts = [part for part in raw.get("anyOf", ()) if isinstance(part, Mapping)]
     if not any(part.get("type") == "string" and _TEXTS & part.keys() for part in parts):
         return
@@ -627,7 +631,7 @@ def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
 
 
 def _of_optional(names: Mapping[str, Any], required: Any, path: str) -> Iterator[Advice]:
-    """Members that may be left out, or be null."""
+    """Return the advice on members that may be missing or null."""
     needed = required if isinstance(required, Sequence) else ()
     for name, raw in names.items():
         if not isinstance(raw, Mapping) or "const" in raw:

@@ -1,9 +1,9 @@
-"""What every machine consists of: leaves, frames, stacks, states.
+"""The parts of every machine: leaves, frames, stacks, states.
 
 A *leaf* is an automaton over bytes that needs no stack (`leaf`, `text_leaf`). A *frame* is an open
-value that says what may follow when a leaf ends (`frames`). `stacks` interns open frames, and
+value: it decides what may follow when a leaf ends (`frames`). `stacks` interns open frames, and
 states: sets of configurations, each a leaf over a stack. `machine` steps from state to state and
-finds the shortest way to the end. `shared` caches automata that constraints have in common.
+finds the shortest way to the end. `shared` caches automata that several constraints use.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The interface of frames: what a machine asks them.
+"""The interface between a machine and its frames.
 
-A `Frame` is a kind of open value. When the leaf above it ends with an outcome, the frame says how
-the text may continue, each way an `Alternative`, and how to close the value in the fewest bytes.
-Knows no kinds of frames and no machine.
+A `Frame` is a kind of open value. When the leaf above it ends with an outcome, the frame returns
+how the text may continue, each way an `Alternative`, and how to close the value in the fewest
+bytes.
 
-A `TextHistory` holds the text so far, for frames that need it. It reads backwards: the last string,
-or the current item of the innermost open array.
+A `TextHistory` holds the text so far, for frames that need it. It is read backwards: the last
+string, or the current item of the innermost open array.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from .leaf import Leaf
 class Frame:
     """A kind of open value. ``at`` is the frame's own integer state.
 
-    By default, it continues alike after all texts.
+    By default, its continuation does not depend on the text.
 
     Attributes:
-        nests: whether it counts towards the depth of the stack.
-        limit: the depth, with this frame on top, from which on it is resumed as ``limited``.
-        may_record: whether `records` may ever be true; rare.
+        nests: whether the frame counts towards the depth of the stack.
+        limit: the depth of the stack, this frame included, from which the frame is resumed as
+            ``limited``.
+        may_record: whether `records` can ever be true; rare.
     """
 
     nests: bool
@@ -36,7 +37,7 @@ class Frame:
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """Return what may follow when the leaf above ends with ``outcome``.
+        """Return the alternatives that may follow when the leaf above ends with ``outcome``.
 
         ``text`` is given if `records` is true. ``limited``: the stack is near its bound, so frames
         pushed from here on must limit their own depth.
@@ -46,8 +47,9 @@ class Frame:
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """Return the fewest bytes that close this frame after ``outcome``, or an upper bound.
 
-        ``text`` is only needed where `records` and `finish_reads` say so. From a state that has
-        forgotten what is barred (see `forget`), as many bytes as may be needed, but not these.
+        ``text`` is only needed if `records` and `finish_reads` are true. In a state that has
+        forgotten which values are barred (see `forget`), the result is as long as may be needed,
+        but not the real bytes.
         """
         raise NotImplementedError
 
@@ -59,13 +61,14 @@ class Frame:
         """Return a state with the same continuation after all texts, up to the end of the next
         value inside, for a frame whose continuation depends on the text (`records`).
 
-        Do not resume it there; some value is certainly possible. None if there is no such state.
+        Do not resume the frame in that state; it only promises that some value is possible. None if
+        there is no such state.
         """
         return None
 
     def forgotten(self, at: int) -> int:
-        """Return the number of values that the next one must not equal at most, in such a state and
-        those that follow; 0 in all others."""
+        """Return the most values that the next one must differ from, in such a state and those that
+        follow; 0 in all others."""
         return 0
 
     def otherwise(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
@@ -78,12 +81,13 @@ class Frame:
         return False
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
-        """Return `finish` for all texts except certain values, and these values or more, if it
-        depends on the text; None if unknown."""
+        """Return `finish` for all texts except certain values, and a superset of these values, if
+        it depends on the text; None if unknown."""
         return None
 
     def finish_most(self, at: int, outcome: int) -> int | None:
-        """Return the most bytes of `finish`, if it depends on the text; None if unknown."""
+        """Return an upper bound on the bytes of `finish`, if it depends on the text; None if
+        unknown."""
         return None
 
     def preferred(self, at: int) -> int | None:
@@ -92,21 +96,21 @@ class Frame:
 
 
 class Released(Protocol):
-    """What lives as long as a machine."""
+    """An object that lives as long as a machine."""
 
     def release(self) -> None:
-        """Let go of all that refers back."""
+        """Drop all references back to the machine."""
 
 
 class NeedsText(Exception):
-    """The answer depends on text that a state does not hold; ask again with a `TextHistory`."""
+    """The answer depends on text that a state does not hold; call again with a `TextHistory`."""
 
 
 class Alternative:
     """One way to continue: ``leaf`` in state ``q``, over ``frames`` (top first) pushed on the
     stack.
 
-    Without a leaf nothing is read: the topmost frame below is resumed with outcome 0.
+    Without a leaf, no byte is read: the topmost frame below is resumed with outcome 0.
     """
 
     __slots__ = ("frames", "leaf", "q")
@@ -139,14 +143,14 @@ class TextHistory:
         self._data += data
 
     def after(self, data: bytes) -> TextHistory:
-        """Return a new tape with ``data`` read as well."""
+        """Return a copy that has read ``data`` as well."""
         other = TextHistory()
         other._data = self._data + data
         return other
 
     def text(self, outcome: int) -> bytes:
-        """Return the text for a recording frame: after outcome 0 the array item that has ended
-        here, else the last string, which is the key. Cost: its length."""
+        """Return the text for a recording frame: after outcome 0 the array item that ends here,
+        otherwise the last string, which is the key. Cost: its length."""
         if outcome == 0:
             return bytes(self._data[self._start_of_item() :])
         end = self._data.rindex(_QUOTE)
@@ -174,8 +178,8 @@ class TextHistory:
             at -= 1
 
     def _opening(self, closing: int) -> int:
-        """Return the opening quote of the string that ``closing`` closes: no backslash precedes
-        it; an odd number of them precedes a quote inside."""
+        """Return the position of the opening quote for ``closing``: no backslash precedes it, while
+        an odd number of them precedes a quote inside."""
         data = self._data
         while True:
             closing = data.rindex(_QUOTE, 0, closing)

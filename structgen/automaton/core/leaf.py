@@ -1,13 +1,13 @@
 """Leaf automata: lazy byte automata for everything that needs no stack.
 
-A `Leaf` is a deterministic byte automaton with integer states made on demand. ``row(q)`` holds the
-outgoing bytes, never one that leads nowhere. ``label(q)`` says whether the leaf may end at ``q``
-and with which outcome (-1: it may not). Object keys use the outcome to tell which property was
-named; everything else ends with 0. A leaf knows nothing of what follows it.
+A `Leaf` is a deterministic byte automaton with integer states made on demand. ``row(q)`` maps the
+outgoing bytes to states, without bytes that lead nowhere. ``label(q)`` is the outcome if the leaf
+may end at ``q``, else -1. The outcome of an object key identifies the property; everything else
+ends with 0. A leaf does not know what follows it.
 
-Subclasses describe a state by a hashable key, and compute a key's outgoing bytes and label. They
-are text (`text_leaf`), finite sets of byte strings (`LiteralLeaf`), and the rest: numbers, keys
-with punctuation, whitespace, terminals of grammars.
+Subclasses describe a state by a hashable key, and compute a key's outgoing bytes and label. There
+are leaves for text (`text_leaf`), finite sets of byte strings (`LiteralLeaf`), numbers, keys with
+punctuation, whitespace, and terminals of grammars.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROW = fork_safe(threading.RLock())
 Row = dict[int, int]
 
 ENDED = -2
-"""`Leaf.read` reports an end after which nothing may follow as this, less the outcome."""
+"""`Leaf.read` returns this minus the outcome for an end after which nothing may follow."""
 
 _MANY_STATES = 16
 
@@ -43,17 +43,18 @@ class Leaf:
     """Base of all leaf automata: interning, lazy rows, shortest completions.
 
     Attributes:
-        is_shared: whether several schemas use one instance, so that its walks outlive a constraint.
-        holds_text: whether part of it is text: characters of ``symbols``, spelt by ``encoding``.
+        is_shared: whether several schemas share the instance, so that its walks outlive a
+            constraint.
+        holds_text: whether part of it is text: characters of ``symbols``, encoded by ``encoding``.
         hands_over: whether `handed` may return a leaf.
         start: its first state, if that is always the same.
-        leads: by state of the symbols, the one state to which every text of printable ASCII without
-            quotes and backslashes leads; None if there are several. Only states that were met.
-        attached: data of other modules about this leaf, each under its own key, while it lives.
+        leads: for each visited state of the symbols, the single state to which every text of
+            printable ASCII without quotes and backslashes leads; None if there are several.
+        attached: data of other modules about this leaf, each under its own key.
         number: unique in the process.
-        labels: `label` of each state. Only to be read.
-        tell_from: below that many states `grown` reports nothing.
-        of_grammar: whether it belongs to a context-free grammar, which has walks of its own.
+        labels: `label` of each state. Read only.
+        tell_from: the number of states below which `grown` returns 0.
+        of_grammar: whether it belongs to a context-free grammar, which uses different walks.
     """
 
     is_shared = True
@@ -87,7 +88,7 @@ class Leaf:
         return 2000 + self._state_bytes * len(self._keys) + 40 * self._n_edges
 
     def grown(self) -> int:
-        """Return the bytes that it has grown by since the last call, if by many states."""
+        """Return by how many bytes it has grown since the last call; 0 if by few states."""
         if len(self._keys) < self.report_from:
             return 0
         self.report_from = len(self._keys) + _MANY_STATES
@@ -97,11 +98,11 @@ class Leaf:
     # -- what a subclass answers ------------------------------------------------------------
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
-        """Byte → key of the next state, leaving out bytes that lead nowhere."""
+        """Map each byte to the key of the next state, without bytes that lead nowhere."""
         raise NotImplementedError
 
     def _label(self, key: Any) -> int:
-        """Outcome at ``key``, or -1."""
+        """Return the outcome at ``key``, or -1."""
         raise NotImplementedError
 
     # -- the automaton ----------------------------------------------------------------------
@@ -117,7 +118,7 @@ class Leaf:
         return found
 
     def _add(self, key: Hashable, label: int) -> int:
-        """Return a new state, with `GROW` held."""
+        """Add a state and return it. Call with `GROW` held."""
         WORK.left -= 1
         if WORK.left < 0:
             raise WORK.too_much()
@@ -129,7 +130,7 @@ class Leaf:
         return found
 
     def row(self, q: int) -> Row:
-        """Outgoing bytes of ``q``. The dict must not be changed."""
+        """Return the outgoing bytes of ``q``. Do not change the dict."""
         row = self._rows[q]
         if row is None:
             with GROW:
@@ -144,7 +145,7 @@ class Leaf:
         row: Row = {}
         last, to = None, -1
         for byte, after in self._edges(key).items():
-            if after is not last:  # as it is for most digits
+            if after is not last:  # true for most digits
                 last, to = after, self.state(after)
             row[byte] = to
         return row
@@ -156,11 +157,12 @@ class Leaf:
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
         """Read ``data[start:]`` from ``q``, up to the first place where the leaf may end.
 
-        To be called with `GROW` held.
+        Call with `GROW` held.
 
         Returns:
-            The state there, or at the end of the data, or -1 for none; and how far was read. Where
-            the leaf has to end it is `ENDED` less the outcome instead: no state need be made.
+            The state at that place, or at the end of the data, or -1 if there is none; and the
+            index up to which it read. Where the leaf has to end, `ENDED` minus the outcome instead
+            of a state, so that no state is made.
         """
         rows, labels = self._rows, self.labels
         for i in range(start, len(data)):
@@ -184,16 +186,17 @@ class Leaf:
         return self.step(q, byte) >= 0 if row is None else byte in row
 
     def reads_plain(self, q: int) -> bool:
-        """Return whether every text that `leads` describes leads from ``q`` back to it, if met."""
+        """Return whether every text that `leads` describes leads from ``q`` back to ``q``, as far
+        as known."""
         state = self.text_state(q)
         return state is not None and self.leads.get(state) == state
 
     def handed(self, q: int) -> tuple[Leaf, int] | None:
-        """Another leaf, and its state, that does all that this one does from ``q``, if any."""
+        """Return another leaf and its state that are equivalent to this one at ``q``, if any."""
         return None
 
     def label(self, q: int) -> int:
-        """Outcome when the leaf ends at ``q``, or -1 when it may not end there."""
+        """Return the outcome when the leaf ends at ``q``, or -1 if it may not end there."""
         return self.labels[q]
 
     def text_state(self, q: int) -> int | None:
@@ -209,32 +212,32 @@ class Leaf:
         raise NotImplementedError
 
     def before_text(self, q: int) -> tuple[Leaf, int, int | None] | None:
-        """Return a shared leaf and state that equal ``q`` up to where a text begins, its outcome 1,
-        and the state of the symbols there. None if there is none."""
+        """Return a shared leaf and state that are equivalent to ``q`` up to the start of a text
+        (its outcome 1), and the state of the symbols there. None if there is none."""
         return None
 
     def own_before(self, q: int, symbol_state: int | None) -> int:
-        """This leaf's state for ``q`` of that shared leaf, if the text begins at
+        """Return this leaf's state for state ``q`` of that shared leaf, if the text begins at
         ``symbol_state``."""
         raise NotImplementedError
 
     def after_text(self, label: int) -> tuple[Leaf, int] | None:
-        """Return a shared leaf that equals this one after a text that ends with ``label``, and the
-        outcome here of each of its outcomes, if there is one."""
+        """Return a shared leaf that is equivalent to this one after a text that ends with
+        ``label``, and the outcome of this leaf for each of its outcomes, if there is one."""
         return None
 
     def behind_text(self, q: int) -> tuple[Leaf, int, int] | None:
-        """Return the leaf of `after_text`, its state for ``q``, and the label of the text, for a
-        state behind a text. None for others."""
+        """Return the leaf of `after_text`, its state for ``q``, and the label of the text, if ``q``
+        comes after a text; otherwise None."""
         return None
 
     def own(self, q: int, label: int) -> int:
-        """This leaf's state for ``q`` of that shared leaf."""
+        """Return this leaf's state for state ``q`` of that shared leaf."""
         raise NotImplementedError
 
     def alike(self, q: int, most_digits: int) -> int:
-        """Return a state from which the same texts are read as from ``q`` that begin with no more
-        digits, and after each of which an end is as near; often ``q`` itself."""
+        """Return a state that accepts the same texts as ``q`` among those that begin with no
+        further digit, each with an end equally near; often ``q`` itself."""
         return q
 
     def at_least(self, q: int) -> int:
@@ -245,11 +248,11 @@ class Leaf:
         """Return the fewest bytes from ``q`` to an end (with outcome ``wanted``, if given).
 
         Returns:
-            The bytes and the outcome reached, or None when there is no such end. Among equally
-            short ones the first in byte order, so that the answer is reproducible.
+            The bytes and the outcome reached, or None if there is no such end. Among the shortest,
+            the first in byte order, so that the result is reproducible.
 
         Raises:
-            CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.
+            CompileLimitExceeded: the search visited more than `MAX_SEARCH` states.
         """
         found = self._shortest.get((q, wanted), False)
         if found is not False:
@@ -325,7 +328,7 @@ class LiteralLeaf(Leaf):
         return label
 
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
-        """See `Leaf.read`. Only the last state is made."""
+        """See `Leaf.read`. Creates only the last state."""
         node, end = self._keys[q], len(data)
         while start < end:
             node = self._children[node].get(data[start], -1)

@@ -3,15 +3,15 @@
 A configuration is a leaf in some state over a *continuation* (`stacks`), the open frames below it.
 When the leaf may end with an outcome, `Frame.resume` of the top frames gives alternatives, each a
 new leaf and the frames to push. A machine state is the interned set of configurations that the
-bytes so far can lead to. Configurations, continuations and states are integers, transitions are one
-flat dict, and states are made when first reached.
+bytes so far can lead to. Configurations, continuations and states are integers. Transitions are in
+one flat dict. States are made when first reached.
 
-After different texts, a few frames (unique items, distinct keys) continue differently. Such a place
+A few frames (unique items, distinct keys) continue differently after different texts. Such a place
 is a *pending* configuration. `Machine.resolve` replaces it, given the text, before the next byte is
 read.
 
-`Completions` finds short ways to the end of a text, always the same ones. The machine knows neither
-JSON nor tokens.
+`Completions` finds short ways to the end of a text; the result is deterministic. The machine knows
+neither JSON nor tokens.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from .stacks import (
 
 
 class AnyText(TextHistory):
-    """In the place of a tape: any text, but that no value recorded is one of ``seen``.
+    """Stands in for a `TextHistory`: any text in which no recorded value is in ``seen``.
 
     Attributes:
-        seen: values at which the completion made with it looks. A value recorded that has none of
-            them, nor a part of one, leaves the completion as it is.
+        seen: values that the completion made with it compares. Recording a value that is none of
+            them, nor a part of one, does not change the completion.
     """
 
     __slots__ = ("seen",)
@@ -61,7 +61,7 @@ class Completions:
     """Completions over the stacks that have been reached.
 
     Args:
-        frames, continuations: of `Stacks`, which keep growing.
+        frames, continuations: those of `Stacks`, which keep growing.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class Completions:
     ) -> None:
         self._frames = frames
         self._continuations = continuations
-        # most bytes that close a continuation after an outcome
+        # upper bound of the bytes that close a continuation after an outcome
         self._most_closing: dict[tuple[int, int], int | None] = {(BOTTOM, 0): 0}
 
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None = None
     ) -> Text | None:
-        """Return bytes from one configuration; None if that one is hopeless."""
+        """Return bytes that end the text from one configuration; None if it cannot end."""
         best = self._completion(leaf, q, continuation, tape, None)
-        # The nearest end of the leaf may be the start of something long: what the frame itself
-        # would have chosen counts too, so that no completion is longer than `finish` promised.
+        # The nearest end of the leaf may lead to a long continuation. So the frame's own choice
+        # counts, too, and no completion is longer than `finish` promised.
         for frame_id, _ in self._continuations[continuation]:
             frame, at = self._frames[frame_id]
             wanted = frame.preferred(at)
@@ -97,10 +97,10 @@ class Completions:
     def _close(
         self, continuation: int, outcome: int, out: Text, tape: TextHistory | None
     ) -> Text | None:
-        """``out`` and the bytes after it that close every frame of ``continuation``.
+        """Return ``out`` plus the bytes that close every frame of ``continuation``.
 
-        The fewest that the frames offer. Where they depend on the text so far, only what each frame
-        in turn offers as fewest is followed down.
+        These are the fewest that the frames offer. Where they depend on the text so far, each frame
+        in turn takes the fewest bytes for itself.
         """
         if tape is None:
             best: Text | None = out if continuation == BOTTOM else None
@@ -127,7 +127,8 @@ class Completions:
     def most_bytes(
         self, leaf: Leaf, q: int, continuation: int, wanted: int | None = None
     ) -> int | None:
-        """Most bytes that `completion` may have, whatever the text so far; None when unknown.
+        """Return an upper bound on the bytes of `completion`, whatever the text so far; None if
+        unknown.
 
         ``wanted``: the outcome with which the leaf ends, None for any.
         """
@@ -138,7 +139,8 @@ class Completions:
         return None if rest is None else len(shortest[0]) + rest
 
     def _most_below(self, continuation: int, outcome: int) -> int | None:
-        """Most bytes that close every frame of ``continuation`` after ``outcome``."""
+        """Return an upper bound on the bytes that close every frame of ``continuation`` after
+        ``outcome``."""
         known = self._most_closing
         todo = [(continuation, outcome)]
         while todo:
@@ -221,30 +223,30 @@ class Machine:
     """A lazy deterministic recogniser of one language.
 
     Args:
-        start: the alternatives that a text may start with.
+        start: the alternatives with which a text may start.
 
-    Shareable between threads: growth happens under one lock, reading needs none.
+    Threads can share it: it grows under one lock, and reading needs no lock.
 
     Attributes:
-        languages: released together with the machine.
-        fingerprint: identifies its language in every process, if known.
+        languages: objects that are released together with the machine.
+        fingerprint: identifies the machine's language in every process, if known.
         stacks: the continuations.
-        leaves, states, accepting, pending: see `states.States`; only to be read.
-        loops: states that no plain text (`text_leaf.is_plain`) leaves, if known. Only to be read.
+        leaves, states, accepting, pending: see `stacks.States`; read only.
+        loops: states that no plain text (`text_leaf.is_plain`) leaves, as far as known; read only.
     """
 
     languages: Sequence[Released] = ()
     fingerprint: str | None = None
 
     def __del__(self) -> None:
-        # `weakref.finalize` would do the same with a registry, in ten times the calls.
+        # `weakref.finalize` would do the same, with a registry and ten times the calls.
         for language in self.languages:
             language.release()
 
     def __init__(self, start: tuple[Alternative, ...]) -> None:
         self.stacks = stacks = Stacks()
         self._interned = interned = States(stacks)
-        # Read at every step; they are the same objects as long as there is a machine.
+        # Read at every step; these objects stay the same for the machine's life.
         self.leaves, self.states = interned.leaves, interned.states
         self.accepting, self.pending = interned.accepting, interned.pending
         self.loops: set[int] = set()
@@ -260,19 +262,19 @@ class Machine:
 
     @functools.cached_property
     def completions(self) -> Completions:
-        """Short ways to the end."""
+        """The short ways to the end."""
         return Completions(self.stacks.frames, self.stacks.continuations)
 
     @property
     def n_states(self) -> int:
-        """How many states have been reached."""
+        """The number of states that have been reached."""
         return len(self.states)
 
     @property
     def weight(self) -> int:
         """Its size in bytes, roughly, without leaves that other machines share."""
         weight = 300 * (len(self.states) + len(self._steps) + len(self._interned.alone))
-        # With what their values keep for each of their own states.
+        # Includes what their values keep for each of their own states.
         weight += 8000 * len(self.stacks.frames) + 300 * len(self.stacks.continuations)
         for leaf in self.leaves:
             if not leaf.is_shared:
@@ -305,10 +307,10 @@ class Machine:
         return to
 
     def read(self, state: int, data: bytes, start: int = 0) -> tuple[int, int]:
-        """Return the state after ``data[start:]``, and up to where it was read.
+        """Return the state after ``data[start:]``, and the index up to which it was read.
 
-        That is all of it, but where the state has to be resolved first, or is `DEAD`. States are
-        made at the end, and on the way only where there is more than one way on.
+        Reading stops early where the state has to be resolved first, or is `DEAD`. Between the
+        start and the end, states are made only where more than one continuation is possible.
         """
         i, n = start, len(data)
         with GROW:
@@ -326,7 +328,8 @@ class Machine:
         return state, i
 
     def _read_apart(self, state: int, data: bytes, i: int) -> tuple[int, int]:
-        """Like `read`, from several configurations; several bytes if one alone goes so far."""
+        """Like `read`, from several configurations; reads several bytes if one configuration alone
+        does."""
         byte, takers = data[i], 0
         for configuration in self.states[state]:
             if self._takes(configuration, byte):
@@ -344,7 +347,7 @@ class Machine:
         return self.leaves[leaf].takes(configuration >> LEAF_BITS & STATE_MASK, byte)
 
     def _may_end_before(self, continuation: int, outcome: int, byte: int) -> bool:
-        """Return whether ``byte`` may belong to what follows an outcome."""
+        """Return whether ``byte`` may belong to what follows one of the leaf's outcomes."""
         return any(
             configuration & LEAF_MASK == PENDING or self._takes(configuration, byte)
             for configuration in self._following(continuation, outcome)
@@ -353,7 +356,7 @@ class Machine:
     def _read_alone(
         self, configuration: int, data: bytes, i: int, state: int = -1
     ) -> tuple[int, int]:
-        """`read` from one configuration, that of ``state`` if given, as long as there is one."""
+        """`read` from one configuration, that of ``state`` if given, as long as it stays one."""
         leaf, continuation = configuration & LEAF_MASK, configuration >> TOP_BITS
         q = before = configuration >> LEAF_BITS & STATE_MASK
         automaton, n = self.leaves[leaf], len(data)
@@ -385,7 +388,7 @@ class Machine:
     def _only_way(self, continuation: int, outcome: int) -> tuple[Leaf, int, int] | None:
         """Return the leaf, state and continuation after an outcome, if only one can follow.
 
-        None also where they depend on the text, and where that leaf may end at once.
+        Otherwise None; also if they depend on the text, or if that leaf may end at once.
         """
         stacks = self.stacks
         while True:
@@ -396,7 +399,7 @@ class Machine:
             frame, at = stacks.frames[frame_id]
             limited = stacks.depths[continuation] >= frame.limit
             ways = self._resumed.get((frame, at, outcome, limited))
-            if ways is None:  # what is remembered depends on no text
+            if ways is None:  # cached results depend on no text
                 if frame.records(at, outcome):
                     return None
                 ways = self.resumed(frame, at, outcome, limited)
@@ -411,9 +414,9 @@ class Machine:
             continuation, outcome = stacks.push(way.frames, below), 0
 
     def _arrived(self, leaf: int, q: int, continuation: int, continues: bool | None = None) -> int:
-        """Return the state of one configuration, with what follows if its leaf may end right there.
+        """Return the state of one configuration, plus what follows if its leaf may end there.
 
-        ``continues`` says whether the leaf can continue, where that is known.
+        ``continues``: whether the leaf can continue, if known.
         """
         alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
         known = self._interned.alone
@@ -448,7 +451,7 @@ class Machine:
         return following
 
     def resolve(self, state: int, tape: TextHistory) -> int:
-        """Return the state that a pending ``state`` becomes after the text that ``tape`` gives."""
+        """Return the state that a pending ``state`` becomes after the text of ``tape``."""
         stacks = self.stacks
         with GROW:
             found: set[int] = set()
@@ -510,7 +513,7 @@ class Machine:
             return result
 
     def _arrive(self, leaf: int, q: int, continuation: int, found: set[int]) -> None:
-        """Add a configuration, and what follows if its leaf may end right there."""
+        """Add a configuration, plus what follows if its leaf may end there."""
         automaton = self.leaves[leaf]
         handed = automaton.handed(q) if automaton.hands_over else None
         if handed is not None:
@@ -533,7 +536,7 @@ class Machine:
     def _resume_link(
         self, link: tuple[int, int], depth: int, outcome: int, found: set[int]
     ) -> None:
-        """Add what follows one frame."""
+        """Add the configurations that follow one frame."""
         frame, at = self.stacks.frames[link[0]]
         if frame.may_record and frame.records(at, outcome):
             found.add(pack(PENDING, outcome, self.stacks.over(*link)))
@@ -544,7 +547,7 @@ class Machine:
     def resumed(
         self, frame: Frame, at: int, outcome: int, limited: bool
     ) -> tuple[Alternative, ...]:
-        """`Frame.resume` where it does not depend on the text; remembered."""
+        """Return `Frame.resume` where it does not depend on the text. Cached."""
         key = (frame, at, outcome, limited)
         found = self._resumed.get(key)
         if found is None:
@@ -568,7 +571,7 @@ class Machine:
     # -- completion -------------------------------------------------------------------------
 
     def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
-        """``error``, raised at ``state``, with the place in the schema, if known."""
+        """Return ``error``, raised at ``state``, with its place in the schema, if known."""
         if error.path is not None:
             return error
         for _, _, continuation in self.configurations(state):
@@ -581,17 +584,17 @@ class Machine:
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None = None
     ) -> Text | None:
-        """Return bytes from one configuration to the end; None if that one is hopeless."""
+        """Return bytes from one configuration to the end; None if it cannot end."""
         return self.completions.completion(leaf, q, continuation, tape)
 
     def shortest_completion(self, state: int, tape: TextHistory | None = None) -> Text:
-        """Return bytes that lead from ``state`` to acceptance by a short way, always the same one.
+        """Return bytes of a short way from ``state`` to acceptance. Deterministic.
 
-        Exactly the fewest for leaves; over open objects and arrays an upper bound that always
-        takes the shortest way out of the leaf first.
+        For a leaf alone these are the fewest bytes. With open objects and arrays there may be
+        fewer: the way takes the shortest end of the leaf first.
 
         Raises:
-            NeedsText: the answer depends on the text so far; pass its tape.
+            NeedsText: the answer depends on the text so far; pass its `TextHistory`.
         """
         if state in self.accepting:
             return b""

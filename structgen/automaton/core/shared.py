@@ -16,28 +16,29 @@ from typing import Any, Protocol, TypeVar
 from structgen.storage import fork_safe
 
 MAX_BYTES = 12 * 1024 * 1024
-"""What all that is kept may take together. A single automaton may take a quarter of it."""
+"""Byte budget of the cache. A single automaton may take a quarter of it."""
 
 MAX_COUNT = 256
-"""Most that is kept: on MaskBench, twice as many would spare one in forty of what is made, and each
-is thirty objects for every full collection of garbage."""
+"""Most automata in the cache. On MaskBench, twice as many would save one construction in forty, and
+each automaton adds thirty objects to every full garbage collection."""
 
 LARGE = 128 * 1024
-"""Bytes from which on an automaton stays only if it is made a second time: hardly any is.
-When a schema with hundreds of them goes, those that were kept would, strewn as they are among the
-others, hold all their memory back from the system."""
+"""An automaton of at least this many bytes is kept only when it is made a second time, which is
+rare. When a schema with hundreds of them is freed, kept ones scattered among the others would stop
+the memory from returning to the system."""
 
 _SLOTS = 1 << 16
 
 _AT_ONCE = 8
-"""So many new ones are weighed in a row, by when some text has been walked through them; and so
-many are dropped, as what is done here is seldom at hand in the processor's caches."""
+"""New automata are weighed in batches of this size, so that each has been walked before it is
+weighed. Dropping goes in batches, too: one at a time, this code would rarely be in the processor's
+caches."""
 
 _AGAIN = 2
-"""So many of the others are weighed again beside them."""
+"""The number of older automata that are weighed again with each batch."""
 
 _SELDOM = 64
-"""Times that some automaton is found until as many are weighed again as would be new."""
+"""After this many cache hits, a batch of older automata is weighed again."""
 
 
 class Weighed(Protocol):
@@ -45,32 +46,34 @@ class Weighed(Protocol):
 
     @property
     def weight(self) -> int:
-        """In bytes."""
+        """The estimated size in bytes."""
 
 
 _T = TypeVar("_T", bound="Weighed | None")
 
 
 class SharedAutomata:
-    """A cache of automata by what makes them; the least recently used go first.
+    """A cache of automata by the arguments that make them; drops the least recently used first.
 
-    Thread-safe. An automaton that was dropped still works for its holders, and is found while they
-    hold it.
+    Thread-safe. A dropped automaton still works for its holders, and is found as long as they hold
+    it.
 
     Attributes:
-        n_bytes: bytes of all automata as last weighed, without the newest, fewer than `_AT_ONCE`.
+        n_bytes: bytes of all automata as last weighed, without the newest few (fewer than
+            `_AT_ONCE`).
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_count: int = MAX_COUNT) -> None:
         self._max_bytes = max_bytes
         self._max_count = max_count
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        # What it took: first what is new, 0, then what has not been weighed for longest.
+        # Size of each: first the new ones (0), then those not weighed for the longest time.
         self._weights: OrderedDict[Hashable, int] = OrderedDict()
-        # What has been dropped and is in use. With it goes its key, which holds a whole pattern.
+        # Dropped but still in use. The key, which holds a whole pattern, is freed with the
+        # automaton.
         self._held: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
-        # Of what the large ones were made from, by hash. Numbers, one by one, would each hold back
-        # the megabyte of memory that they happen to be in.
+        # Hashes of the arguments of large automata. Separate int objects would each keep the
+        # megabyte of memory around them from being freed.
         self._made = bytearray(_SLOTS)
         self._n_made = 0
         self._n_new = 0
@@ -82,7 +85,8 @@ class SharedAutomata:
         return len(self._kept)
 
     def get(self, make: Callable[..., _T], *arguments: Hashable) -> _T:
-        """``make(*arguments)``, or what it returned for equal ones before; None is not kept."""
+        """Return ``make(*arguments)``, or its earlier result for equal arguments. None is not
+        kept."""
         key = (make, arguments)
         with self._lock:
             found: _T = self._find(key)
@@ -94,7 +98,7 @@ class SharedAutomata:
             before = self._n_new
         made = make(*arguments)
         if made is None or getattr(made, "is_private", False):
-            return made  # hardly ever asked again by another schema; or not theirs
+            return made  # rarely requested again by another schema; or not cached here
         with self._lock:
             if self._n_new != before:  # another thread may have been faster
                 found = self._find(key)
@@ -124,12 +128,12 @@ class SharedAutomata:
         return self._held.get(key)
 
     def _weigh(self, count: int) -> None:
-        """Weigh what is new, and some of the others: all at once would take milliseconds."""
+        """Weigh the new automata and some of the others. All at once would take milliseconds."""
         for key in list(itertools.islice(self._weights, count)):
             weighed = self._weights.pop(key)
             weight = self._weights[key] = self._kept[key].weight
             self.n_bytes += weight - weighed
-            # The largest would push out everything else.
+            # The largest ones would push out everything else.
             if weight > self._max_bytes // 4 or (
                 not weighed and weight >= LARGE and self._is_new(key)
             ):
@@ -139,7 +143,7 @@ class SharedAutomata:
             self._drop(next(iter(self._kept)))
 
     def _is_new(self, key: Hashable) -> bool:
-        """Return whether nothing large was made from the same; the next time it was."""
+        """Return whether no large automaton was made from these arguments before; note this one."""
         slot = hash(key) % _SLOTS
         if self._made[slot]:
             return False
@@ -155,8 +159,8 @@ class SharedAutomata:
 
 
 AUTOMATA = SharedAutomata()
-"""Those of this process."""
+"""The cache of this process."""
 
 FORMAT_AUTOMATA = SharedAutomata(MAX_BYTES // 3, 64)
-"""Those of the formats that JSON Schema names: a few, which take milliseconds to make, and are the
-same in all schemas: what others make is not to push them out."""
+"""The automata of JSON Schema's formats. They are few, take milliseconds to make, and are the same
+in all schemas, so other automata must not push them out."""

@@ -1,12 +1,13 @@
 """Hash-consed stacks of frames, and states: each an integer.
 
-A *continuation* (`Stacks`) is the open frames as a set of links, each a frame over another
-continuation. Stacks that differ only below share what is above (a graph-structured stack: Tomita
-1986). So their number depends on the schema and not on the depth of the text.
+A *continuation* (`Stacks`) represents the open frames as a set of links, each a frame over another
+continuation. Stacks that differ only at the bottom share their upper part (a graph-structured
+stack: Tomita 1986). So the number of continuations depends on the schema, not on the depth of the
+text.
 
 A state (`States`) is an interned set of configurations, each a leaf in some state over a
 continuation. Nearly all states have one configuration, whose number they use. Configurations that
-differ only below their leaf are merged. `machine` leads from one state to another.
+differ only below their leaf are merged. `machine` has the transitions between states.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class Stacks:
 
     Attributes:
         frames: by number, each with its own state.
-        continuations: the links of each, as numbers of frames and of continuations below.
-        depths: how many of the frames nest, alike in all stacks of a continuation.
+        continuations: the links of each, as pairs of numbers: a frame, and the continuation below
+            it.
+        depths: the number of nesting frames, the same in all stacks of a continuation.
     """
 
     def __init__(self) -> None:
@@ -37,12 +39,12 @@ class Stacks:
         self._frame_ids: dict[tuple[Frame, int], int] = {}
         self.continuations: list[tuple[tuple[int, int], ...]] = [()]
         self.depths: list[int] = [0]
-        self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {}  # of several links
+        self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {}  # several links
         self._over_ids: dict[int, int] = {}  # of one
         self._unions: dict[tuple[int, int], int] = {}
 
     def push(self, frames: tuple[tuple[Frame, int], ...], below: int) -> int:
-        """Return the continuation ``frames`` (top first) over ``below``."""
+        """Return the continuation with ``frames`` (top first) over ``below``."""
         for pushed in reversed(frames):
             number = self._frame_ids.get(pushed)
             if number is None:
@@ -52,7 +54,7 @@ class Stacks:
         return below
 
     def union(self, a: int, b: int) -> int:
-        """Return the continuation of all stacks of ``a`` and ``b``, neither of them empty."""
+        """Return the continuation with all stacks of ``a`` and ``b``, neither of which is empty."""
         if a == b:
             return a
         key = (a, b) if a < b else (b, a)
@@ -84,7 +86,7 @@ class Stacks:
         return found
 
     def over(self, frame_id: int, below: int) -> int:
-        """Return the continuation of one link."""
+        """Return the continuation that is a single link."""
         key = below << _LINK_BITS | frame_id
         found = self._over_ids.get(key)
         if found is None:
@@ -95,11 +97,11 @@ class Stacks:
 
 
 DEAD = 0
-"""The state from which nothing is accepted; every machine's state 0."""
+"""The state that accepts nothing: state 0 of every machine."""
 
 MAX_STATES = 2_000_000
 MAX_CONFIGURATIONS = 20_000
-"""Most states of one machine, and most configurations of one state."""
+"""The most states of a machine, and the most configurations of a state."""
 
 LEAF_BITS = 24
 STATE_BITS = 32
@@ -123,7 +125,7 @@ class States:
         states: the configurations of each, ascending.
         accepting: the states in which the text may end.
         pending: the states that wait for the text that led to them.
-        alone: per configuration the state of it and of what may follow it there.
+        alone: for each configuration, the state of it plus what may follow it there.
     """
 
     def __init__(self, stacks: Stacks) -> None:
@@ -131,15 +133,15 @@ class States:
         self.leaves: list[Leaf] = []
         self._leaf_ids: dict[int, int] = {}
         self.states: list[tuple[int, ...]] = [()]
-        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # of those not in `alone`
-        # Few states are: no list of them all, of which each new state would cost an item.
+        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # states that are not in `alone`
+        # A set, because few states are: a list would cost an item for every new state.
         self.accepting: set[int] = set()
         self.pending: set[int] = set()
-        # States of one configuration are known by no more.
+        # States of one configuration need no other key.
         self.alone: dict[int, int] = {}
 
     def leaf_id(self, leaf: Leaf) -> int:
-        """This machine's number for ``leaf``."""
+        """Return this machine's number for ``leaf``."""
         found = self._leaf_ids.get(leaf.number)
         if found is None:
             found = self._leaf_ids[leaf.number] = len(self.leaves)
@@ -193,7 +195,7 @@ class States:
         return state
 
     def merged(self, found: set[int]) -> set[int]:
-        """``found`` with configurations that differ only in their continuations made one."""
+        """Return ``found`` with configurations merged that differ only in their continuations."""
         if len(found) == 2:
             first, second = found
             if (first ^ second) & _TOP_MASK:

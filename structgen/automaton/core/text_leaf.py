@@ -1,8 +1,7 @@
-"""Leaves of text: characters of a symbol automaton, spelt by an encoding, alone or as JSON strings.
+"""Text leaves: characters of a symbol automaton, written in an encoding, bare or as JSON strings.
 
-A state pairs a state of the automaton with one of the encoding (`encoding`). It is made where a
-token ends. Inside a token, text is read by character, plain ASCII at once. Knows neither what the
-text means nor how large its automaton may become.
+A state pairs a state of the automaton with one of the encoding (`encoding`). States are made only
+where a token ends. Inside a token, text is read by character, and plain ASCII in one piece.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ _PLAIN_BYTES = [byte for byte in range(0x20, 0x7F) if byte not in (_QUOTE, 0x5C)
 
 _PLAIN_TEXT = re.compile(rb"[ !#-\[\]-~]+")
 _PLAIN = _PLAIN_TEXT.match
-"""Printable ASCII without quotes and backslashes, which every encoding spells as itself."""
+"""Match printable ASCII without quotes and backslashes, which every encoding writes unchanged."""
 
 is_plain = _PLAIN_TEXT.fullmatch
-"""Whether some bytes are nothing but that, and at least one."""
+"""Return whether bytes are entirely such text, and not empty."""
 
 _IN_TEXT = (GROUND,)
-"""What follows the symbol state in the key of a state between two characters."""
+"""The rest of a state's key, after the symbol state, between two characters."""
 
 
 class TextLeaf(Leaf):
-    """Texts of a symbol automaton, spelt by an encoding, with nothing around them."""
+    """Bare texts of a symbol automaton, written in an encoding."""
 
     holds_text = True
     _state_bytes = 200
@@ -53,7 +52,7 @@ class TextLeaf(Leaf):
         self._steps: dict[int, int] = {}
         self._completions: dict[tuple[int, int], Text] = {}
         self._lefts: dict[tuple[int, int], int] = {}
-        # Of a document's characters, by node of the encoding.
+        # Completions from a document's characters, by node of the encoding.
         self._spelt: dict[tuple[Any, int], list[bytes | None]] = {}
         self.start = self.state((symbols.start, GROUND))
         self.is_private = symbols.is_private
@@ -66,8 +65,8 @@ class TextLeaf(Leaf):
 
     @functools.cached_property
     def most_left(self) -> int | None:
-        """Bytes that suffice to end any text that has begun, without the quotes; None where that is
-        not known. Only budgets ask."""
+        """Number of bytes that suffice to end any text that has begun, without the quotes; None if
+        unknown. Used only for token budgets."""
         quoting = self.symbols.quoting(self.symbols.start)
         if quoting is not None:
             widths = [len(text or b"") for text in quoting.spelt(self.encoding)]
@@ -96,7 +95,7 @@ class TextLeaf(Leaf):
         return self.state((symbol_state, node))
 
     def step(self, q: int, byte: int) -> int:
-        """See `Leaf.step`: one byte is followed without the others."""
+        """See `Leaf.step`: follows one byte without computing the others."""
         row = self._rows[q]
         if row is not None:
             return row.get(byte, -1)
@@ -115,8 +114,8 @@ class TextLeaf(Leaf):
         return key[1] != GROUND or bool(self.symbols.moves(key[0]))
 
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
-        # Symbol by symbol instead of byte by byte: a string of a thousand characters is a
-        # thousand steps, not a thousand times every half-spelt character.
+        # Search by symbol instead of by byte: a string of a thousand characters takes a thousand
+        # steps, not a thousand times each partly written character.
         symbol_state, node = self._keys[q]
         text = self._complete_symbols(symbol_state, node)
         return None if text is None or wanted not in (None, 0) else (text, 0)
@@ -124,8 +123,8 @@ class TextLeaf(Leaf):
     def _complete_symbols(self, symbol_state: int, node: int) -> Text | None:
         """Return the fewest bytes from a symbol state and encoding node to acceptance.
 
-        Of several texts the one that begins with the longest run, then the first in byte order, and
-        so on: never one that depends on what was asked before.
+        Among several, take the text that begins with the longest run, then the first in byte order,
+        and so on, so that the result does not depend on earlier calls.
         """
         at, way = (symbol_state, node), []
         while (found := self._completion(at)) is None:
@@ -140,7 +139,7 @@ class TextLeaf(Leaf):
         return found
 
     def _completion(self, at: tuple[int, int]) -> Text | None:
-        """`_complete_symbols` where it is known, also from a document."""
+        """Return `_complete_symbols` where it is known, or can be read from a document."""
         symbol_state, node = at
         if node == GROUND and self.symbols.label(symbol_state) >= 0:
             return b""
@@ -150,7 +149,7 @@ class TextLeaf(Leaf):
         return found
 
     def _next_step(self, at: tuple[int, int], left: int) -> tuple[int, Text]:
-        """Return the first step, in our order, of a text of ``left`` bytes."""
+        """Return the first step, in that order, of a text of ``left`` bytes."""
         *ways, last = steps(self.symbols, self.encoding, *at)
         for to, spelt in ways:
             rest = left - len(spelt)
@@ -159,8 +158,8 @@ class TextLeaf(Leaf):
         return last
 
     def _left(self, at: tuple[int, int], most: int | None = None) -> int | None:
-        """Return the fewest bytes left; None if more than ``most``, or if no text ends."""
-        # Where it is known the search ends: the states of one pattern have most of it in common.
+        """Return the fewest bytes to an end; None if more than ``most``, or if there is no end."""
+        # The search ends at known results: the states of one pattern share most of their ways.
         lefts, label, at_least = self._lefts, self.symbols.label, self.symbols.at_least
         if at in lefts:
             return lefts[at]
@@ -187,7 +186,7 @@ class TextLeaf(Leaf):
         return left
 
     def _complete_quote(self, quoting: Quoting, node: int) -> bytes:
-        """`_complete_symbols` where a quote is all that is left, from the document."""
+        """Return `_complete_symbols` from the document, where only a quote is left."""
         passages = quoting.passages
         for at in (GROUND, node):
             if (passages, at) not in self._spelt:
@@ -211,8 +210,8 @@ def read_text(
     """Read inside a text of ``leaf``, up to a closing quote.
 
     Returns:
-        The symbol state and the encoding's node there, or at the end of the data, and how far was
-        read; `NO_STATE` where that leads nowhere.
+        The symbol state and the encoding's node at that place, or at the end of the data, and the
+        index up to which it read; `NO_STATE` if the text is not allowed.
     """
     symbols, leads, end = leaf.symbols, leaf.leads, len(data)
     while start < end:
@@ -241,8 +240,8 @@ def read_text(
 
 
 def _lead(symbols: SymbolAutomaton, state: int, to: int) -> int | None:
-    """``to``, where one text leads from ``state``, and from itself, if every plain text leads there
-    from ``state``; None if not."""
+    """Return ``to``, where one text leads from ``state`` and from ``to`` itself, if every plain
+    text leads there from ``state``; otherwise None."""
     chars, most = symbols.run(state)
     if most < 0 and symbols.settled(state) <= (to != state):
         minterms = symbols.alphabet.ascii_minterms()
@@ -252,11 +251,11 @@ def _lead(symbols: SymbolAutomaton, state: int, to: int) -> int | None:
 
 
 class StringLeaf(TextLeaf):
-    """JSON strings whose value a symbol automaton accepts, quotes included.
+    """JSON strings, with their quotes, whose value a symbol automaton accepts.
 
     Args:
         symbols: the automaton.
-        encoding: how its symbols are spelt.
+        encoding: how its symbols are written.
     """
 
     _OPEN = "open"
@@ -303,7 +302,7 @@ class StringLeaf(TextLeaf):
         return spell_edge(self.symbols, self.encoding, key, byte)
 
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
-        """See `Leaf.read`. Only the last state is made."""
+        """See `Leaf.read`. Creates only the last state."""
         key = self._keys[q]
         if key == self._CLOSED:
             return -1, start + 1
