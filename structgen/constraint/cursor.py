@@ -825,7 +825,7 @@ class Cursor:
         return len(tokens)
 
     def _held(self) -> Plan:
-        """Return the plan held here; make it now if all tokens so far were affordable without one."""
+        """Return the plan held here; make it now if no earlier token needed one."""
         here = len(self._trail) - 1
         state, plan = self._trail[-1], self._plans.get(here)
         if plan is None:

@@ -1,10 +1,11 @@
-"""The logic of JSON Schema: what a value, a member or an item owes, without bytes or frames.
+"""The logic of JSON Schema: the requirements on a value, a member or an item, without bytes or
+frames.
 
-In reading order: `conjunctions` (what values are owed to, and barred values), `branches`
-(alternatives multiplied out), `rules` and `rule_reader` (conditions on an object's members
-together), `strings` (nodes as regular expressions), `outlines` and `quick_checks` (cheap tests);
-`members`, `member_ways` (of objects) and `array_spec` (of arrays), which ask `language`; `nesting`
-(how deep values go) and `evaluate` (a validator of Python values). `json` knows how values are
+In reading order: `conjunctions` (sets of requirements, and barred values), `branches` (alternatives
+multiplied out), `rules` and `rule_reader` (conditions on all members of an object), `strings`
+(nodes as regular expressions), `outlines` and `quick_checks` (cheap tests); `members`,
+`member_ways` (of objects) and `array_spec` (of arrays), which use `language`; `nesting` (the depth
+of values) and `evaluate` (a validator of Python values). The package `json` knows how values are
 written.
 """
 

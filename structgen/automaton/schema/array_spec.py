@@ -1,12 +1,12 @@
-"""What the items of one array owe: how many there may be, what each must be, which must differ.
+"""The requirements on an array's items: how many, what each must be, which must differ.
 
-`ArraySpec` reads the array assertions of some nodes, and says what one more item owes after a
-`State`: how many items are complete (as far as it matters), how many of them meet each
+`ArraySpec` reads the array assertions of nodes, and returns the requirements on the next item after
+a `State`: how many items are complete (as far as it matters), how many of them meet each
 ``contains``, and which values unique items have taken. Whether an item meets a ``contains`` is
-guessed when it starts: the item then owes it, or (if there is a maximum) its opposite, so that a
-wrong guess dies with the item. `needed_by_others` finds what one place must leave to others that
-all have to differ, by a bipartite matching (Kuhn 1955). Knows no leaves, no frames, and not how an
-array is closed.
+guessed when it starts: the guess, or (if there is a maximum) its opposite, becomes a requirement on
+the item, so that a wrong guess dies with the item. `needed_by_others` finds values that one place
+must leave to others, when all must differ, by a bipartite matching (Kuhn 1955). Knows no leaves or
+frames.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from .language import Schema
 
 
 def needed_by_others(domains: Sequence[frozenset[int]]) -> frozenset[int]:
-    """Return the values without any one of which the places could not all have different ones.
+    """Return the values that are each needed so that all places can have different values.
 
     Args:
-        domains: for each place the values that it may have.
+        domains: for each place, the values that it may have.
 
     Returns:
-        These values; empty where the places cannot all differ anyway.
+        These values; empty if the places cannot all differ anyway.
 
-    Cost: at most the places times the size of all domains; where all are the same, that of one.
+    Cost: at most the number of places times the size of all domains; if all domains are the same,
+    times the size of one.
     """
     if not domains:
         return frozenset()
@@ -48,7 +49,8 @@ def needed_by_others(domains: Sequence[frozenset[int]]) -> frozenset[int]:
     for place, domain in enumerate(domains):
         for value in domain:
             wanted.setdefault(value, []).append(place)
-    # A value can be spared if it is free, or if its place can take another that can be spared.
+    # A value is not needed if it is free, or if its place can take another value that is not
+    # needed.
     spared = wanted.keys() - owner.keys()
     todo = list(spared)
     while todo:
@@ -61,13 +63,13 @@ def needed_by_others(domains: Sequence[frozenset[int]]) -> frozenset[int]:
 
 
 def _matching(domains: Sequence[frozenset[int]]) -> dict[int, int] | None:
-    """Return the place of each value taken, all different; None if impossible."""
+    """Return a matching: the place of each value it takes; None if impossible."""
     owner: dict[int, int] = {}
     for place, domain in enumerate(domains):
         before: dict[int, int | None] = dict.fromkeys(domain)
         todo = list(domain)
         free: int | None = None
-        for value in todo:  # which grows: breadth first
+        for value in todo:  # grows while it is read: breadth first
             if value not in owner:
                 free = value
                 break
@@ -86,17 +88,17 @@ def _matching(domains: Sequence[frozenset[int]]) -> dict[int, int] | None:
 
 
 MAX_ITEMS_OWED = 100_000
-"""Largest ``minItems``: the shortest array has to be written down."""
+"""Largest ``minItems``. The shortest array must be writable."""
 
 State = tuple[int, tuple[int, ...], tuple[int, ...]]
 """(items complete, items that met each contains, numbers of the values seen)."""
 
 REPEATED = (-1,)
-"""Values seen once two of them have been equal, where that is all that matters."""
+"""Replaces the values seen when two have been equal and nothing else matters."""
 
 FORGOTTEN = -2
-"""In the place of values seen: it does not matter which they are, but how many at most, which comes
-next. See `frames.Frame.forget`."""
+"""Marks a placeholder for the values seen: only their maximum number matters, which follows it. See
+`frames.Frame.forget`."""
 
 _CONTAINERS = ("object", "array")
 
@@ -107,11 +109,11 @@ class ArraySpec:
     Attributes:
         min, max: bounds on the number of items; None: any number.
         prefix: the number of first items with requirements of their own.
-        unique: whether no two items may be equal,
-        repeats: or two of them must be equal.
+        unique: whether no two items may be equal.
+        repeats: whether two items must be equal.
         contains: how many items of which kinds are required.
-        count_to: from this number of items on, more of them make no difference.
-        is_simple: whether items owe nothing to each other.
+        count_to: from this number of items on, more items make no difference.
+        is_simple: whether the requirements on an item do not depend on other items.
     """
 
     def __init__(self, language: Schema, nodes: tuple[int, ...]) -> None:
@@ -131,26 +133,26 @@ class ArraySpec:
         self.count_to = max(self.prefix, self.min, self.max or 0, starts)
         self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
         self._ruled_out: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
-        # What `rare` has found of each item, also while others are searched; None: enough.
+        # Results of `rare` for each item, also while it searches others; None: enough values.
         self._few: dict[int, tuple[int, ...] | None] = {}
 
-    # What most arrays have nothing of.
+    # Rare assertions.
 
     min = prefix = 0
     max: int | None = None
     unique = repeats = False
     contains: Sequence[Contains] = ()
-    _never: Sequence[int] = ()  # what every item has to meet beside
+    _never: Sequence[int] = ()  # also required of every item
 
     @property
     def values(self) -> list[Any]:
-        """The values seen, by their numbers."""
+        """The values seen, by number."""
         return self._language.numbered.values
 
     _rarities: Mapping[int, tuple[int, ...]] | None = None
 
     def _read_nodes(self) -> None:
-        """Initialize from any nodes."""
+        """Initialize from nodes of any kind."""
         self.min, self.max = bounds(self._nodes, "items")
         self.prefix = max(len(n.prefix) for n in self._nodes)
         self.unique = any(n.unique for n in self._nodes)
@@ -161,7 +163,7 @@ class ArraySpec:
                 dict.fromkeys(c for c in node.contains if c.least or c.most is not None)
             )
         contains = dict.fromkeys(self._merged(contains))
-        # What no item may be is no matter of counting.
+        # A ``contains`` that no item may meet needs no counting.
         never = [c for c in contains if c.most == 0 and not c.least and not c.start]
         self._never = tuple([c.requirement ^ 1 for c in never])
         self.contains = [c for c in contains if c not in never]
@@ -180,13 +182,13 @@ class ArraySpec:
                 keyword="uniqueItems",
                 fix="Move 'uniqueItems' out of the 'not', or use anyOf.",
             )
-        # After that: such a plan may be impossible here and refused once more is owed.
+        # After that, because such a plan may be impossible here and refused when more is required.
         if any(self._cannot_meet(some) for some in contains):
             self.min, self.max, self._never, self.contains = 1, 0, (), []
             self.unique = self.repeats = False
 
     def _merged(self, contains: Iterable[Contains]) -> list[Contains]:
-        """``contains`` with one bound for what several nodes say of the same items."""
+        """Return ``contains`` with the bounds of several nodes on the same items merged."""
         found: dict[tuple[int, int], Contains] = {}
         for some in contains:
             known = found.get((some.requirement, some.start), some)
@@ -197,7 +199,8 @@ class ArraySpec:
         return list(found.values())
 
     def _cannot_meet(self, some: Contains) -> bool:
-        """Return whether clearly no array has enough items of a kind; no search would tell soon."""
+        """Return whether it is obvious that no array has enough items of a kind. A search would
+        take too long."""
         if some.most is not None and some.most < some.least:
             return True
         if self.max is not None and some.least > max(self.max - some.start, 0):
@@ -207,13 +210,13 @@ class ArraySpec:
 
     @property
     def path(self) -> str:
-        """Where in the schema the array is, for messages."""
+        """The array's place in the schema, for messages."""
         return self._nodes[0].path if self._nodes else "$"
 
     # -- what one item owes -----------------------------------------------------------------
 
     def item(self, index: int, seen: tuple[int, ...] = ()) -> int:
-        """Return the conjunction that item ``index`` is owed to, whatever it must contain."""
+        """Return the conjunction for item ``index``, without ``contains``."""
         key = (min(index, self.prefix), seen)
         found = self._owed.get(key)
         if found is None:
@@ -228,7 +231,7 @@ class ArraySpec:
         return found
 
     def ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the conjunctions that one more item may owe, each with the contains counts after
+        """Yield the possible conjunctions for the next item, each with the contains counts after
         it."""
         count, met, seen = state
         if self.unique and not is_forgotten(seen):
@@ -246,7 +249,7 @@ class ArraySpec:
             if count < some.start or (some.most is None and k >= some.least):
                 options.append([(TRUE, k)])
             elif some.most is None:
-                # Where it lists values, others differ from these: no item is left a guess.
+                # If it lists values, other items differ from these, so nothing is guessed.
                 other = some.requirement ^ 1 if self._lists(some.requirement) else TRUE
                 options.append([(other, k), (some.requirement, k + 1)])
             else:
@@ -256,7 +259,7 @@ class ArraySpec:
         yield from self._combined(base, options)
 
     def _ways_apart(self, base: int, met: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Like `_ways`, where no value is in two of the lists that ``contains`` needs."""
+        """Like `_ways`, if no value is in two of the lists that ``contains`` needs."""
         language = self._language
         missing = [i for i, c in enumerate(self.contains) if met[i] < c.least]
         WORK.spend(3 + len(missing))
@@ -273,10 +276,10 @@ class ArraySpec:
     def _combined(
         self, base: int, options: list[list[tuple[int, int]]]
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield what an item owes, with the counts after it, for each choice of one of all options.
+        """Yield the requirements on an item, with the counts after it, for each choice of options.
 
-        Choices of which the first few requirements exclude each other are not continued: items
-        contained each by a constant have as many ways as constants, not as sets of them.
+        A choice is dropped as soon as its first requirements exclude each other. So if each
+        ``contains`` is a constant, there are as many ways as constants, not as sets of them.
         """
         language = self._language
         todo: list[tuple[int, tuple[int, ...]]] = [(base, ())]
@@ -299,7 +302,7 @@ class ArraySpec:
             todo += reversed(more)
 
     def chosen_ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """As `ways`, with the values too that an item may have to share with another one."""
+        """Like `ways`, also with the values that an item may have to share with another one."""
         ways = list(self.ways(state))
         yield from ways
         if not self.repeats or state[2] == REPEATED:
@@ -311,7 +314,7 @@ class ArraySpec:
                 yield shared, met
 
     def _like_seen(self, conjunction: int, seen: tuple[int, ...]) -> Iterator[int]:
-        """``conjunction`` for an item that is equal to one of the values seen."""
+        """Return ``conjunction`` for an item that equals one of the values seen."""
         language = self._language
         for number in seen:
             yield language.conjunctions.extended(
@@ -319,7 +322,7 @@ class ArraySpec:
             )
 
     def _like_later(self, conjunction: int, count: int, met: tuple[int, ...]) -> Iterator[int]:
-        """``conjunction`` for item ``count`` if some later item can be equal to it."""
+        """Return ``conjunction`` for item ``count`` if some later item can equal it."""
         last = max(count, self.prefix) + 1
         if self.max is not None:
             last = min(last, self.max - 1)
@@ -332,8 +335,8 @@ class ArraySpec:
     # -- values that are few ------------------------------------------------------------------
 
     def barred(self, count: int, seen: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what item ``count`` must not be: ``seen``, and values without which the items
-        still owed after it cannot all be different, such as 1 where an item must be 1."""
+        """Return the values that item ``count`` must not have: ``seen``, and values that later
+        required items need in order to differ, such as 1 if a later item must be 1."""
         if not self.unique or count + 1 >= self.min:
             return seen
         rare = self.rare()
@@ -354,10 +357,11 @@ class ArraySpec:
         return found
 
     def rare(self) -> Mapping[int, tuple[int, ...]]:
-        """Return the numbers of all values of an item that has fewer values than there are items
-        owed, by the item's index (all after the prefix share the first one's).
+        """Return the numbers of all values of each item that has fewer values than items are
+        required.
 
-        Any other item can differ from all that are owed, whatever these are.
+        By the item's index; all items after the prefix share the first one's. Any other item can
+        always differ from all required ones.
         """
         found = self._rarities
         if found is None:
@@ -384,14 +388,15 @@ class ArraySpec:
 
     @cached_property
     def are_apart(self) -> bool:
-        """Whether each ``contains`` has a list of its own, all items count, and none are barred."""
+        """Whether each ``contains`` has its own list, all items count, and no values are barred."""
         return self.least_contained is not None and all(
             some.most is None and not some.start for some in self.contains
         )
 
     @cached_property
     def least_contained(self) -> tuple[int, ...] | None:
-        """Fewest bytes of what each ``contains`` lists, if no value is in two of these lists."""
+        """The fewest bytes of the values that the ``contains`` lists require, if no value is in two
+        lists."""
         listed = [self._language.listings.of(some.requirement) for some in self.contains]
         seen: set[Any] = set()
         sizes: list[int] = []
@@ -399,7 +404,7 @@ class ArraySpec:
             if listing is None or some.requirement & 1 or not seen.isdisjoint(listing.keys):
                 return None
             if any(isinstance(key, tuple) and key[0] in _CONTAINERS for key in listing.keys):
-                return None  # how short these are may not be known yet
+                return None  # their lengths may not be known yet
             seen |= listing.keys
             shortest = self._language.values.shortest(some.requirement)
             if shortest is None:
@@ -423,7 +428,7 @@ class ArraySpec:
         )
 
     def has_more(self, state: State) -> bool:
-        """Return True if a cheap test shows that one more distinct item exists."""
+        """Return True if a cheap test shows that another distinct item exists."""
         return self._language.values.size_at_least(self.item(state[0]), len(state[2]) + 1)
 
     def item_matters(self, state: State) -> bool:
@@ -431,22 +436,22 @@ class ArraySpec:
         return self.unique or (self.repeats and state[2] != REPEATED)
 
     def with_value(self, seen: tuple[int, ...], text: Text) -> tuple[int, ...]:
-        """``seen`` with the number of the value that ``text`` spells."""
+        """Return ``seen`` plus the number of the value in ``text``."""
         return self.with_(seen, json.loads(flat(text)))
 
     def with_(self, seen: tuple[int, ...], value: Any) -> tuple[int, ...]:
-        """``seen`` with the number of ``value`` as well."""
+        """Return ``seen`` plus the number of ``value``."""
         number = self._language.numbered.number(value)
         if self.repeats and number in seen:
             return REPEATED
-        if not seen or number > seen[-1]:  # as nearly always
+        if not seen or number > seen[-1]:  # the usual case
             return (*seen, number)
         return tuple(sorted({*seen, number}))
 
     def seen_of(self, some: Contains, seen: tuple[int, ...]) -> tuple[int, ...]:
-        """Return those seen values that ``some`` lists; others do not matter to its items.
+        """Return the seen values that ``some`` lists. Others do not matter to its items.
 
-        So the requirement on the next of forty constants does not depend on the earlier others.
+        So the requirement on the next of forty constants does not depend on other items before it.
         """
         listing = self._language.listings.of(some.requirement)
         if listing is None or not seen or is_forgotten(seen):
@@ -460,7 +465,7 @@ class ArraySpec:
 
 
 _FEW_FORGOTTEN = 8
-"""How many that are at least, so that states are shared."""
+"""Smallest number in such a placeholder, so that states are shared."""
 
 
 def forgetting(count: int) -> tuple[int, int]:
@@ -472,5 +477,5 @@ def forgetting(count: int) -> tuple[int, int]:
 
 
 def is_forgotten(seen: tuple[int, ...]) -> bool:
-    """Return whether it does not matter which values were seen, but how many at most."""
+    """Return whether ``seen`` is a placeholder: only its maximum number of values matters."""
     return bool(seen) and seen[0] == FORGOTTEN

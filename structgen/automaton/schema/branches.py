@@ -2,15 +2,15 @@
 
 A conjunction is a set of requirements on one value. Its applicators (``$ref``, ``allOf``,
 ``anyOf``, ``oneOf``, ``if``, ``not``, dependencies) add requirements on the same value, or leave a
-choice. `Brancher.expand` turns them into branches: disjunction between branches, conjunction of
-plain assertions inside one. If that would be too many, the conditions on objects become a rule and
-those on strings an expression, in one branch each. Choices that the types already decide are never
-multiplied out, and a ``oneOf`` branch excludes only siblings that can overlap with it.
+choice. `Brancher.expand` turns them into branches: a disjunction of branches, each a conjunction of
+plain assertions. If there would be too many, the conditions on objects become one rule and those on
+strings one expression, in one branch each. Choices that types already decide are never multiplied
+out, and a ``oneOf`` branch excludes only siblings that can overlap with it.
 
-`negate` inverts a node once: a node fails when any of its assertions fails, so its negation is a
-choice among small nodes that state one failure each. ``unevaluatedProperties`` and
-``unevaluatedItems`` depend on which subschemas hold. Inside a branch that is known, so they become
-an ordinary node that lists what the others leave unevaluated.
+`negate` inverts a node once: a node fails if any of its assertions fails, so its negation is a
+choice of small nodes with one failure each. ``unevaluatedProperties`` and ``unevaluatedItems``
+depend on which subschemas hold. Inside a branch this is known, so they become an ordinary node that
+lists what the other nodes leave unevaluated.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from .rules import Rule
 from .strings import StringReader, counts_only
 
 MAX_SUBSETS = 6
-"""Most ``anyOf`` branches beside an ``unevaluated…`` keyword: all their subsets are tried."""
+"""Most ``anyOf`` branches beside an ``unevaluated…`` keyword, because all their subsets are tried.
+"""
 
 
 Owned: TypeAlias = "tuple[int, frozenset[int]]"
-"""A requirement, with the nodes whose ``unevaluated…`` sees what it evaluates."""
+"""A requirement, with the nodes whose ``unevaluated…`` counts what it evaluates."""
 
 
 @dataclass(slots=True, frozen=True)
 class Branch:
-    """One way to satisfy a conjunction: all of ``nodes`` by their own assertions."""
+    """One way to satisfy a conjunction: the assertions of all ``nodes``."""
 
     types: int
     nodes: tuple[int, ...]
@@ -71,7 +72,7 @@ class Partial:
         self.negated: list[int] = []
 
     def copy(self) -> Partial:
-        """Another one like it, with nothing to do yet."""
+        """Return a copy with an empty ``todo``."""
         other = Partial()
         other.seen = set(self.seen)
         other.kept = set(self.kept)
@@ -84,7 +85,7 @@ class Partial:
 
 
 def subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
-    """Return all non-empty subsets: every branch that holds may evaluate something."""
+    """Return all non-empty subsets, because every branch that holds may evaluate something."""
     check_limit(
         len(ways),
         MAX_SUBSETS,
@@ -99,7 +100,7 @@ def subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
 
 
 def without_redundant(branches: list[Branch]) -> list[Branch]:
-    """Drop branches that assert more than another one: they add nothing."""
+    """Drop branches that assert more than another one and so add nothing."""
     if len(branches) > 64:
         return branches
     sets = [set(b.nodes) for b in branches]
@@ -113,8 +114,8 @@ def without_redundant(branches: list[Branch]) -> list[Branch]:
 
 
 def properties_left(owner: Node, parts: list[Node]) -> Node | None:
-    """Return what ``unevaluatedProperties`` of ``owner`` says beside ``parts``, the nodes that
-    hold; None for nothing."""
+    """Return the effect of ``owner``'s ``unevaluatedProperties`` beside ``parts``, the nodes that
+    hold; None if it has none."""
     if owner.unevaluated_properties == TRUE:
         return None
     if any(
@@ -122,7 +123,7 @@ def properties_left(owner: Node, parts: list[Node]) -> Node | None:
         for p in parts
     ):
         return None
-    # A nested unevaluatedProperties: true evaluates everything too; it is not kept as such.
+    # A nested unevaluatedProperties: true evaluates everything, too, but is not stored as such.
     names: dict[str, int] = {}
     patterns: dict[ir.Regex, int] = {}
     for part in parts:
@@ -138,7 +139,8 @@ def properties_left(owner: Node, parts: list[Node]) -> Node | None:
 
 
 def items_left(owner: Node, parts: list[Node], add: Callable[[Node], int]) -> Node | None:
-    """Do the same for ``unevaluatedItems``; ``add`` makes a synthetic node's requirement."""
+    """Like `properties_left`, for ``unevaluatedItems``; ``add`` returns the requirement of a new
+    node."""
     some = owner.some_unevaluated_item
     if owner.unevaluated_items == TRUE and some == FALSE:
         return None
@@ -160,10 +162,10 @@ def items_left(owner: Node, parts: list[Node], add: Callable[[Node], int]) -> No
 
 
 Choice: TypeAlias = "list[tuple[int, ...]]"
-"""Alternatives, each a set of requirements that together make one way."""
+"""Alternatives, each a set of requirements that apply together."""
 
 Add: TypeAlias = Callable[[Node], int]
-"""Adds a node to the graph and gives the requirement that it holds."""
+"""Adds a node to the graph and returns the requirement that it holds."""
 
 
 def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) -> Choice:
@@ -172,7 +174,7 @@ def negate(node: Node, add: Add, constant: Callable[[Any], int], members: Rule) 
     Args:
         node: the node that must not hold.
         add: adds a synthetic node.
-        constant: gives the requirement to equal an object or array.
+        constant: returns the requirement to equal an object or array.
         members: the node's own rule about an object's members.
     """
     path = node.path
@@ -226,7 +228,7 @@ _CONTRARY = (
     ("multiple_of", "not_multiple_of"),
     ("not_multiple_of", "multiple_of"),
 )
-"""What is asked of numbers that fail an assertion."""
+"""By assertion, the one that a failing number meets."""
 
 
 def _numbers(node: Node) -> list[Node]:
@@ -259,7 +261,7 @@ def _arrays(node: Node) -> list[Node]:
     if node.max_items is not None:
         out.append(Node(path, types=ARRAY, min_items=node.max_items + 1))
     if node.unevaluated_items != TRUE:
-        # All the rest holds, but an item that nothing evaluates is wrong.
+        # Everything else holds, but an item that nothing evaluates fails.
         fields = node.fields()
         fields.update(
             types=node.types & ARRAY,
@@ -290,16 +292,16 @@ def _arrays(node: Node) -> list[Node]:
 
 
 MAX_MULTIPLIED = 64
-"""Most partial branches that are looked at before what objects may be becomes a rule."""
+"""The most partial branches before the conditions on objects become a rule."""
 
 MAX_STRINGS = 16
-"""Most branches of strings; where there are more, what strings may be becomes one expression."""
+"""The most branches of strings before the conditions on strings become one expression."""
 
 _LOOK_AHEAD = 16
-"""Partial branches after which it is looked how many more there will be."""
+"""After this many partial branches, estimate how many more there will be."""
 
 MAX_BRANCHES = 4096
-"""Most branches one value's alternatives may multiply out to."""
+"""The most branches of one value."""
 
 
 _NOBODY: frozenset[int] = frozenset()
@@ -334,14 +336,14 @@ class Brancher:
         self._compact = False
 
     def expand(self, requirements: Iterable[int]) -> list[Branch]:
-        """Return the branches of a conjunction, without those that the types rule out.
+        """Return the branches of a conjunction, without those that types rule out.
 
-        What objects may be is multiplied out where that is little, for a plan that follows one
-        branch is smaller than one with a rule; else all of it becomes one rule. Likewise what
-        strings may be, else one expression.
+        Conditions on objects are multiplied out if that gives few branches, because a plan for one
+        branch is smaller than one with a rule. Otherwise they become one rule. Likewise, conditions
+        on strings are multiplied out or become one expression.
 
         Raises:
-            CompileLimitExceeded: more than `MAX_BRANCHES` partial branches were looked at.
+            CompileLimitExceeded: there were more than `MAX_BRANCHES` partial branches.
         """
         requirements = tuple(requirements)
         compact = 0
@@ -355,13 +357,13 @@ class Brancher:
         return without_redundant(found)
 
     def _texts(self, branches: list[Branch]) -> int:
-        """Return the number of branches with automata for strings of their own; lists share one."""
+        """Return the number of branches with their own automaton for strings; lists share one."""
         texts = (b.nodes for b in branches if b.types & STRING)
         return sum(all(self._nodes[n].enum is None for n in nodes) for nodes in texts)
 
     def _expand(self, requirements: tuple[int, ...], compact: int) -> list[Branch] | None:
-        """Return the branches, those of the types in ``compact`` in one wherever that can be; None
-        when there are too many and types are left to compact."""
+        """Return the branches, with those of the types in ``compact`` merged where possible; None
+        if there are too many and other types can still be merged."""
         stack: list[Partial] = []
         for types in (ALL_TYPES & ~compact, compact & STRING, compact & OBJECT):
             if not types:
@@ -397,7 +399,7 @@ class Brancher:
             if has_others and (
                 partial.negated or any(self._rule(choice) is not None for choice in partial.choices)
             ):
-                # Where something is a rule about an object's members, continue with objects alone.
+                # If something is a rule about an object's members, continue with objects only.
                 others = partial.copy()
                 others.types &= ~OBJECT
                 partial.types = OBJECT
@@ -423,7 +425,7 @@ class Brancher:
                     stack.append(branch)
                 continue
             kept = self._with_unevaluated(partial)
-            if partial.todo:  # what unevaluated… adds is absorbed in turn
+            if partial.todo:  # also process what unevaluated… adds
                 stack.append(partial)
                 continue
             known = out.get(kept)
@@ -442,7 +444,7 @@ class Brancher:
     # -- one partial branch -----------------------------------------------------------------
 
     def _absorb(self, partial: Partial) -> bool:
-        """Work off ``partial.todo``; False when the branch contradicts itself."""
+        """Process ``partial.todo``; return False if the branch contradicts itself."""
         while partial.todo:
             owned = partial.todo.pop()
             requirement, owners = owned
@@ -486,7 +488,7 @@ class Brancher:
             if owners and len(ways) > 1:
                 ways = subsets([w[0] for w in ways])
                 if any(self._nodes[owner].some_unevaluated_item != FALSE for owner in owners):
-                    # What does not hold evaluates nothing: here that has to be certain.
+                    # A subschema that does not hold evaluates nothing; here, that must be certain.
                     children = node.any_of
                     ways = [
                         (*way, *((c ^ 1, _NOBODY) for c in children if (c, owners) not in way))
@@ -498,7 +500,7 @@ class Brancher:
             rule = None
             if self._compact and partial.types == OBJECT and not owners:
                 rule = self._reader.one_of(options)
-            if rule is not None:  # sooner than written out, each with what must not hold beside
+            if rule is not None:  # instead of multiplying out, each with its negated siblings
                 partial.rules.append(rule)
                 self._list_names(options, partial)
             else:
@@ -531,12 +533,12 @@ class Brancher:
         return self.add(Node(node.path, properties={name: FALSE}, not_evaluating=True))
 
     def _absorb_negated(self, partial: Partial) -> bool:
-        """Turn what must not hold into rules, or into choices; False when one cannot hold."""
+        """Turn negated requirements into rules or choices; return False if one cannot hold."""
         negated, partial.negated = partial.negated, []
         for number in negated:
             node = self._nodes[number]
             if not node.types & partial.types:
-                continue  # it fails by its type
+                continue  # it fails because of its type
             if partial.types == OBJECT:
                 rule = self._reader.read(2 * number + 1)
                 if rule is not None:
@@ -553,7 +555,7 @@ class Brancher:
         return True
 
     def _absorb_rules(self, partial: Partial) -> bool:
-        """Turn choices that are rules about members into such; False when one cannot hold."""
+        """Turn choices about members into rules; return False if one cannot hold."""
         remaining: list[list[tuple[Owned, ...]]] = []
         for choice in partial.choices:
             rule = self._rule(choice)
@@ -569,7 +571,7 @@ class Brancher:
         return True
 
     def _list_names(self, requirements: Iterable[int], partial: Partial) -> None:
-        """Have the branch list the properties of what became a rule, in their order."""
+        """Add the properties of requirements that became a rule to the branch, in their order."""
         names: dict[str, None] = {}
         for requirement in requirements:
             names.update(self._reader.names(requirement))
@@ -577,8 +579,9 @@ class Brancher:
         partial.todo.append((self.add(listed), _NOBODY))
 
     def _absorb_texts(self, partial: Partial) -> bool:
-        """Turn choices, and what must not hold, into expressions over strings; False when one
-        matches nothing. What only counts characters stays: such strings may be spelt freely."""
+        """Turn choices and negated requirements into expressions over strings; return False if one
+        matches nothing. Requirements that only count characters stay, so that strings may be
+        written freely."""
         negated, partial.negated = partial.negated, []
         choices, partial.choices = partial.choices, []
         found: list[ir.Regex] = []
@@ -600,14 +603,14 @@ class Brancher:
         return ir.NOTHING not in found
 
     def _rule(self, choice: list[tuple[Owned, ...]]) -> Rule | None:
-        """Return the rule that ``choice`` comes to for an object, if it is to be one: where it
-        speaks of nothing but names, or everything that can be a rule is."""
+        """Return the rule of ``choice`` for an object, if it should become one: if it is only about
+        names, or if everything that can be a rule becomes one."""
         ways: list[Rule] = []
         for way in choice:
             WORK.spend(len(way) >> 3)
             parts: list[Rule] = []
             for requirement, owners in way:
-                # A way that evaluates members for an unevaluated… keyword says more than that.
+                # A way that evaluates members for an unevaluated… keyword means more than this.
                 rule = None if owners else self._reader.read(requirement)
                 if rule is None:
                     return None
@@ -621,7 +624,7 @@ class Brancher:
         return rule if self._compact or is_about_names else None
 
     def _check_ahead(self, requirements: tuple[int, ...], n_choices: int, n_ways: int) -> None:
-        """Check that the call may decide that many choices one by one."""
+        """Check that the limits of the call allow that many choices one by one."""
         steps = n_choices * n_ways // 2
         if steps > WORK.left:
             raise CompileLimitExceeded(
@@ -633,8 +636,8 @@ class Brancher:
             )
 
     def _next_choice(self, partial: Partial) -> list[tuple[Owned, ...]] | None:
-        """Take one open choice out of ``partial``; empty when none is left, None when one has no
-        way that is still possible. The choice with the fewest ways comes first."""
+        """Remove one open choice from ``partial``, the one with the fewest ways; return it, empty
+        if none is left, None if a choice has no possible way."""
         best: tuple[int, list[tuple[Owned, ...]]] | None = None
         remaining: list[list[tuple[Owned, ...]]] = []
         for choice in partial.choices:
@@ -682,8 +685,8 @@ class Brancher:
         return tuple(sorted(partial.kept))
 
     def _too_many(self, requirements: Iterable[int]) -> str:
-        """Return what has too many branches, and what to do about it."""
-        # Values that an item must not be are nowhere in the schema.
+        """Return a message that says what has too many branches, and how to fix it."""
+        # Barred values of items have no place in the schema.
         others = sum(ob & 1 and self._nodes[ob >> 1].path == "$" for ob in requirements)
         paths = [self._nodes[ob >> 1].path for ob in requirements]
         where = next((path for path in paths if path != "$"), "$")

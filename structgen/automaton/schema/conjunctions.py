@@ -1,11 +1,11 @@
-"""Conjunctions of requirements, by number: what a value is owed to, and which values are barred.
+"""Conjunctions of requirements on a value, by number, and barred values.
 
 A conjunction is a set of schema nodes that all apply to one value. Conjunctions are integers; a
-single requirement is its own conjunction. `Conjunctions` numbers the others, and knows where in the
-schema they are, but not what they mean. `types_of` reads types off a requirement's nodes.
+single requirement is its own conjunction. `Conjunctions` numbers the others and knows their places
+in the schema, but not their meaning. `types_of` reads the types of a requirement from its nodes.
 
-Unique items bar what has been written, as `NumberedValues`. A node holds a set of them as `Barred`,
-so that equal sets are the same object.
+Unique items bar the values already written, as `NumberedValues`. A node holds a set of them as
+`Barred`, so that equal sets are the same object.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import ALL_TYPES, FALSE, TRUE, Node, json_key
 
 _MOST_HOPS = 12
-"""So many references and applicators deep types are looked for."""
+"""Types are searched for through at most this many nested references and applicators."""
 
 
 class Conjunctions:
     """The conjunctions of one schema's nodes.
 
     Attributes:
-        nodes: the nodes, which may become more.
+        nodes: the nodes, a growing list.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
-        # Those of several requirements, by ``-1 - number``: nearly all are of one.
+        # Conjunctions of several requirements, by ``-1 - number``. Most have only one.
         self._conjunctions: list[tuple[int, ...]] = []
-        # Those that were given in another order first, by number.
+        # Conjunctions first requested in another order, by number.
         self._as_met: dict[int, tuple[int, ...]] = {}
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
 
@@ -74,21 +74,21 @@ class Conjunctions:
 
     @contextmanager
     def placed(self, conjunction: int) -> Iterator[None]:
-        """Limits that are hit meanwhile name the place of the conjunction, if no other."""
+        """Context in which limit errors without a place get the place of the conjunction."""
         try:
             yield
         except CompileLimitExceeded as error:
             raise self.at(error, conjunction) from error
 
     def at(self, error: CompileLimitExceeded, conjunction: int) -> CompileLimitExceeded:
-        """``error`` with the place of the conjunction."""
+        """Return ``error`` with the place of the conjunction."""
         paths = (self.nodes[ob >> 1].path for ob in self.requirements(conjunction))
         return error.at(next((path for path in paths if path != "$"), "$"))
 
     def reading_order(self, conjunction: int) -> dict[int, int]:
-        """Map the nodes that a value may owe to their places, a schema before its parts.
+        """Map the nodes that may apply to a value to their positions, a schema before its parts.
 
-        It decides on the order of properties. Nodes that the engine has made have none.
+        This determines the order of properties. Synthetic nodes have no position.
         """
         order: dict[int, int] = {}
         owed = self._as_met.get(conjunction) or self.requirements(conjunction)
@@ -103,7 +103,7 @@ class Conjunctions:
 
 
 def types_of(nodes: Sequence[Node], requirement: int, hops: int = 0) -> int:
-    """Return the type bits of values that meet ``requirement``; no others are possible."""
+    """Return the type bits that values of ``requirement`` may have; a superset."""
     if requirement & 1 or hops > _MOST_HOPS:
         return 0 if requirement == FALSE else ALL_TYPES
     node = nodes[requirement >> 1]
@@ -122,7 +122,7 @@ def types_of(nodes: Sequence[Node], requirement: int, hops: int = 0) -> int:
 
 
 class NumberedValues:
-    """The values that others are distinguished from, by number.
+    """Values that must be compared with others, by number.
 
     Attributes:
         values: the values.
@@ -136,7 +136,7 @@ class NumberedValues:
         self._barred: dict[tuple[int, ...], Barred] = {}
 
     def number(self, value: Any) -> int:
-        """Return the number of ``value``, and of all that are equal to it."""
+        """Return the number of ``value``; equal values have the same number."""
         key = json_key(value)
         found = self._numbers.get(key)
         if found is None:
@@ -147,7 +147,7 @@ class NumberedValues:
         return found
 
     def known(self, key: Any) -> int | None:
-        """Return the number of the value with this `json_key`, if it has one."""
+        """Return the number of the value with this `json_key`, or None."""
         return self._numbers.get(key)
 
     def release(self) -> None:
@@ -155,7 +155,7 @@ class NumberedValues:
         self._barred.clear()
 
     def barred(self, numbers: tuple[int, ...]) -> Barred:
-        """Return the values with ``numbers``, which ascend."""
+        """Return the values with ``numbers``, in ascending order."""
         found = self._barred.get(numbers)
         if found is None:
             WORK.hold(200 + 8 * len(numbers))
@@ -164,11 +164,11 @@ class NumberedValues:
 
 
 class Barred:
-    """Values that must not be written. `NumberedValues` makes equal ones the same object.
+    """Values that must not be written. `NumberedValues` returns the same object for equal sets.
 
     Attributes:
         numbered: the values and their numbers.
-        numbers: those of the barred ones, ascending.
+        numbers: the numbers of the barred values, ascending.
     """
 
     def __init__(self, numbered: NumberedValues, numbers: tuple[int, ...]) -> None:
@@ -187,7 +187,7 @@ class Barred:
 
     @cached_property
     def containers(self) -> tuple[int, ...]:
-        """The numbers of the objects and arrays among them."""
+        """The numbers of the barred objects and arrays."""
         values = self.numbered.values
         return tuple([n for n in self.numbers if isinstance(values[n], (dict, list))])
 

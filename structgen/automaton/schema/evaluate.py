@@ -1,8 +1,8 @@
 """Check whether a Python value satisfies a schema node: the schema graph as a validator.
 
-It serves schemas that name values (``enum`` and ``const`` beside other assertions, property names),
-and unique items: which of the values written before another array or object could have. The
-automaton decides about generated text.
+Used for schemas that name values (``enum`` and ``const`` beside other assertions, property names),
+and for unique items: which earlier values another array or object could equal. Generated text is
+checked by the automaton instead.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def matches(regex: ir.Regex, text: str) -> bool:
 
 
 def type_bit(value: Any) -> int:
-    """Return the type bit of a JSON value; a whole number's distinguishes 1 from 1.0."""
+    """Return the type bit of a JSON value; different for 1 and 1.0."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -67,7 +67,7 @@ def type_bit(value: Any) -> int:
 
 
 def forms(value: Any) -> list[Any]:
-    """``value``, a whole number both as 1 and as 1.0: draft 4 distinguishes them."""
+    """Return ``value``; for a whole number both 1 and 1.0, because draft 4 distinguishes them."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return [value]
     number = to_decimal(value)
@@ -86,7 +86,7 @@ def includes(keys: Keys, name: str) -> bool:
 
 
 class _Seen:
-    """What one value's in-place subschemas have evaluated."""
+    """The members and items that a value's in-place subschemas have evaluated."""
 
     __slots__ = ("all_items", "all_names", "indexes", "names", "prefix")
 
@@ -109,7 +109,7 @@ _NOTHING = _Seen()
 
 
 _Judging: TypeAlias = Generator[tuple[int, Any], "_Seen | None", _T]
-"""Asks whether some parts meet some requirements, and is sent what that has evaluated, or None."""
+"""Yields questions whether a part meets a requirement, and receives what was evaluated, or None."""
 
 
 def answered(
@@ -122,9 +122,10 @@ def answered(
 
     Args:
         question: the question.
-        ask: works on a question: yields others, is sent their answers, and returns its own.
-        known: answers by key; new ones are added, so that each is asked once.
-        key: identifies a question.
+        ask: a generator that works on a question: yields other questions, receives their answers,
+            and returns its own answer.
+        known: answers by key. New answers are added, so that each question is asked once.
+        key: returns the identity of a question.
 
     Raises:
         RecursionError: a question depends on itself.
@@ -157,8 +158,8 @@ def answered(
 def holds(nodes: Sequence[Node], requirement: int, value: Any) -> bool:
     """Return whether ``value`` meets ``requirement``.
 
-    Each node is evaluated once on each part, because alternatives that refer to each other would
-    otherwise repeat it more often with each level.
+    Each node is evaluated at most once on each part. Otherwise, alternatives that refer to each
+    other would repeat evaluations exponentially.
     """
     judged = answered(
         (requirement, value),
@@ -170,7 +171,7 @@ def holds(nodes: Sequence[Node], requirement: int, value: Any) -> bool:
 
 
 def _meets(requirement: int, value: Any) -> _Judging[_Seen | None]:
-    """Return what has been evaluated on the way, or None when the requirement is not met."""
+    """Return what was evaluated, or None if the requirement is not met."""
     if requirement == TRUE:
         return _NOTHING
     judged = yield requirement, value
@@ -259,7 +260,7 @@ def _number_holds(node: Node, value: Any) -> bool:
 
 
 def is_multiple(number: Decimal, step: Decimal) -> bool:
-    """Return whether ``number`` is an exact multiple of ``step``, whatever their sizes."""
+    """Return whether ``number`` is an exact multiple of ``step``, for numbers of any size."""
     return (Fraction(number) / Fraction(step)).denominator == 1
 
 
@@ -296,7 +297,7 @@ def _object_holds(node: Node, value: Mapping[str, Any], seen: _Seen) -> _Judging
 
 
 def _keeps(rule: Rule, value: Mapping[str, Any]) -> _Judging[bool]:
-    """Return whether an object keeps a rule."""
+    """Return whether an object satisfies a rule."""
     if rule.kind in ("none", "fewer", "any"):
         return not (yield from _keeps(rule.negated, value))
     if rule.kind == "least":

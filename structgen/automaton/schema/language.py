@@ -1,7 +1,7 @@
-"""The interface through which readers of assertions ask about the whole schema.
+"""The interface to the whole schema, for modules that read assertions.
 
-`Schema.conjunctions` numbers what values are owed to. `Schema.values` (`Inhabited`) says which
-conjunctions have values, and how short. `json.values.JsonLanguage` is a `Schema`.
+`Schema.conjunctions` numbers sets of requirements. `Schema.values` (`Inhabited`) knows which
+conjunctions have values, and how short these are. `json.values.JsonLanguage` is a `Schema`.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from .strings import StringReader, string_regex
 
 
 class Inhabited(Protocol):
-    """Which conjunctions have values; see `json.values.Emptiness`."""
+    """Knows which conjunctions have values; see `json.values.Emptiness`."""
 
     typed: Set[int]
     any_will_do: bool
 
     @property
     def is_solving(self) -> bool:
-        """Whether answers of `shortest` are provisional: a fixpoint is being computed."""
+        """Whether results of `shortest` are provisional, because a fixpoint is being computed."""
 
     @property
     def provisional(self) -> tuple[int, int]:
-        """As long as this is the same, so are the answers of `shortest`, to the one who asks."""
+        """While this value stays the same, so do the caller's results of `shortest`."""
 
     def is_possible(self, conjunction: int) -> bool:
         """Return whether any value satisfies the conjunction."""
 
     def clearly_empty(self, conjunction: int, depth: int = 3) -> bool:
-        """Return True if a cheap test shows that nothing satisfies it."""
+        """Return True if a cheap test shows that no value satisfies it."""
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """Return True if a cheap test finds ``size`` different values of the conjunction."""
 
     def some(self, conjunction: int) -> Text | None:
-        """Return some text of the conjunction, or None when it is empty."""
+        """Return any text of the conjunction, or None if it is empty."""
 
     def shortest(self, conjunction: int) -> Text | None:
-        """Return a shortest text of the conjunction, or None when it is empty."""
+        """Return a shortest text of the conjunction, or None if it is empty."""
 
 
 class Schema:
@@ -61,10 +61,10 @@ class Schema:
         graph: the schema.
 
     Attributes:
-        nodes: its nodes, which become more.
-        typed: the requirements that name one type, or none, and say nothing else.
-        conjunctions: what values are owed to.
-        values: which conjunctions have values, and how short.
+        nodes: its nodes, a growing list.
+        typed: the requirements that only name one type, or none.
+        conjunctions: the conjunctions, by number.
+        values: which conjunctions have values, and how short these are.
     """
 
     values: Inhabited
@@ -76,7 +76,7 @@ class Schema:
         self._branches: dict[int, tuple[Branch, ...]] = {}
         self._constants: dict[Any, int] = {}
 
-    # What the first mask of most schemas does not ask for is made when something does.
+    # Parts that the first mask of most schemas does not need are made on demand.
 
     @cached_property
     def book(self) -> RuleBook:
@@ -85,12 +85,12 @@ class Schema:
 
     @cached_property
     def numbered(self) -> NumberedValues:
-        """The values that others are distinguished from."""
+        """The values that must be compared with others."""
         return NumberedValues()
 
     @cached_property
     def listings(self) -> Listings:
-        """Which values the nodes list."""
+        """The values that the nodes list."""
         return Listings(self.nodes)
 
     @cached_property
@@ -113,9 +113,10 @@ class Schema:
         return self.values.clearly_empty(self.conjunctions.of(requirements))
 
     def release(self) -> None:
-        """Let go of all that refers back to the language, so that no collector is needed for it.
+        """Drop all references back to the language, so that it is freed without a garbage
+        collection.
 
-        Nothing may be asked of it afterwards, nor of its frames.
+        Do not use the language or its frames afterwards.
         """
         for name in ("book", "numbered"):
             made = self.__dict__.get(name)
@@ -124,11 +125,11 @@ class Schema:
         self.__dict__.clear()
 
     def branches(self, conjunction: int) -> tuple[Branch, ...]:
-        """Return the conjunction's branches, without those that contradict themselves by type."""
+        """Return the conjunction's branches, without those whose types contradict each other."""
         found = self._branches.get(conjunction)
         if found is None:
             node = self.conjunctions.node(conjunction)
-            if node is not None and not node.applies_in_place:  # as most are
+            if node is not None and not node.applies_in_place:  # the usual case
                 own = (conjunction >> 1,) if node.asserts else ()
                 found = (Branch(node.types, own),) if node.types else ()
             else:
@@ -144,13 +145,13 @@ class Schema:
         return self._brancher.add(node)
 
     def without(self, conjunction: int, numbers: tuple[int, ...], path: str = "$") -> int:
-        """``conjunction``, and none of the values that `numbered` has under ``numbers``, which
-        ascend."""
+        """Return ``conjunction`` without the values that `numbered` has under ``numbers``
+        (ascending)."""
         barred = self.add(Node(path, excluded=self.numbered.barred(numbers)))
         return self.conjunctions.extended(conjunction, [barred])
 
     def first_alike(self, requirement: int) -> int:
-        """See `RuleReader`: one requirement for all that say the same."""
+        """See `RuleReader`: return one requirement for all equivalent ones."""
         return self._reader.first_alike(requirement)
 
     def string_language(self, requirement: int) -> ir.Regex:
@@ -176,7 +177,7 @@ class Schema:
 
     def constant(self, value: Any) -> int:
         """Return the requirement to equal ``value``."""
-        key = (json_key(value), repr(value))  # equal values may be spelt differently
+        key = (json_key(value), repr(value))  # equal values may be written differently
         found = self._constants.get(key)
         if found is not None:
             return found

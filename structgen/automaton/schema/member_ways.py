@@ -1,11 +1,11 @@
-"""What a member's value may be, and what is left of the rule about all members then.
+"""The possible values of a member, and the rule about all members after each.
 
 `MemberWays` advances the rule by one member. It divides the member's values into the few cases that
-make a difference (`split_cases`), each with what the value owes and the rule after it. Facts that
-list values are decided together, by value: a tag has as many cases as values, not one for each pair
-of lists. `Requirements` compare such lists without asking the language. Other facts are decided one
-by one. If there are many cases, another member that discriminates alternatives is decided first, or
-the parts of a disjunction are followed side by side. `members` knows which keys there are.
+make a difference (`split_cases`), each with the requirements on the value and the rule after it.
+Facts that list values are decided together, by value: a tag has as many cases as values, not one
+for each pair of lists. `Requirements` compare such lists without using the language. Other facts
+are decided one by one. If there are many cases, another member that discriminates alternatives is
+decided first, or the parts of a disjunction are followed in parallel. `members` knows the keys.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Requirements:
 
     Args:
         language: the language of the value.
-        base: the conjunction that the value owes in any case.
+        base: the conjunction that applies in any case.
 
     Attributes:
-        requirements: the added ones.
+        requirements: the added requirements.
     """
 
     __slots__ = (
@@ -49,10 +49,10 @@ class Requirements:
     def __init__(self, language: Schema, base: int) -> None:
         self._language = language
         self.base = base
-        self._among: frozenset[Any] | None = None  # the values it can be, None: any
+        self._among: frozenset[Any] | None = None  # the possible values; None: any
         self._barred: frozenset[Any] = frozenset()
         self._is_guess = False
-        # Whether it can be all of them, and these are strings.
+        # Whether all of them are possible, and they are strings.
         self._is_exact = True
         self._types: int | None = None
         self.requirements: tuple[int, ...] = ()
@@ -67,13 +67,12 @@ class Requirements:
 
     @property
     def among(self) -> frozenset[Any] | None:
-        """All possible values by `json_key`, if lists give them; else None."""
+        """All possible values by `json_key`, if they are listed; else None."""
         return self._among
 
     def listed_by(self, number: int) -> frozenset[Any] | None:
-        """Return the only values, by `json_key`, that meet node ``number``.
-
-        None where these are not a plain list.
+        """Return all values, by `json_key`, that meet node ``number``; None if they are not a plain
+        list.
         """
         node = self._language.nodes[number]
         if node.is_list:
@@ -81,7 +80,8 @@ class Requirements:
         return self._language.listings.words(number) if not self.types & ~STRING else None
 
     def are_deep(self, numbers: Iterable[int]) -> bool:
-        """Return whether more than `MAX_DEEP` of these nodes may look inside the value."""
+        """Return whether more than `MAX_DEEP` of these nodes may have requirements inside the
+        value."""
         inside = self.types & (OBJECT | ARRAY)
         if not inside:
             return False
@@ -90,7 +90,7 @@ class Requirements:
 
     @property
     def types(self) -> int:
-        """Type bits that are the only ones which the value can have."""
+        """The type bits that the value can have."""
         if self._types is None:
             self._types = ALL_TYPES
             for requirement in self._language.conjunctions.requirements(self.base):
@@ -100,12 +100,12 @@ class Requirements:
         return self._types
 
     def with_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
-        """Return the case that the value is one of ``keys``, with further ``requirements``."""
+        """Return the case that the value is in ``keys``, with further ``requirements``."""
         other = self._copy()
         other._is_guess = True
         other._among = keys if self._among is None else keys & self._among
         if self._is_exact and not self.requirements:
-            # That says it all: who builds it need not multiply out where it comes from.
+            # The list is complete: whoever builds it need not multiply out its sources.
             values = tuple(sorted(other._among))
             alone = self._language.add(Node(self._path, types=STRING, enum=values))
             other.base, other._is_guess = alone, False
@@ -114,7 +114,7 @@ class Requirements:
         return other
 
     def without_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
-        """Return the case that the value is none of ``keys``, with further ``requirements``."""
+        """Return the case that the value is not in ``keys``, with further ``requirements``."""
         other = self._copy()
         other._is_guess = True
         other._barred = self._barred | keys
@@ -141,17 +141,18 @@ class Requirements:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no value meets requirements that `adding` considered possible by lists."""
+        """Whether no value meets the requirements, although `adding` considered them possible by
+        their lists."""
         return self._is_guess and self._language.values.clearly_empty(self.conjunction)
 
     def adding(self, requirement: int) -> Requirements | None:
-        """Add a requirement; None if clearly no value meets all of them."""
+        """Return these with another requirement; None if clearly no value meets all of them."""
         other = self._copy()
         node = self._language.nodes[requirement >> 1]
         if not node.is_list:
             other.requirements = (*self.requirements, requirement)
             return None if self._language.values.clearly_empty(other.conjunction) else other
-        # Other keywords may still exclude what the lists leave: that is asked once, at the end.
+        # Other keywords may still exclude values of the lists; this is checked once, at the end.
         other._is_guess = True
         kept, keys = self.requirements, node.listed
         if requirement & 1:
@@ -160,7 +161,7 @@ class Requirements:
                 other._among = self._among - keys
         else:
             other._among = (keys if self._among is None else self._among & keys) - self._barred
-            # The value itself excludes what other lists have.
+            # The value itself excludes those of other lists.
             kept = tuple(
                 ob
                 for ob in kept
@@ -174,7 +175,7 @@ class Requirements:
 
 
 Sides: TypeAlias = tuple[int, int]
-"""Bit masks of the facts that hold if a node does, and if it does not."""
+"""Bit masks of the facts that hold if a node holds, and if it does not."""
 
 
 def split_cases(
@@ -182,21 +183,21 @@ def split_cases(
 ) -> list[tuple[Requirements, Rule]] | None:
     """Return the cases of a value, each with its requirements and the rest of ``rule``.
 
-    Every value belongs to at least one case. Cases that are plainly impossible or plainly have no
-    value are left out.
+    Every value belongs to at least one case. Cases that are obviously impossible or have no value
+    are left out.
 
     Args:
         language: the language of the value.
         rule: the rule about all members.
-        touched: bit mask of the facts in it that a member with this key can settle.
-        start: the requirement on its value in any case.
-        limit: most cases.
+        touched: bit mask of its facts that a member with this key can settle.
+        start: the requirements on the value in any case.
+        limit: the most cases.
 
     Returns:
-        The cases, or None when there are more than ``limit``.
+        The cases, or None if there are more than ``limit``.
 
-    Cost: for facts that list values, one look at the rule for each set of lists that share a
-    value; twice as many cases with each further fact at most.
+    Cost: for facts that list values, one pass over the rule for each set of lists that share a
+    value. Each other fact at most doubles the number of cases.
     """
     book = language.book
     decided: dict[int, Sides] = {}
@@ -261,19 +262,19 @@ def _by_value(
     lists: Mapping[int, frozenset[Any]],
     here: int,
 ) -> list[tuple[Requirements, Rule]]:
-    """Return the cases of a value distinguished by the nodes in ``lists``, all at once.
+    """Return the cases of a value that the nodes in ``lists`` distinguish, all at once.
 
     Args:
         language: the language of the value.
-        start: what it owes anyway.
+        start: the requirements on it in any case.
         rule: the rule about all members.
-        decided: by node the facts that it decides.
-        lists: by node the values that meet it.
+        decided: for each node, the facts that it decides.
+        lists: for each node, the values that meet it.
         here: bit mask of the facts that no other member can settle.
     """
     book = language.book
     nodes = list(lists)
-    # value → bit mask of the places in `nodes` of those that it meets
+    # value → bit mask of the indexes in `nodes` that it meets
     met_by: dict[Any, int] = {}
     for place, keys in enumerate(lists.values()):
         for key in keys:
@@ -299,7 +300,7 @@ def _by_value(
     found = book.settle_each(rule, (none_true, none_false), settings)
     left = dict(zip(values, found, strict=True))
     out: list[tuple[Requirements, Rule]] = []
-    listed = 0  # the nodes that a value must not meet to be in no list
+    listed = 0  # the nodes that a value in no list must not meet
     if 0 in values:
         for mask in values:
             if left[mask] is not left[0]:
@@ -311,7 +312,7 @@ def _by_value(
     for mask, keys_of in values.items():
         if not mask or left[mask] is book.no or (0 in values and not mask & listed):
             continue
-        # The shortest list that the values are in, and what else separates them from its others.
+        # The shortest list with these values, and what else separates them from its other values.
         first = min(bits(mask), key=lambda place: len(lists[nodes[place]]))
         others = [m for key in lists[nodes[first]] if (m := met_by.get(key, mask)) != mask]
         owed = [2 * nodes[first]]
@@ -327,40 +328,39 @@ def _by_value(
 
 
 MAX_CASES = 2
-"""Most cases for each fact that the value of one member is distinguished into, if there is another
-way."""
+"""The most cases per fact for the value of one member, if there is an alternative to splitting."""
 
 MAX_TOLD_APART = 100
-"""Most cases that the value of one member is distinguished into where there is no other way: what
-each of them owes is a long conjunction."""
+"""The most cases for the value of one member if there is no alternative: each case is a long
+conjunction."""
 
 MAX_WAYS = 1000
-"""Most ways of one member in all."""
+"""The most ways of one member."""
 
 MAX_SPREAD = 32
-"""Most parts of an "exactly one" of which it is tried whether they exclude each other."""
+"""The most parts of an "exactly one" that are compared to see whether they exclude each other."""
 
 MOST_FEW = 5
-"""Questions about a value that leave few cases, whatever they are."""
+"""This many questions about a value always leave few cases."""
 
 MAX_UNLISTED = 8
-"""Most questions about a value, of those that list no values, before other members are decided."""
+"""The most questions about a value that list no values, before other members are decided first."""
 
 MIN_DISCRIMINATED = 3
-"""Fewest questions about a member that is decided before others."""
+"""The fewest questions about a member that is decided before others."""
 
 MAX_DEEP = 8
-"""Most objects and arrays that are distinguished from each other, where alternatives can be
-followed side by side instead: what an object is not makes long conjunctions."""
+"""The most objects and arrays that are distinguished from each other, if alternatives can be
+followed in parallel instead. Negated objects make long conjunctions."""
 
 State: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
-"""What an open object has written, as far as it matters: bit mask of the names that may still be
-written; how many members there are, as far as they count; what is left of the rule about all
-members; and the unnamed keys written, where they must be distinguished."""
+"""The state of an open object, as far as it matters: bit mask of the names that may still be
+written; the number of members, if it counts; the rest of the rule about all members; and the
+unnamed keys written, if they must be distinct."""
 
 
 class MemberWays:
-    """The ways of one table's members.
+    """The ways of the members of one table.
 
     Args:
         language: the language of the object.
@@ -376,16 +376,16 @@ class MemberWays:
         self._n_names = len(table.names)
         self._flat: dict[int, bool] = {}
         self._ways: dict[tuple[Rule, int, int], list[tuple[int, Rule]]] = {}
-        # By conjunction, what the values that owe it anyway may be.
+        # By conjunction, the ways of values to which it applies in any case.
         self._starts: dict[int, Requirements] = {}
-        # What `_told_apart` has found, or that it is more than so many.
+        # Results of `_cases`, or the limit that they exceeded.
         self._cases_apart: dict[tuple[Rule, int, int], list[tuple[Requirements, Rule]] | int] = {}
 
     def ways(self, rule: Rule, label: int) -> list[tuple[int, Rule]]:
-        """Return a member's cases by label: ``(conjunction its value owes, rule after)``.
+        """Return a member's cases by label: ``(conjunction of its value, rule after)``.
 
-        Every value that may do falls into a case, perhaps into several. Cases after which nothing
-        can hold are left out.
+        Every allowed value belongs to at least one case. Cases after which the rule cannot hold are
+        left out.
 
         Raises:
             CompileLimitExceeded: there are too many cases.
@@ -395,7 +395,7 @@ class MemberWays:
         return self._ways_owing(rule, label, self._table.conjunctions[label])
 
     def after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
-        """Return the state after the member with key ``label``, which leaves ``rule``."""
+        """Return the state after a member with key ``label``, after which ``rule`` remains."""
         before, count, _, keys = state
         table = self._table
         left = self.left_after(before, label)
@@ -412,14 +412,14 @@ class MemberWays:
     def left_after(self, left: int, label: int) -> int:
         """Return the names still allowed after a member with key ``label``.
 
-        In order, whatever the schema lists before this key stays absent.
+        If members are in order, names that the schema lists before this key stay absent.
         """
         if label < self._n_names:
             left &= ~(1 << label)
         return left & ~(self._table.ordered & ((1 << label) - 1)) if self.in_order else left
 
     def steps(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
-        """Return the conjunctions that a value under ``label`` may owe, each with the state after
+        """Return the possible conjunctions of a value under ``label``, each with the state after
         it."""
         if not self._table.is_involved:
             left, _, rule, _ = state
@@ -433,18 +433,17 @@ class MemberWays:
         ]
 
     def rule_before(self, state: State, label: int) -> Rule:
-        """Return the rest of the rule if all members that must come before a key with ``label`` are
-        absent."""
+        """Return the rest of the rule if all members that must come before ``label`` are absent."""
         left = state[0]
         if label < self._n_names:
             left &= ~(1 << label)
         return self._table.without(state[2], left & ~self.left_after(left, label))
 
     def must_be_distinct(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
-        """Return whether unnamed keys must be distinct, as a repeated one would not count.
+        """Return whether unnamed keys must be distinct, because a repeated one would not count.
 
-        Unnamed ``keys`` that may have settled the rule must not be written again either: of two
-        members with one key, readers keep the last.
+        Unnamed ``keys`` that may have settled the rule must not be written again, either: if two
+        members have the same key, readers keep the last.
         """
         settled = self._table.settled_by_value
         if keys and self._table.rule.support & settled:
@@ -462,7 +461,7 @@ class MemberWays:
         return len(asked) <= MOST_FEW and all(map(self._is_flat, asked))
 
     def _is_flat(self, number: int) -> bool:
-        """Return whether a node says nothing of what is inside a value, and by itself."""
+        """Return whether a node has no requirements inside a value, and no applicators."""
         found = self._flat.get(number)
         if found is None:
             node = self._language.nodes[number]
@@ -473,7 +472,7 @@ class MemberWays:
         return found
 
     def _ways_owing(self, rule: Rule, label: int, owed: int) -> list[tuple[int, Rule]]:
-        """Like `ways`, for a value that must satisfy the conjunction ``owed`` anyway."""
+        """Like `ways`, for a value that must satisfy the conjunction ``owed`` in any case."""
         key = (rule, label, owed)
         found = self._ways.get(key)
         if found is None:
@@ -489,7 +488,7 @@ class MemberWays:
         asked = {fact.detail[1] >> 1 for fact in book.facts_in(touched)}
         tries: list[Callable[[], list[tuple[int, Rule]] | None]] = [
             lambda: self._cases(rule, label, owed, 8 + MAX_CASES * len(asked)),
-            # The facts are too many to tell apart. Follow alternatives side by side instead.
+            # Too many facts to split by. Follow alternatives in parallel instead.
             lambda: self._ways_of_parts(self._by_discriminator(rule, label), label, owed.base),
             lambda: self._ways_of_parts(self._alternatives(rule, touched), label, owed.base),
         ]
@@ -513,11 +512,12 @@ class MemberWays:
         return found
 
     def _touched(self, rule: Rule, label: int) -> int:
-        """Bit mask of the facts that are open once a value owes what `_begun` says."""
+        """Return the bit mask of facts that are still open after `_begun`."""
         return rule.support & self._table.touching(label) & ~rule.single[1]
 
     def _begun(self, rule: Rule, label: int, base: int) -> tuple[Requirements, Rule]:
-        """Return what a member's value owes in any case, and the rule once its key is there."""
+        """Return the requirements on a member's value in any case, and the rule once its key is
+        present."""
         book, table, language = self._book, self._table, self._language
         touching = table.touching(label)
         named = book.by_name.get(table.names[label], 0) if label < len(table.names) else 0
@@ -526,7 +526,8 @@ class MemberWays:
         known = 0
         while True:
             holding, failing = rule.single
-            # What one of several members has to meet, another one may; what none may, all must not.
+            # If one of several members has to meet a requirement, another one may. If none may, all
+            # must not.
             holding &= named
             failing &= touching & ~known
             if not holding | failing:
@@ -546,10 +547,9 @@ class MemberWays:
     def _ways_of_parts(
         self, parts: list[Rule], label: int, owed: int
     ) -> list[tuple[int, Rule]] | None:
-        """Return the ways of several rules together, of a value that has to satisfy the
-        conjunction ``owed``.
+        """Return the ways of several rules together, for a value that must satisfy ``owed``.
 
-        None when there are too many, or no rules.
+        None if there are too many, or no rules.
         """
         out: dict[tuple[int, Rule], None] = {}
         for part in parts:
@@ -562,7 +562,8 @@ class MemberWays:
         return list(out) if out else None
 
     def _alternatives(self, rule: Rule, touched: int) -> list[Rule]:
-        """Smaller rules of which one holds exactly if ``rule`` does; none if it has no parts."""
+        """Return smaller rules of which one holds exactly if ``rule`` does; none if it has no
+        parts."""
         parts = rule.parts if rule.kind == "all" else (rule,)
         wide = [p for p in parts if p.kind in ("any", "count") and p.support & touched]
         wide = [p for p in wide if p.kind == "any" or p.detail == 2]
@@ -580,7 +581,7 @@ class MemberWays:
         return [rule for rule in refined if rule is not self._book.no]
 
     def _by_discriminator(self, rule: Rule, label: int) -> list[Rule]:
-        """``rule`` for each value that matters of another member, one that discriminates well."""
+        """Return ``rule`` for each relevant value of another member that discriminates well."""
         book = self._book
         table, language = self._table, self._language
         asked: dict[str, set[int]] = {}
@@ -595,10 +596,10 @@ class MemberWays:
             base = table.conjunctions[at]
             owed, there = self._begun(rule, at, base)
             if owed.are_deep(asked[name]):
-                continue  # it has to be distinguished itself
+                continue  # it has to be split itself
             cases = self._split_cases(there, at, owed, len(asked[name]) + 1)
             if cases is None or len(cases) < 2:
-                continue  # it discriminates nothing, or has been decided
+                continue  # it does not discriminate, or is decided
             has = book.has(name)
             away = book.all((table.without(rule, 1 << at), has.negated))
             found = [away] if not table.required >> at & 1 else []
@@ -619,7 +620,8 @@ class MemberWays:
         ]
 
     def spread(self, rule: Rule) -> Rule:
-        """``rule`` with every "exactly one" whose parts exclude each other as a mere "some"."""
+        """Return ``rule`` with every "exactly one" whose parts exclude each other replaced by
+        "some"."""
         out: list[Rule] = []
         for part in rule.parts if rule.kind == "all" else (rule,):
             if part.kind == "count" and part.detail == 2 and part.size <= MAX_SPREAD:
@@ -630,7 +632,7 @@ class MemberWays:
         return self._refine(self._book.all(out))
 
     def _refine(self, rule: Rule) -> Rule:
-        """``rule`` with facts settled that what has to hold of the same member decides."""
+        """Return ``rule`` with facts settled that follow from facts about the same member."""
         while True:
             true, false = self._implied(rule)
             if not true | false:
@@ -638,9 +640,9 @@ class MemberWays:
             rule = self._book.settle(rule, true, false)
 
     def _implied(self, rule: Rule) -> tuple[int, int]:
-        """Bit masks of the facts that the single facts in ``rule`` bring about and rule out."""
+        """Return bit masks of the facts that the single facts in ``rule`` imply and rule out."""
         table = self._table
-        # What has to be there owes what it owes: a tag tells other alternatives' tags at once.
+        # A required member settles facts about its value: a tag rules out other alternatives' tags.
         owed: dict[str, list[int]] = {table.names[at]: [] for at in bits(table.required)}
         single = 0
         for part in rule.parts if rule.kind == "all" else ():
@@ -671,8 +673,7 @@ class MemberWays:
     def _cases(
         self, rule: Rule, label: int, owed: Requirements, limit: int
     ) -> list[tuple[int, Rule]] | None:
-        """Return the cases distinguished by every fact that matters; None when there are more than
-        ``limit``."""
+        """Return the cases split by every relevant fact; None if there are more than ``limit``."""
         found = self._split_cases(rule, label, owed, limit)
         if found is None:
             return None
@@ -681,7 +682,7 @@ class MemberWays:
     def _split_cases(
         self, rule: Rule, label: int, owed: Requirements, limit: int
     ) -> list[tuple[Requirements, Rule]] | None:
-        """Like `_cases`, with what the value owes in parts."""
+        """Like `_cases`, with the requirements as `Requirements`."""
         key = (rule, label, owed.base)
         found = self._cases_apart.get(key)
         if found is None or (isinstance(found, int) and found < limit):

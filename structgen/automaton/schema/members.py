@@ -1,10 +1,9 @@
-"""What the members of an object owe: named ones, and classes of unnamed ones.
+"""The requirements on the members of an object: on named ones, and on classes of unnamed ones.
 
 A `MemberTable` merges the object assertions of several schema nodes. It numbers the keys by
-*label*: one for each name, and one for each set of patterns that unnamed keys can match. It gives
-the conjunction that each label's value owes, and the few cases in which a member of some label
-advances the rule about all members. Knows neither punctuation nor what has been written; see
-`objects`.
+*label*: one for each name, and one for each set of patterns that unnamed keys can match. It knows
+the conjunction for each label's value, and the few cases in which a member of a label advances the
+rule about all members. Knows neither punctuation nor the text so far; see `objects`.
 """
 
 from __future__ import annotations
@@ -24,42 +23,42 @@ from .language import Schema
 from .rules import Rule, RuleBook
 
 _FEW_LABELS = 8
-"""So many names are looked up one by one."""
+"""Up to this many names are looked up one by one."""
 
 _MOST_SUMMED = 4_000
-"""Most names of which the facts about all names before each are kept."""
+"""The most names for which the facts about all earlier names are stored."""
 
 
 class MemberTable:
-    """The members of an object owed to several nodes at once.
+    """The members of an object to which several nodes apply.
 
     Attributes:
         names: the named keys; their labels are their indexes.
         index: the label of each name.
-        ordered: bit mask of the labels that the schema lists as properties or requires; others are
-            only mentioned, for example by a negation.
-        required: bit mask of the labels that must be there.
+        ordered: bit mask of the labels that the schema lists as properties or requires. Others are
+            only mentioned, for example in a negation.
+        required: bit mask of the labels that must be present.
         least, most: bounds on the number of members; ``most`` may be None.
         rule: further conditions on the members.
         counts: whether the number of members matters.
-        speaks_of_unnamed: whether unnamed members can settle anything.
+        speaks_of_unnamed: whether unnamed members can settle any fact.
         bits: every pattern that distinguishes unnamed keys, with its bit.
         must_match: expressions that every unnamed key has to match.
-        matched: for each label the patterns that its unnamed keys match (a bit mask).
+        matched: for each label, the patterns that its unnamed keys match (a bit mask).
     """
 
-    # What most tables have nothing of.
+    # Rare parts.
     least = 0
     most: int | None = None
     rule = RuleBook.yes
     counts = speaks_of_unnamed = False
     must_match: Sequence[ir.Regex] = ()
-    _every: Sequence[tuple[Keys, int]] = ()  # what holds of members, beside what the nodes say
+    _every: Sequence[tuple[Keys, int]] = ()  # requirements on members beside those of the nodes
     _facts: Sequence[Rule] = ()
-    _broad: Sequence[Rule] = ()  # the facts that are about more than one key
+    _broad: Sequence[Rule] = ()  # facts about more than one key
     _possible: int | None = None
-    _summed_facts = -1  # of how many facts `_facts_before` knows
-    _facts_before: Sequence[int] = ()  # for each name those about names before
+    _summed_facts = -1  # the number of facts in `_facts_before`
+    _facts_before: Sequence[int] = ()  # for each name, the facts about earlier names
 
     def __init__(self, language: Schema, nodes: tuple[int, ...]) -> None:
         self._language = language
@@ -103,7 +102,7 @@ class MemberTable:
                 dict.fromkeys(keys.but_patterns if keys.pattern is None else [keys.pattern])
             )
         self.bits = dict(zip(regexes, [1 << i for i in range(len(regexes))], strict=True))
-        # The conjunctions that the values of all names are owed to.
+        # The conjunctions for the values of all names.
         plain = None if len(self._nodes) != 1 or self._every or self._facts else self._nodes[0]
         if plain and not plain.pattern_properties and plain.property_names == TRUE:
             owed = [plain.properties.get(name, plain.additional) for name in self.names]
@@ -127,9 +126,9 @@ class MemberTable:
         required: dict[str, None],
         limits: list[int],
     ) -> list[Keys]:
-        """Take from ``rules`` what is no rule but holds of single members, or of their number.
+        """Move requirements on single members, or on their number, out of ``rules``.
 
-        Adds to ``names``, ``required`` and ``limits``; gives the keys that are spoken of.
+        Adds to ``names``, ``required`` and ``limits``. Returns the keys that the rules mention.
         """
         rest: list[Rule] = []
         every: list[tuple[Keys, int]] = []
@@ -161,13 +160,13 @@ class MemberTable:
 
     @property
     def path(self) -> str:
-        """Where in the schema the object is, for messages."""
+        """The object's place in the schema, for messages."""
         return self._nodes[0].path if self._nodes else "$"
 
     # -- labels and what their values owe ---------------------------------------------------
 
     def _named(self, name: str) -> int:
-        """Return the conjunction that the value of ``name`` is owed to."""
+        """Return the conjunction for the value of ``name``."""
         WORK.spend(1 + (len(self._nodes) >> 4))
         owed: list[int] = []
         for node in self._nodes:
@@ -187,13 +186,13 @@ class MemberTable:
                 owed.append(FALSE)
         owed += self._every_by_name.get(name, ())
         owed += [ob for keys, ob in self._every_unnamed if evaluate.includes(keys, name)]
-        if self._facts:  # which ask whether a value meets the first of those that say the same
+        if self._facts:  # these use the first of several equivalent requirements
             owed = [self._language.first_alike(ob) for ob in owed]
         return self._language.conjunctions.of(owed)
 
     @cached_property
     def _every_by_name(self) -> dict[str, list[int]]:
-        """What the members with a name have to meet by the rule."""
+        """The requirements of the rule on named members."""
         found: dict[str, list[int]] = {}
         for keys, requirement in self._every:
             if keys.name is not None:
@@ -202,11 +201,11 @@ class MemberTable:
 
     @cached_property
     def _every_unnamed(self) -> list[tuple[Keys, int]]:
-        """What members have to meet whose keys the rule does not name."""
+        """The requirements of the rule on members that it does not name."""
         return [(keys, ob) for keys, ob in self._every if keys.name is None]
 
     def label_of(self, matched: int) -> int:
-        """Return the label of the unnamed keys that match just these patterns (a bit mask)."""
+        """Return the label of unnamed keys that match exactly these patterns (a bit mask)."""
         found = self._classes.get(matched)
         if found is None:
             owed: list[int] = []
@@ -227,16 +226,16 @@ class MemberTable:
 
     @property
     def is_involved(self) -> bool:
-        """Whether states of an object differ in more than the names still allowed."""
+        """Whether an object's states differ in more than the names still allowed."""
         return self.counts or bool(self.rule.support)
 
     @property
     def takes_any_key(self) -> bool:
-        """Whether no expression distinguishes unnamed keys: there are always more of them."""
+        """Whether no expression restricts unnamed keys, so that there are always more of them."""
         return not self.bits and not self.must_match
 
     def _includes(self, keys: Keys, matched: int) -> bool:
-        """Return whether the unnamed keys that match just ``matched`` are among ``keys``."""
+        """Return whether ``keys`` contain the unnamed keys that match exactly ``matched``."""
         if keys.name is not None:
             return False
         if keys.pattern is not None:
@@ -265,7 +264,7 @@ class MemberTable:
 
     @property
     def count_to(self) -> int:
-        """From how many members on more make no difference."""
+        """The number of members from which on more make no difference."""
         highest: list[int] = [fact.detail for fact in self._facts if fact.kind == "least"]
         return max(self.least, self.most or 0, *highest, 0)
 
@@ -279,7 +278,7 @@ class MemberTable:
 
     @cached_property
     def _labels_by_fact(self) -> dict[int, int]:
-        """For each fact about keys that it does not name, by support, the names that are such."""
+        """For each fact about unnamed keys, by support, the names among these keys."""
         found: dict[int, int] = {}
         everything = (1 << len(self.names)) - 1
         for fact in self._broad:
@@ -298,14 +297,14 @@ class MemberTable:
         return found
 
     def _those_included(self, keys: Keys, labels: int) -> int:
-        """Return those of the names in ``labels`` (bit mask) that are among ``keys``."""
+        """Return the names in ``labels`` (bit mask) that are among ``keys``."""
         return sum(1 << at for at in bits(labels) if evaluate.includes(keys, self.names[at]))
 
     @cached_property
     def _touching_names(self) -> list[int]:
-        """For each name, bit mask of the facts about keys not named that such a member settles."""
+        """For each name, bit mask of the facts about unnamed keys that such a member settles."""
         common = 0
-        odd: dict[int, int] = {}  # by label, the facts in which it is unlike most
+        odd: dict[int, int] = {}  # by label, the facts in which it differs from most
         everything = (1 << len(self.names)) - 1
         for support, labels in self._labels_by_fact.items():
             if 2 * labels.bit_count() > len(self.names):
@@ -350,7 +349,7 @@ class MemberTable:
         return found
 
     def without(self, rule: Rule, labels: int) -> Rule:
-        """Return the rest of ``rule`` if the names in ``labels`` (bit mask) stay absent."""
+        """Return the rest of ``rule`` if the names in ``labels`` (a bit mask) stay absent."""
         if not rule.support or not labels:
             return rule
         key = (rule, labels)
@@ -361,7 +360,7 @@ class MemberTable:
         return found
 
     def _facts_about(self, labels: int) -> int:
-        """Bit mask of the facts about the names in ``labels`` (bit mask) and no others."""
+        """Return the bit mask of facts that are only about names in ``labels`` (bit mask)."""
         by_name, names = self._book.by_name, self.names
         found, at = 0, 0
         if labels.bit_count() <= _FEW_LABELS or len(names) > _MOST_SUMMED:
@@ -373,7 +372,7 @@ class MemberTable:
             self._facts_before = [*accumulate([by_name.get(n, 0) for n in names], or_, initial=0)]
         before = self._facts_before
         while labels >> at:
-            # Names are skipped, and stay absent, in runs: those before a key that was written.
+            # Names are skipped, and stay absent, in runs: all before a written key.
             rest = labels >> at
             at += (rest & -rest).bit_length() - 1
             rest = ~(labels >> at)
@@ -394,7 +393,7 @@ class MemberTable:
         return self._book.settle(rule, true, 0)
 
     def spread(self, spread: Callable[[Rule], Rule]) -> None:
-        """Write the rule in the way that is followed most easily."""
+        """Rewrite the rule in the form that is cheapest to follow."""
         self.rule = spread(self.rule)
         self._facts = self._book.facts_of(self.rule)
         self.counts = self.most is not None or self.least > 0
@@ -402,7 +401,7 @@ class MemberTable:
         self.speaks_of_unnamed = self.counts or bool(self._broad)
 
     def required_members(self) -> list[tuple[str, int]]:
-        """Return required names and their values' requirements; first "" if impossible."""
+        """Return the required names and their values' requirements; "" first if impossible."""
         nothing = [("", self._language.conjunctions.of([FALSE]))]
         return (nothing if self.rule is self._book.no else []) + [
             (name, self.conjunctions[i])

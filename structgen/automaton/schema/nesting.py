@@ -1,10 +1,11 @@
-"""How deep values nest: what a schema forces, and where a bound on the depth has to be watched.
+"""The depth of values: how deep a schema forces them to nest, and where a depth limit must be
+enforced.
 
 A bound on nesting is itself a schema: a value that opens at most n objects and arrays inside one
-another is a scalar, or its items and members open at most n - 1. As a requirement on a value it is
-kept like any other, so nothing that it rules out is ever begun. But it makes every level a schema
-of its own, with its own masks. So it is added only near the bound: as many levels above it as the
-schema can force a value to have (`forced_height`).
+another is a scalar, or its items and members open at most n - 1. It is enforced like any other
+requirement on a value, so nothing that it rules out is ever begun. But it makes every level a
+separate schema with its own masks. So it is added only near the bound: as many levels above it as
+the schema can force a value to have (`forced_height`).
 
 Knows only the schema graph. `values` adds the requirements, `machine` counts open values.
 """
@@ -19,7 +20,7 @@ from structgen.grammar.json_schema import ALL_TYPES, ARRAY, FALSE, OBJECT, Node,
 from .conjunctions import types_of
 
 UNLIMITED = 1 << 30
-"""A depth that no text reaches."""
+"""A depth greater than that of any text."""
 
 
 class NestingBound:
@@ -27,7 +28,7 @@ class NestingBound:
 
     Args:
         add: adds a node to the graph and gives its requirement.
-        levels: where the levels that requirements allow are noted.
+        levels: filled with the levels that requirements allow.
     """
 
     def __init__(self, add: Callable[[Node], int], levels: dict[int, int]) -> None:
@@ -52,26 +53,27 @@ class NestingBound:
 def watch_from(graph: SchemaGraph, max_depth: int | None) -> int:
     """Return how many levels may be open before ``max_depth`` restricts the values.
 
-    0 when the whole value must be, `UNLIMITED` when nothing needs to be.
+    0 if the whole value must be restricted, `UNLIMITED` if nothing must be.
     """
     if max_depth is None:
         return UNLIMITED
-    # Where nodes lead in no circles, none is further down than there are nodes.
+    # Without cycles, no node is deeper than the number of nodes.
     height: int | None = len(graph.nodes)
     if (
         graph.refers
         or len(graph.nodes) * 2 > max_depth
         or "unique" in graph.used
-        or graph.lists_containers  # whose depth is not that of the schema
+        or graph.lists_containers  # their depth is not the schema's
     ):
         height = forced_height(graph.nodes)
     return 0 if height is None else max(0, max_depth - height)
 
 
 def forced_height(nodes: Sequence[Node]) -> int | None:
-    """Bound the levels that a smallest value of any conjunction of ``nodes`` needs.
+    """Return a bound on the levels that the smallest value of any conjunction of ``nodes`` needs.
 
-    None when none is obvious: a value may have to hold another of its own kind. Cost: linear.
+    None if there is no obvious one: a value may have to contain another of its own kind. Cost:
+    linear.
     """
     steps = _Steps(nodes)
     heights = [1] * len(nodes)
@@ -82,7 +84,7 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
         if fields.get("unique") and any(
             types_of(nodes, item) & (OBJECT | ARRAY) for item in (*node.prefix, node.items)
         ):
-            return None  # when the shallow values are used up, only deeper ones are left
+            return None  # when all shallow values are used, only deeper ones are left
         if "enum" in fields:
             heights[number] += max(map(_height_of, fields["enum"]), default=0)
         if not steps.leading.isdisjoint(fields):
@@ -97,7 +99,7 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
             else:
                 heights[number] = max(heights[number], levels + heights[child])
     known = [number for number in leading if not waiting[number]]
-    for child in known:  # which grows
+    for child in known:  # grows while it is read
         for levels, number in above.get(child, ()):
             heights[number] = max(heights[number], levels + heights[child])
             waiting[number] -= 1
@@ -107,13 +109,13 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
 
 
 class _Steps:
-    """Which subschemas a value that meets a node, and whatever else, may have to hold.
+    """The subschemas that a value may have to contain if it meets a node and any others.
 
-    Generous: what some node of the schema demands counts as demanded by all, since nodes combine;
-    and where something must not hold, everything counts.
+    An overestimate: a requirement of any node counts for all, because nodes combine; and if there
+    is a negation, everything counts.
 
     Attributes:
-        leading: the fields by which a node may lead to others.
+        leading: the fields through which a node may lead to others.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -138,7 +140,8 @@ class _Steps:
         )
 
     def of(self, node: Node) -> list[tuple[int, int]]:
-        """``(levels between, node)`` pairs, but for the schema ``true``, which leads nowhere."""
+        """Return ``(levels between, node)`` pairs, without the schema ``true``, which leads
+        nowhere."""
         found = []
         fields = vars(node)
         for field in self.leading.intersection(fields):

@@ -1,11 +1,11 @@
-"""Find, at a glance, alternatives that exclude each other, and the values that a node lists.
+"""Find, by cheap tests, alternatives that exclude each other, and the values that a node lists.
 
-`Outlines` reads what a schema plainly asks of a value, through references and ``allOf``: types,
-listed values, required members and what these owe. For ``oneOf`` it checks pairs of alternatives.
-If all have a tag, only those that share a value of it can overlap. Otherwise it compares required
-members, and only then asks, for a bounded number of pairs, whether any value meets both. `Listings`
-gives the few values that meet a node (an ``enum``, a ``const``, a pattern of few words). Both look
-at fields only.
+`Outlines` reads the plain assertions of a schema, through references and ``allOf``: types, listed
+values, required members and the requirements on them. For ``oneOf`` it checks pairs of
+alternatives. If all have a tag, only those that share a value of it can overlap. Otherwise it
+compares required members, and only then tests, for a bounded number of pairs, whether any value
+meets both. `Listings` returns the few values that meet a node (an ``enum``, a ``const``, a pattern
+of few words). Both look only at fields.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from structgen.grammar.json_schema import (
 from .strings import listed_words
 
 _MOST_HOPS = 12
-"""So many references and applicators deep is looked."""
+"""The search follows at most this many nested references and applicators."""
 
 _MOST_WORDS = 64
-"""Most words of a pattern that are listed."""
+"""The most words of a pattern that are listed."""
 
 
 class Listing(NamedTuple):
-    """Values, by `json_key`.
+    """A list of values, by `json_key`.
 
     Attributes:
         keys: all values that can meet the requirement.
-        is_exact: whether all of them do, and are strings.
+        is_exact: whether all of them meet it, and are strings.
     """
 
     keys: frozenset[Any]
@@ -51,7 +51,7 @@ class Listing(NamedTuple):
 
 
 class Listings:
-    """The values that the nodes of a growing list list, cached."""
+    """The values that the nodes of a growing list allow, if these are listed. Cached."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -59,11 +59,11 @@ class Listings:
         self._words: dict[int, frozenset[str] | None] = {}
 
     def of(self, requirement: int, hops: int = 0) -> Listing | None:
-        """Return the values that can meet ``requirement``; None if they are not a plain list."""
+        """Return the values that can meet ``requirement``; None if these are not a plain list."""
         if requirement & 1 or requirement not in self._known:
             if requirement & 1 or hops > _MOST_HOPS:
                 return None
-            self._known[requirement] = None  # the answer inside itself
+            self._known[requirement] = None  # the result inside its own computation
             self._known[requirement] = self._listing(self._nodes[requirement >> 1], hops + 1)
         return self._known[requirement]
 
@@ -103,15 +103,15 @@ class Listings:
         return Listing(found.keys, found.is_exact and exact)
 
     def is_silent(self, requirement: int) -> bool:
-        """Return whether every string plainly meets ``requirement``."""
+        """Return whether every string obviously meets ``requirement``."""
         if requirement & 1:
             return False
         node = self._nodes[requirement >> 1]
         return bool(node.types & STRING) and _OF_STRINGS.isdisjoint(vars(node))
 
     def words(self, number: int) -> frozenset[str] | None:
-        """Return the strings that meet node ``number`` if it is a pattern of few words and says
-        nothing else of strings; else None."""
+        """Return the strings that meet node ``number`` if its only assertion on strings is a
+        pattern of few words; else None."""
         if number not in self._words:
             node = self._nodes[number]
             found = None
@@ -128,7 +128,7 @@ _LISTING = frozenset(("_place", "_listed", "types", "enum", "refs", "all_of", "a
 
 
 def _texts(regex: ir.Regex) -> frozenset[str] | None:
-    """Return the texts of ``regex`` if they are few and finitely many; else None."""
+    """Return the texts of ``regex`` if there are few; else None."""
     listed = listed_words(regex, 100 * _MOST_WORDS)
     sizes = [[sum(high - low + 1 for low, high in c.ranges) for c in word] for word in listed]
     if not listed or sum(map(prod, sizes)) > _MOST_WORDS:
@@ -141,28 +141,28 @@ def _texts(regex: ir.Regex) -> frozenset[str] | None:
 
 
 MAX_COMPARED = 30_000
-"""Most pairs of one ``oneOf`` whose outlines are compared."""
+"""The most pairs of one ``oneOf`` whose outlines are compared."""
 
 MAX_ASKED = 700
-"""Most pairs of one ``oneOf`` of which is asked whether both together leave anything: where
-alternatives are more, they cost less as a rule than distinguished like that."""
+"""The most pairs of one ``oneOf`` for which structgen computes whether any value meets both. With
+more alternatives, a rule costs less."""
 
 _MOST_PARTS = 200
-"""Most references and parts of an ``allOf`` that are looked through."""
+"""The most references and parts of an ``allOf`` that are read."""
 
 
 class _AsksItself(Exception):
-    """Which alternatives exclude each other depends on just that."""
+    """Raised if the result depends on itself."""
 
 
 class Outline(NamedTuple):
     """The plain assertions of a schema.
 
     Attributes:
-        types: type bits of its values, or more.
+        types: type bits of its values; a superset.
         required: names that an object must have.
         members: by name, requirements on the member's value.
-        closed: for each part that allows no other names, those that it does.
+        closed: for each part that allows no other names, the names that it allows.
     """
 
     types: int
@@ -171,7 +171,7 @@ class Outline(NamedTuple):
     closed: tuple[frozenset[str], ...]
 
     def owed(self, name: str) -> tuple[int, ...]:
-        """Return the requirements on the member ``name``; FALSE among them if it is forbidden."""
+        """Return the requirements on the member ``name``; FALSE is among them if it is forbidden."""
         found = self.members.get(name, ())
         if self.closed and any(name not in names for names in self.closed):
             return (*found, FALSE)
@@ -184,7 +184,7 @@ class Outlines:
     Args:
         nodes: the schema's nodes.
         listings: the values that they list.
-        is_empty: whether clearly no value meets some requirements together.
+        is_empty: returns whether clearly no value meets several requirements together.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Outlines:
         return Outline(types, frozenset(required), by_name, tuple(closed))
 
     def overlapping(self, options: tuple[int, ...], types: int) -> list[list[int]]:
-        """List for each of ``options`` the indexes of others that do not certainly exclude it for
+        """List for each of ``options`` the indexes of the others that may overlap with it for
         values of ``types``."""
         key = options, types
         found = self._groups.get(key)
@@ -269,7 +269,7 @@ class Outlines:
         return found
 
     def _by_tag(self, options: tuple[int, ...], types: int) -> list[Sequence[int]]:
-        """Return for each option the places of those that share a listed value with it."""
+        """Return for each option the indexes of those that share a listed value."""
         everything: list[Sequence[int]] = [range(len(options))] * len(options)
         lists: list[frozenset[Any]] = []
         for option in options:
@@ -297,7 +297,7 @@ class Outlines:
         return out
 
     def _tags(self, outlines: list[Outline]) -> list[frozenset[Any]]:
-        """Return the values of a required member that is one of a list in each outline."""
+        """Return the values of a required member that is listed in each outline."""
         shared = frozenset.intersection(*(outline.required for outline in outlines))
         best: list[frozenset[Any]] = []
         for name in sorted(shared):
@@ -334,10 +334,10 @@ class Outlines:
     def _asked(self, requirements: tuple[int, ...]) -> bool:
         found = self._empty.get(requirements)
         if found is None:
-            self._empty[requirements] = False  # the answer while it is being worked out
+            self._empty[requirements] = False  # the result while it is being computed
             try:
                 found = self._is_empty(requirements)
             except _AsksItself:
-                found = False  # that is not plain to see; and nothing that was half known is kept
+                found = False  # not obvious; and no partial result is kept
             self._empty[requirements] = found
         return found

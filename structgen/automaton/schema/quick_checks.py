@@ -1,9 +1,9 @@
 """Cheap tests of a schema's nodes, before anything is built for them.
 
-Both are sufficient, not necessary, and look at fields only. `QuickChecks.possible`: some value
+Both are sufficient, not necessary, and look only at fields. `QuickChecks.possible`: some value
 meets a node. `PlainNodes.is_plain`: a value has few alternatives, so building them cannot exceed a
-limit. Where they say no, `values` finds out. Most real schemas are plain throughout, and compile in
-a fraction of the time.
+limit. If they return False, `values` decides. Most real schemas are plain throughout, and compile
+in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from .conjunctions import types_of
 from .nesting import UNLIMITED
 
 _MAX_HOPS = 60
-"""So many nodes deep is looked."""
+"""The tests follow at most this many nested nodes."""
 
 _MAX_WAYS = 64
-"""Most branches that one value of a plain schema may have."""
+"""The most branches of one value of a plain schema."""
 
 _MAX_LISTED = 100
-"""Most values in an ``enum`` that are looked at."""
+"""The most values of an ``enum`` that are looked at."""
 
 _MAX_OWED = 100
-"""Most items that an array may owe."""
+"""The most items that an array may require."""
 
 
 class QuickChecks:
-    """Tests on a growing list of nodes, remembered.
+    """Tests on a growing list of nodes. Cached.
 
     Args:
         nodes: the schema's nodes.
         has_string: whether some string meets a node's lengths and patterns.
-        has_number: whether some whole number plainly meets a node's assertions.
-        is_ascii: whether only ASCII is certain, because the vocabulary lacks some bytes.
-        typed: the requirements that name one type, or none, and say nothing else.
+        has_number: whether some whole number obviously meets a node's assertions.
+        is_ascii: whether only ASCII is sure to be writable, because the vocabulary lacks some
+            bytes.
+        typed: the requirements that only name one type, or none.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class QuickChecks:
     def possible(
         self, requirement: int, room: int = UNLIMITED, hops: int = 0, types: int = ALL_TYPES
     ) -> bool:
-        """Return whether some value of one of ``types`` plainly meets ``requirement``, and opens at
-        most ``room`` objects and arrays inside one another. False means nothing."""
+        """Return whether some value of one of ``types`` obviously meets ``requirement``, and nests
+        at most ``room`` levels. False means unknown."""
         if requirement <= FALSE:
             return requirement == TRUE and types == ALL_TYPES
         if requirement & 1 or hops > _MAX_HOPS:
@@ -82,7 +83,7 @@ class QuickChecks:
         node = self._nodes[requirement >> 1]
         surely = node.types & types & (_SURELY if room else _SURELY_FLAT)
         if surely and _NARROWING.isdisjoint(vars(node)):
-            return True  # as half of those that do not only name a type
+            return True  # true for half of those that do more than name a type
         key = (requirement, room, types)
         found = self._known.get(key)
         if found is None:
@@ -91,10 +92,10 @@ class QuickChecks:
         return found
 
     def opened(self, requirement: int) -> tuple[bool, bool] | None:
-        """Return whether a key, and whether ``}``, may follow the brace of an object.
+        """Return whether a key, and whether ``}``, may follow an object's opening brace.
 
-        None if it allows anything else, or if it is not plain which of them may follow, or whether
-        the object, with any of its members, exists.
+        None if other values are allowed, or if it is not obvious which of them may follow, or
+        whether the object with any of its members exists.
         """
         if requirement & 1:
             return None
@@ -136,7 +137,7 @@ class QuickChecks:
         return bool(types & OBJECT) and self._possible_object(node, room, hops)
 
     def _possible_in_place(self, node: Node, room: int, hops: int, types: int) -> bool:
-        """Return whether what applies in place, besides a type, allows something."""
+        """Return whether the in-place applicators, besides the type, allow some value."""
         if not _ASSERTIONS.isdisjoint(vars(node)) or not _applies_simply(node):
             return False
         if bool(node.refs) + (node.any_of is not None) + (node.one_of is not None) != 1:
@@ -186,11 +187,11 @@ class QuickChecks:
 
 
 _KINDS = {str: STRING, int: DIGITS, bool: BOOLEAN, type(None): NULL}
-"""The type bits of values that an ``enum`` may list, where one bit says it all."""
+"""The type bit of values that an ``enum`` may list, for types with a single bit."""
 
 
 def _applies_simply(node: Node) -> bool:
-    """Return whether what applies in place are references, ``anyOf`` and ``oneOf`` at most."""
+    """Return whether the in-place applicators are only references, ``anyOf`` and ``oneOf``."""
     return not (
         node.all_of
         or node.condition
@@ -205,15 +206,15 @@ def _applies_simply(node: Node) -> bool:
 class PlainNodes:
     """The nodes of a schema that leave a value few alternatives, found without building anything.
 
-    Such a node either has assertions itself, or refers to plain nodes: to one, to any of some, or
-    to one of some that differ by type. A value then owes one node, or two of which one says nothing
-    about its inside; nothing is negated.
+    Such a node either has assertions itself, or refers to plain nodes: to one, to any of several,
+    or to one of several that differ by type. Then one node applies to a value, or two of which one
+    has no requirements on its inside. Nothing is negated.
 
     Args:
         nodes: the nodes of the schema.
 
     Attributes:
-        worth_a_look: the numbers of the nodes that may not be plain.
+        worth_a_look: the numbers of nodes that may not be plain.
 
     Cost: linear, a few microseconds a node.
     """
@@ -221,20 +222,19 @@ class PlainNodes:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._ways: dict[int, int] = {}
-        # All others are plain.
+        # All other nodes are plain.
         self.worth_a_look = [
             n for n, node in enumerate(nodes) if not _WORTH_A_LOOK.isdisjoint(vars(node))
         ]
 
     def is_plain(self, requirement: int) -> bool:
-        """Return whether a value that owes ``requirement``, and nothing else, is plain."""
+        """Return whether a value is plain to which only ``requirement`` applies."""
         if requirement & 1:
             return requirement == FALSE
         return self._count_ways(requirement >> 1, 0) <= _MAX_WAYS
 
     def children(self, requirement: int) -> list[int]:
-        """Return the requirements on members and items, each alone, of a value that owes
-        ``requirement``."""
+        """Return the requirements on each member and item of a value of ``requirement``."""
         out: dict[int, None] = {}
         stack = [requirement >> 1]
         while stack:
@@ -246,7 +246,7 @@ class PlainNodes:
         return [child for child in out if child > FALSE]
 
     def _count_ways(self, number: int, hops: int) -> int:
-        """Return an upper bound on a node's branches; too many where it is not plain."""
+        """Return an upper bound on a node's branches; too many if it is not plain."""
         found = self._ways.get(number)
         if found is not None:
             return found
@@ -263,7 +263,7 @@ class PlainNodes:
         return found
 
     def _is_plain(self, node: Node) -> bool:
-        """Return whether ``node`` is plain, if those that it represents are."""
+        """Return whether ``node`` is plain, provided that the nodes it refers to are."""
         fields = vars(node)
         if any(isinstance(value, (dict, list)) for value in node.enum or ()):
             return False
@@ -275,7 +275,7 @@ class PlainNodes:
             return False
         children = [child for _, child in node.pattern_properties if child > FALSE]
         if children and (len(node.pattern_properties) > 1 or node.properties):
-            return False  # a member may be left to two schemas that say something
+            return False  # two schemas with assertions may apply to a member
         names = node.property_names
         if names & 1 or (names != TRUE and self._nodes[names >> 1].applies_in_place):
             return False
@@ -294,7 +294,7 @@ class PlainNodes:
 
 
 INVOLVED = IN_PLACE | {"contains", "repeats", "rules", "pattern_properties", "property_names"}
-"""Fields of which any takes a schema that has none of them beyond what is plain by itself."""
+"""A schema without any of these fields is plain by itself."""
 _BEYOND_MEMBERS = INVOLVED | {"enum", "excluded", "min_properties", "max_properties"}
 _WORTH_A_LOOK = INVOLVED | {"enum", "min_items"}
 _SURELY_FLAT = NULL | BOOLEAN | STRING | DIGITS
@@ -305,8 +305,8 @@ _NARROWING = (
     | OF_NUMBERS
     | {"enum", "excluded", "min_length", "patterns", "required", "min_properties", "min_items"}
 )
-"""Without any of these fields, a value of each type in `_SURELY` meets a node that allows it: an
-empty one, unless it is a number."""
+"""Without any of these fields, a node that allows a type in `_SURELY` is met by an empty value of
+that type, or by a number."""
 
 
 def _differ_by_type(nodes: Sequence[Node], options: Sequence[int]) -> bool:

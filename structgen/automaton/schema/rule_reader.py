@@ -1,9 +1,9 @@
 """Read schema nodes as rules about an object's members.
 
-`RuleReader.read` turns any requirement on an object into one `Rule`, whatever applicators and
-negations it has. Only requirements that apply themselves in place, without end, have none. Keywords
-about other types do not matter. ``unevaluatedProperties`` is a rule, too: a member that does not
-meet it is allowed only if some subschema that holds has evaluated it.
+`RuleReader.read` turns any requirement on an object into one `Rule`, with all its applicators and
+negations. Only requirements that apply themselves in place, endlessly, have none. Keywords about
+other types do not matter. ``unevaluatedProperties`` is a rule, too: a member that does not meet it
+is allowed only if some subschema that holds has evaluated it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from .outlines import Outlines
 from .rules import Rule, RuleBook
 
 MAX_CONDITIONAL_PATTERNS = 8
-"""Most patterns beside ``unevaluatedProperties`` that evaluate members only if a branch holds."""
+"""The most patterns beside ``unevaluatedProperties`` that evaluate members only if a branch holds.
+"""
 
 
 class RuleReader:
@@ -35,8 +36,8 @@ class RuleReader:
         nodes: the schema's nodes.
         book: where rules are interned.
         constant: the requirement to equal a given object.
-        string_language: the strings that meet a requirement.
-        outlines: which of several requirements certainly exclude each other.
+        string_language: returns the strings that meet a requirement.
+        outlines: knows which requirements certainly exclude each other.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class RuleReader:
         self._contents: dict[tuple[Any, ...], int] = {}
 
     def read(self, requirement: int) -> Rule | None:
-        """Return what ``requirement`` means for an object; None if it applies in place."""
+        """Return the rule of ``requirement`` for an object; None if it applies itself in place."""
         if requirement <= FALSE:
             return self.book.yes if requirement == TRUE else self.book.no
         number = self.first_alike(requirement) >> 1
@@ -69,11 +70,11 @@ class RuleReader:
         return rule.negated if rule is not None and requirement & 1 else rule
 
     def one_of(self, options: tuple[int, ...]) -> Rule | None:
-        """Return the rule that exactly one of ``options`` holds: where few of them overlap, some do
-        and the others of these do not."""
+        """Return the rule that exactly one of ``options`` holds. If few overlap: one holds, and
+        those that overlap with it do not."""
         book = self.book
         times = Counter(map(self.first_alike, options))
-        if len(times) < len(options):  # what is there twice cannot hold once
+        if len(times) < len(options):  # a repeated option cannot hold exactly once
             alone = self.one_of(tuple([option for option in times if times[option] == 1]))
             repeated = [self.read(option) for option in times if times[option] > 1]
             return _all_known(
@@ -146,9 +147,9 @@ class RuleReader:
         return self.book.some(keys, self.first_alike(requirement) ^ 1).negated
 
     def first_alike(self, requirement: int) -> int:
-        """Return the first requirement that says the same as ``requirement``, at any place.
+        """Return the first requirement that is equivalent to ``requirement``, at any place.
 
-        Alternatives often repeat shared parts. As different facts, equal parts would be asked
+        Alternatives often repeat shared parts. As different facts, equal parts would be decided
         twice, with cases in which one holds and the other does not.
         """
         if requirement <= FALSE:
@@ -157,7 +158,7 @@ class RuleReader:
         found = self._alike.get(number)
         if found is None:
             WORK.spend(2)
-            self._alike[number] = number  # to itself, where references lead in circles
+            self._alike[number] = number  # to itself, if references form a cycle
             key = content(self._nodes[number], self.first_alike)
             found = self._alike[number] = self._contents.setdefault(key, number)
         return 2 * found | requirement & 1
@@ -191,7 +192,7 @@ class RuleReader:
     # -- unevaluatedProperties --------------------------------------------------------------
 
     def _evaluating(self, number: int) -> list[tuple[Node, Rule]]:
-        """Return the nodes that evaluate members for node ``number``, and when they do."""
+        """Return the nodes that evaluate members for node ``number``, each with its condition."""
         book = self.book
         out: dict[tuple[int, Rule], None] = {}
         todo = [(number, book.yes)]
@@ -217,7 +218,7 @@ class RuleReader:
         return [(self._nodes[at], holds) for at, holds in out]
 
     def _unevaluated(self, number: int) -> Iterator[Rule]:
-        """Yield that members which nothing evaluates meet ``unevaluatedProperties``."""
+        """Yield the rules that members which nothing evaluates meet ``unevaluatedProperties``."""
         book = self.book
         owner = self._nodes[number]
         wrong = owner.unevaluated_properties ^ 1
@@ -274,15 +275,15 @@ _ONE = frozenset(
 )
 _SEVERAL = frozenset(("prefix", "refs", "all_of", "any_of", "one_of", "condition"))
 _BY_NAME = frozenset(("properties", "dependent_schemas"))
-"""Which fields of a node hold requirements."""
+"""The fields of a node that hold requirements by name."""
 
 
 def content(node: Node, alike: Callable[[int], int] = int) -> tuple[Any, ...]:
-    """Everything a node says, hashable, without its path.
+    """Return the content of a node without its path, hashable.
 
     Args:
         node: the node.
-        alike: gives what to put in the place of each requirement.
+        alike: returns the replacement of each requirement.
     """
     out: list[Any] = []
     for name, value in sorted(node.fields().items()):

@@ -1,12 +1,12 @@
 """Boolean rules over facts about an object's members.
 
-The facts are "some member with a key out of these has a value that meets this requirement" and
+The facts are "some member whose key is in this set has a value that meets this requirement" and
 "there are at least k members". ``required``, ``dependentRequired``, ``oneOf`` over objects, ``not``
 and ``if`` all become rules over them. As branches they would multiply, and every branch would be
 followed through the whole object. As one rule, of which each member settles some facts, they are
-one small state. A `RuleBook` interns rules: equal rules are the same object, and what is left of a
-rule is a state by itself. Knows no schemas or texts: `rule_reader` turns requirements into rules,
-`objects` follows them.
+one small state. A `RuleBook` interns rules: equal rules are the same object, and the rest of a rule
+is itself a state. Knows no schemas or texts: `rule_reader` turns requirements into rules, `objects`
+follows them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, TRUE, Keys
 
 MAX_RULES = 500_000
-"""Most different rules one schema may lead to."""
+"""The most rules of one schema."""
 
 MAX_PROPAGATION = 4_000
-"""Parts looked at for what single facts settle in them, when rules are joined."""
+"""The most parts that are searched for facts already settled, when rules are joined."""
 
 
 _MANY_SETTINGS = 32
-"""Ways to settle facts, and parts of a rule, from which on it is looked up what differs."""
+"""From this many settings and parts of a rule on, an index finds the parts that differ."""
 
 
 class Rule:
-    """An interned rule; compare by identity. Made by a `RuleBook` only.
+    """An interned rule; compare by identity. Only a `RuleBook` makes rules.
 
     Half of a book's rules are unused opposites, so the parts of an ``"any"`` are made on first use.
 
@@ -40,7 +40,7 @@ class Rule:
             opposites, ``"all"`` and ``"any"``, ``"count"``.
         parts: its parts.
         detail: ``(keys, requirement)`` of a ``"some"``, the number of a ``"least"``; of a
-            ``"count"`` the bit mask of how many parts may hold.
+            ``"count"``, the bit mask of the numbers of parts that may hold.
         negated: the opposite rule.
         support: bit mask of the numbers of the facts that it depends on.
         asked: bit masks of the facts that an ``"all"`` itself requires to hold, and not to hold.
@@ -81,12 +81,13 @@ class Rule:
 
     @property
     def is_fact(self) -> bool:
-        """Whether it is a fact or the opposite of one."""
+        """Whether it is a fact or its opposite."""
         return self.kind in _FACTS
 
     @property
     def is_choice(self) -> bool:
-        """Whether it holds if some of its parts does, the others of an "exactly one" left out."""
+        """Whether it is a choice: it holds if one of its parts does, for an "exactly one" without
+        the others."""
         return self.kind == "any" or (self.kind == "count" and self.detail == 2)
 
     @property
@@ -96,7 +97,7 @@ class Rule:
 
     @property
     def holds_without_facts(self) -> bool:
-        """Whether it holds when none of the facts does that it depends on."""
+        """Whether it holds when none of its facts does."""
         found = self._without_facts
         if found is None:
             if self.kind in ("some", "least"):
@@ -115,7 +116,7 @@ class Rule:
 
     @property
     def single(self) -> tuple[int, int]:
-        """Bit masks of the facts that have to hold, and not to hold, whatever else does."""
+        """Bit masks of the facts that must hold, and must not hold, in any case."""
         if self.kind == "all":
             return self.asked
         if self.kind in ("some", "least"):
@@ -131,7 +132,7 @@ class Rule:
 _FACTS = frozenset(("some", "least", "none", "fewer"))
 
 _RELEASED = Rule("", (), None, 0, -1)
-"""The opposite of the rules of a book that nobody reads any more."""
+"""The opposite of rules whose book was released."""
 
 _YES, _NO = Rule("all", (), None, 0, 0), Rule("any", (), None, 0, 1)
 _YES.negated, _NO.negated = _NO, _YES
@@ -153,7 +154,7 @@ class RuleBook:
 
     def __init__(self) -> None:
         self._rules: dict[tuple[Any, ...], Rule] = {}
-        self._joint: dict[tuple[Rule, ...], Rule] = {}  # those of kind "all", by their parts
+        self._joint: dict[tuple[Rule, ...], Rule] = {}  # the rules of kind "all", by their parts
         self._serial = 2
         self.facts: list[Rule] = []
         self.counting = 0
@@ -161,7 +162,7 @@ class RuleBook:
         self.by_name: dict[str, int] = {}
 
     def release(self) -> None:
-        """Forget all rules; each refers to its opposite, which refers back."""
+        """Drop all rules, because each and its opposite refer to each other."""
         for rules in (self._rules, self._joint):
             for rule in rules.values():
                 rule.negated = _RELEASED
@@ -214,7 +215,7 @@ class RuleBook:
                     flat.update(dict.fromkeys(part.parts))
                 else:
                     flat[part] = None
-            # What a single fact settles is settled in the other parts too.
+            # Facts settled by a single fact are settled in the other parts, too.
             true = false = 0
             for part in flat:
                 if part.kind in ("some", "least"):
@@ -240,7 +241,7 @@ class RuleBook:
         return self._all_of(tuple(sorted(flat, key=_serial)))
 
     def _all_of(self, ordered: tuple[Rule, ...]) -> Rule:
-        """Return the interned rule of two or more parts in order, of which none settles another."""
+        """Return the interned rule of two or more ordered parts, none of which settles another."""
         found = self._joint.get(ordered)
         if found is None:
             found = self._joint[ordered] = self._pair("all", ordered, None, _support(ordered))
@@ -290,7 +291,7 @@ class RuleBook:
         return self._all_of(parts)
 
     def chosen(self, choice: Rule, part: Rule, others: Iterable[Rule]) -> Rule:
-        """Return the rule that ``part`` of a choice holds, and ``others`` do."""
+        """Return the rule that ``part`` of a choice and ``others`` hold."""
         if choice.kind == "any":
             return self.all((part, *others))
         return self.all((part, *others, *(q.negated for q in choice.parts if q is not part)))
@@ -313,10 +314,10 @@ class RuleBook:
         Args:
             rule: the rule.
             base: facts that hold and do not hold, similar to all ``settings``.
-            settings: likewise; each differs little from ``base``.
+            settings: the same kind of pairs; each differs little from ``base``.
 
-        Cost: for each setting, only alternatives about a fact that differs from ``base`` are
-            visited.
+        Cost: for each setting, structgen visits only alternatives about a fact that differs from
+        ``base``.
         """
         if rule.kind == "any":
             return [found.negated for found in self.settle_each(rule.negated, base, settings)]
@@ -393,7 +394,7 @@ class RuleBook:
             if not part.support & settled:
                 kept.append(part)
             elif part.kind == "any":
-                # The one step that is taken for each of many alternatives: most are ruled out.
+                # The only step for most of many alternatives: they are ruled out.
                 holding, failing = part.negated.asked
                 if true & failing or false & holding:
                     continue
@@ -410,7 +411,7 @@ class RuleBook:
                     more.append(found)
         if more:
             return self.all([*kept, *more])
-        # What is left has nothing to tell to each other: it stood together before.
+        # The remaining parts were joined before, so none settles another.
         if len(kept) < 2:
             return kept[0] if kept else self.yes
         return self._all_of(tuple(kept))

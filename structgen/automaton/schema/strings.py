@@ -1,16 +1,15 @@
 """Read schema nodes as regular expressions over the strings that satisfy them.
 
-For strings, every requirement is one language, whatever applicators and negations it has: and, or
-and not are parts of an expression, so nothing is multiplied out. Only requirements that apply
-themselves in place, without end, have none. Keywords about other types do not matter, nor does
-``unevaluated…``: strings have no parts.
+For strings, every requirement is one language, with all its applicators and negations: and, or and
+not are parts of an expression, so nothing is multiplied out. Only requirements that apply
+themselves in place, endlessly, have none. Keywords about other types do not matter, nor does
+``unevaluated…``, because strings have no parts.
 
-`has_plain_string` is a sufficient test that looks at an expression only. Most patterns are
-*deterministic*: after any text one place in them is left (one-unambiguous in the sense of
-Brüggemann-Klein and Wood, 1998). So they have no more states than places, and need no automaton
-before a mask asks for one. Nor do lists of words, even where these begin alike or are searched for:
-what is left of them depends on their longest beginning that is at the end (Aho and Corasick,
-1975).
+`has_plain_string` is a sufficient test that looks only at an expression. Most patterns are
+*deterministic*: after any text there is only one position in them (one-unambiguous in the sense of
+Brüggemann-Klein and Wood, 1998). So they have no more states than positions, and need no automaton
+before a mask does. The same holds for lists of words, even if these share prefixes or are searched
+for: the state depends on the longest prefix that the text ends with (Aho and Corasick, 1975).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from structgen.grammar.regex import alternate, complement, intersect
 def string_regex(nodes: Sequence[Node], with_barred: bool = False) -> ir.Regex | None:
     """Return the strings that satisfy the string assertions of all ``nodes``, or None for none.
 
-    ``with_barred``: also those strings that ``nodes`` bar one by one; see `excluding`.
+    ``with_barred``: include the strings that ``nodes`` bar one by one; see `excluding`.
     """
     least, most = bounds(nodes, "length")
     if most is not None and least > most:
@@ -65,7 +64,7 @@ class StringReader:
         return complement(regex) if regex is not None and requirement & 1 else regex
 
     def read_choice(self, ways: Iterable[Iterable[int]]) -> ir.Regex | None:
-        """Return the strings that meet all requirements of one of ``ways`` at least."""
+        """Return the strings that meet all requirements of at least one of ``ways``."""
         found: list[ir.Regex] = []
         for way in ways:
             parts = self._read_each(way)
@@ -111,7 +110,7 @@ def counts_only(regex: ir.Regex) -> bool:
 
 
 def _exactly_one(parts: Iterable[ir.Regex]) -> ir.Regex:
-    """Match texts that exactly one part matches, in as many steps as there are parts."""
+    """Return an expression for texts that exactly one part matches; linear in their number."""
     none: ir.Regex = ir.ANY_TEXT
     one: ir.Regex = ir.NOTHING
     for part in parts:
@@ -122,25 +121,25 @@ def _exactly_one(parts: Iterable[ir.Regex]) -> ir.Regex:
 
 
 _MOST_LEAST = 50
-"""Largest ``minLength`` beside a pattern: states are distinguished by what is left of it."""
+"""The largest ``minLength`` beside a pattern: each remaining count is a state."""
 
 _MOST_PLACES = 300
 _MOST_SEARCHED = 12
-"""Most places of a pattern, counted repeats written out; and of one that is searched for anywhere
-in a text, after which any set of them may be left."""
+"""The most positions of a pattern with counted repeats, and of one that is searched for anywhere in
+a text, where any set of positions may be active."""
 
 _MOST_LETTERS = 2_000
-"""Most letters of a list of words."""
+"""The most letters in a list of words."""
 
 _FEW_SETS = 6
 _MANY = 1 << 40
 _OTHERS = 0x80
-"""The bit of all characters from here on."""
+"""The bit that stands for all other characters."""
 
 
 def has_plain_string(node: Node) -> bool:
-    """Return whether some string plainly meets a node's lengths and pattern, and looking for it
-    visits few states. False means nothing."""
+    """Return whether some string obviously meets a node's lengths and pattern, and a search for it
+    visits few states. False means unknown."""
     least, most = node.min_length, node.max_length
     if not node.patterns:
         return most is None or least <= most
@@ -148,7 +147,7 @@ def has_plain_string(node: Node) -> bool:
         return False
     (pattern,) = node.patterns
     name = format_of(pattern)
-    # A shortest string of a format is of printable ASCII, which every vocabulary can write.
+    # The shortest string of a format is printable ASCII, which every vocabulary can write.
     fewest, may_grow = _plain_lengths(pattern) if name is None else (FORMATS[name].fewest, False)
     if fewest < 0 or (most is not None and max(fewest, least) > most):
         return False
@@ -156,9 +155,10 @@ def has_plain_string(node: Node) -> bool:
 
 
 def _plain_lengths(regex: ir.Regex) -> tuple[int, bool]:
-    """Characters of a shortest string, and whether there is plainly one of each greater length.
+    """Return the characters of a shortest string, and whether there obviously is one of each
+    greater length.
 
-    -1 where more than a look is needed.
+    -1 if this is not obvious.
     """
     ways = [_within(way) for way in (regex.parts if isinstance(regex, ir.Alternate) else (regex,))]
     is_searched = any(searched for _, searched in ways)
@@ -178,9 +178,10 @@ def _plain_lengths(regex: ir.Regex) -> tuple[int, bool]:
 
 
 def _within(regex: ir.Regex) -> tuple[ir.Concat, bool]:
-    """Strip what allows any text at the ends; return the rest, and whether it led.
+    """Strip parts that allow any text at the ends; return the rest, and whether one was at the
+    start.
 
-    Once any text may follow, no other place is left.
+    Once any text may follow, there is no other position.
     """
     parts = regex.parts if isinstance(regex, ir.Concat) else (regex,)
     is_searched = parts[:1] == (ir.ANY_TEXT,)
@@ -189,13 +190,14 @@ def _within(regex: ir.Regex) -> tuple[ir.Concat, bool]:
 
 
 class _Look(NamedTuple):
-    """What is obvious about an expression.
+    """Facts about an expression that are obvious from its parts.
 
     Attributes:
-        first: characters that its texts may begin with, as a mask: ASCII, and a bit for all others.
-        more: those that may follow where a text might have ended.
-        fewest: characters of a shortest text,
-        places: and in all texts; `_MANY` or more where it may not be deterministic.
+        first: the characters that its texts may begin with, as a mask: ASCII, and a bit for all
+            others.
+        more: the characters that may follow where a text might have ended.
+        fewest: the number of characters of a shortest text.
+        places: the number of positions; `_MANY` or more if it may not be deterministic.
     """
 
     first: int
@@ -205,10 +207,10 @@ class _Look(NamedTuple):
 
 
 def _look(regex: ir.Regex, sets: dict[ir.CharSet, int]) -> _Look:
-    """Look at an expression, and add its sets of characters, as masks, to ``sets``.
+    """Return the facts about an expression, and add its character sets, as masks, to ``sets``.
 
-    Where there is something else than sets, sequences, alternatives and repeats, or no text at all,
-    a shortest text has too many characters.
+    If it has anything other than sets, sequences, alternatives and repeats, or no text at all,
+    ``fewest`` is too large.
     """
     if isinstance(regex, ir.CharSet) and regex.ranges:
         mask = sets.get(regex, 0)
@@ -263,7 +265,7 @@ def _words(regex: ir.Regex, sets: Mapping[ir.CharSet, int]) -> list[_Word]:
 
     Args:
         regex: the expression, which was looked at.
-        sets: its sets of characters, as masks, perhaps with others.
+        sets: its character sets, as masks, perhaps with others.
     """
     words = listed_words(regex)
     WORK.spend(sum(map(len, words)))
@@ -281,7 +283,7 @@ def _continuing(words: Sequence[_Word], sets: Mapping[ir.CharSet, int]) -> int:
         for letter in word:
             node = children.setdefault((node, letter), len(children) + 1)
         ends.add(node)
-    ends.discard(0)  # where nothing was read, each may begin
+    ends.discard(0)  # before any character, each may begin
     more = 0
     for node, letter in children:
         more |= sets[letter] if node in ends else 0
