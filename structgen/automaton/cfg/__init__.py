@@ -1,9 +1,9 @@
 """Context-free grammars as a pushdown machine over bytes.
 
-In reading order: `terminals` (what ``re.match`` takes), `lexer` (all expected terminals as one
-leaf), `nonterminals` (nonterminals as automata), `places` (open goals), `embedded_terminals` (other
-output types inside grammars), `frame` (a grammar's rules as a frame), `machine` (a machine with
-such frames).
+In reading order: `terminals` (texts that ``re.match`` would take), `lexer` (all expected terminals
+as one leaf), `nonterminals` (nonterminals as automata), `places` (open goals), `embedded_terminals`
+(other output types inside grammars), `frame` (a grammar's rules as a frame), `machine` (a machine
+with such frames).
 """
 
 from __future__ import annotations

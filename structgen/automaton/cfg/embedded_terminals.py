@@ -1,14 +1,14 @@
 """Terminals of a grammar that are not patterns: texts of another grammar, and named tokens.
 
-An `EmbeddedTerminal` gives the rules how its texts start, with which characters, and the shortest
+An `EmbeddedTerminal` tells the rules how its texts start, with which characters, and the shortest
 text of each kind. While such a text is written, its own leaves and frames are on the stack
 (`frame`). It may end wherever it is complete, and puts no condition on what follows. Its first
-character must settle the condition of the terminal before it; if the character decides, a
-`GuardedLeaf` reads it. To the automaton, a named token is two bytes that no text contains. To
+character must settle the condition of the terminal before it; if not every character does, a
+`GuardedLeaf` reads it. For the automaton, a named token is two bytes that no text contains. For
 conditions on the rest, it is the end of the text.
 
-Two wrappers add limits: a `LimitedLeaf` counts the tokens of its text, and a `SamplingFrame` below
-a text says how its tokens are sampled.
+Two wrappers add settings: a `LimitedLeaf` counts the tokens of its text, and a `SamplingFrame`
+below a text sets how its tokens are sampled.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from structgen.errors import GrammarError
 from structgen.grammar import ir
 
 MARK = 0xFF
-"""The byte with which a named token begins; UTF-8 has no use for it."""
+"""The byte with which a named token begins; UTF-8 never contains it."""
 
 MAX_NAMED = 64
-"""Most named tokens of one output type."""
+"""The most named tokens of one output type."""
 
 
 def spelling(number: int) -> bytes:
-    """Return the bytes by which the automaton knows the named token of a number."""
+    """Return the bytes that represent a named token in the automaton."""
     return bytes([MARK, 0x80 + number])
 
 
@@ -43,7 +43,7 @@ class NamedTokenLeaf(LiteralLeaf):
     """One named token.
 
     Attributes:
-        named: which of them it is.
+        named: its number.
     """
 
     is_shared = False
@@ -55,16 +55,16 @@ class NamedTokenLeaf(LiteralLeaf):
 
 
 class LimitedLeaf(Leaf):
-    """A leaf of whose text each may take that many tokens, counted from the one in which it begins.
+    """A leaf with a token limit for its text, counted from the token in which it begins.
 
-    A state is one of the leaf's, how many further tokens there may be, and whether a token is under
-    way. Where a token ends (`token_end`), the shortest way to the end of the text has to have no
-    more bytes than there may be tokens: so it fits, whatever tokens spell it.
+    A state is a state of the leaf, the number of further tokens, and whether a token has begun.
+    Where a token ends (`token_end`), the shortest way to the end of the text must have no more
+    bytes than tokens left, so that it fits, whichever tokens write it.
 
     Args:
         leaf: the leaf.
-        q: its state at the start.
-        most: most tokens.
+        q: its start state.
+        most: the most tokens.
 
     Attributes:
         inner: the leaf.
@@ -78,8 +78,8 @@ class LimitedLeaf(Leaf):
         self.start = self.state((q, most, False))
 
     def inside(self, q: int) -> tuple[int, int]:
-        """Return the inner leaf's state, and how many tokens may follow the one under way, or the
-        next; -1: not even that may come."""
+        """Return the inner leaf's state, and how many tokens may follow the current one, or the
+        next; -1: not even the next one is allowed."""
         at, left, is_under_way = self._keys[q]
         return at, left if is_under_way else left - 1
 
@@ -99,7 +99,7 @@ class LimitedLeaf(Leaf):
         return {byte: (to, left, True) for byte, to in row.items()}
 
     def step(self, q: int, byte: int) -> int:
-        """See `Leaf.step`: one byte is followed without the others."""
+        """See `Leaf.step`: follows one byte without computing the others."""
         at, left = self.inside(q)
         to = self.inner.step(at, byte) if left >= 0 else -1
         return self.state((to, left, True)) if to >= 0 else -1
@@ -117,7 +117,7 @@ class LimitedLeaf(Leaf):
 
 
 class SamplingFrame(Frame):
-    """The frame below a text whose tokens are sampled in a way of their own.
+    """The frame below a text whose tokens have their own sampling settings.
 
     Attributes:
         temperature: their temperature.
@@ -141,10 +141,10 @@ class SamplingFrame(Frame):
 
 
 def within_limits(ways: tuple[Alternative, ...], given: ir.Embedded) -> tuple[Alternative, ...]:
-    """Return how a text may start that has the limits of an embedded terminal.
+    """Return the alternatives with which a text with the limits of an embedded terminal may start.
 
     Raises:
-        GrammarError: no text has so few tokens, whatever the vocabulary.
+        GrammarError: no text has that few tokens, with any vocabulary.
     """
     if given.max_tokens is not None:
         (way,) = ways
@@ -169,7 +169,7 @@ class EmbeddedTerminal:
 
     Args:
         name: its name in messages.
-        ways: how a text of it may start; never empty.
+        ways: the alternatives with which its text may start; never empty.
         alphabet: the minterms of the host's terminals.
 
     Attributes:
@@ -207,12 +207,12 @@ class EmbeddedTerminal:
         return self._firsts
 
     def shortest(self, minterms: int) -> Text:
-        """Return the shortest known text that begins with one of ``minterms`` (one exists)."""
+        """Return the shortest known text that begins with one of ``minterms``; one exists."""
         texts = [text for minterm, text in self._texts.items() if minterms >> minterm & 1]
         return min(texts, key=lambda text: (len(text), text))
 
     def _beginnings(self, state: int, node: int, so_far: bytes) -> dict[int, Text]:
-        """Map each minterm that completes a character to the end of the shortest text then."""
+        """Map each minterm of a first character to the shortest rest of the text after it."""
         found = self._known.get((state, node))
         if found is None:
             found = self._known[state, node] = {}
@@ -243,12 +243,12 @@ class EmbeddedTerminal:
 
 
 class GuardedLeaf(Leaf):
-    """A leaf whose first character must settle the demand of the terminal before it.
+    """A leaf whose first character must settle the condition of the terminal before it.
 
     Args:
         leaf: the leaf.
         q: its state at the start.
-        settling: the minterms that settle the demand, as a mask.
+        settling: the minterms that settle the condition, as a mask.
         encoding: the bytes of their characters.
     """
 
@@ -280,7 +280,7 @@ class GuardedLeaf(Leaf):
         return edges
 
     def _is_alive(self, q: int, node: int) -> bool:
-        """Return whether a character begun can still become one that settles the demand."""
+        """Return whether a partly written character can still settle the condition."""
         found = self._alive.get((q, node))
         if found is None:
             spelt = self._encoding.row(node)
@@ -310,7 +310,7 @@ class GuardedLeaf(Leaf):
 
 
 def _with_leaves(ways: tuple[Alternative, ...]) -> tuple[Alternative, ...]:
-    """Return the same ways, those without a leaf followed to the leaves after them."""
+    """Return equivalent ways, all with a leaf: ways without one are followed to the next leaf."""
     out: list[Alternative] = []
     for way in ways:
         if way.leaf is not None or not way.frames:

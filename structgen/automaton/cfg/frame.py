@@ -1,21 +1,21 @@
-"""A grammar as a frame: its rules and terminals, and what may come at a place.
+"""A grammar as a frame: its rules and terminals, and what may follow at a place.
 
-The state of a `CfgFrame` is a place (`places`). The leaf above it is the lexer, or what an
-`EmbeddedTerminal` starts with. When a terminal ends, the frame says which terminals may begin next.
+The state of a `CfgFrame` is a place (`places`). The leaf above it is the lexer, or the first leaf
+of an `EmbeddedTerminal`. When a terminal ends, the frame returns which terminals may begin next.
 Every place can be finished, so no state of a machine is a dead end. If no condition on the
 following text leads to a dead end, all terminals that the rules expect may begin
 (`CfgFrame.entry`). Otherwise a terminal may begin only if the text can be finished after one of its
 ends.
 
 The end of a terminal puts a condition on what follows (`terminals`): after a number, no digit. The
-first character of the next terminal nearly always settles it, so a condition is summed up as a mask
-of the minterms that settle it. With these masks, and a look at a few near ends of a terminal,
+first character of the next terminal nearly always settles it, so a condition is summarised as a
+mask of the minterms that settle it. With these masks, and a few near ends of each terminal,
 `Neighbours` proves that no condition can lead to a dead end (`is_free`), that a place can be
 finished after any end of a terminal (`is_certain`), and how (`rests`). The proof is sufficient, not
-necessary: where it fails, `machine` looks closer.
+necessary: if it fails, `machine` examines the states.
 
-A condition is a number. A negative one is ``~terminal`` and stands for all conditions of a terminal
-that has too many.
+A condition is a number. A negative number is ``~terminal`` and represents all conditions of a
+terminal that has too many.
 
 The fewest bytes that finish a goal are computed once for all stacks, for each goal state and
 condition; dominated results are dropped. This is a least fixpoint over the goal automata (Knuth
@@ -45,7 +45,7 @@ from .places import PlaceGraph, Rest, Rests, better
 from .terminals import Terminals
 
 MAX_DEMANDS = 16
-"""Most demands of a terminal that are distinguished."""
+"""The most demands of a terminal that are distinguished."""
 
 _MAX_STATES = 5_000
 
@@ -55,8 +55,8 @@ class Demands:
 
     Attributes:
         first: the minterms that each terminal can begin with.
-        known: of each, minterms of which any settles all its demands, whether the text may always
-            end after it, and the demands; None: too many.
+        known: for each, minterms that each settle all its demands, whether the text may always end
+            after it, and the demands (None: too many).
     """
 
     def __init__(self, lexer: Lexer) -> None:
@@ -87,7 +87,7 @@ class Demands:
         return exact[2]
 
     def at_end(self, demand: int) -> Rest | None:
-        """Return the empty completion, where the text may end under a demand."""
+        """Return the empty completion if the text may end under a demand."""
         return (0, b"", None) if self.settling(demand)[1] else None
 
     def settling(self, demand: int) -> tuple[int, bool]:
@@ -98,8 +98,8 @@ class Demands:
         return found
 
     def meeting(self, demand: int) -> tuple[int, int]:
-        """Return the terminals with a first character that settles a demand, and those with one
-        that does not, as masks."""
+        """Return the terminals with a first character that settles a demand, and those with a first
+        character that does not, as masks."""
         found = self._met.get(demand)
         if found is None:
             settling = self.settling(demand)[0]
@@ -118,18 +118,19 @@ class Demands:
         return (~terminal,) if demands is None or len(demands) > MAX_DEMANDS else demands
 
     def asks(self, demand: int) -> bool:
-        """Return whether a demand means anything."""
+        """Return whether a demand restricts anything."""
         anything = self._lexer.terminals.lookahead.anything
         return demand < 0 or self.settling(demand) != self.settling(anything)
 
     def covers(self, other: int, demand: int) -> bool:
-        """Return whether every text that is seen to follow a demand may also follow another one."""
+        """Return whether every text allowed after one demand is known to be allowed after another.
+        """
         mask, may_end = self.settling(demand)
         settling, ends = self.settling(other)
         return other == demand or bool(mask and mask & ~settling == 0 and ends >= may_end)
 
     def steps(self, demand: int, terminal: int) -> dict[int, Text]:
-        """Map demands of ``terminal`` to its bytes, for some ways to read it under ``demand``."""
+        """Map demands of ``terminal`` to its bytes, for some ways to write it under ``demand``."""
         key = (demand, terminal)
         found = self._texts.get(key)
         if found is None:
@@ -171,7 +172,7 @@ class Conditions:
         return best
 
     def steps(self, condition: int, terminal: int) -> dict[int, Text]:
-        """See `Demands.steps`: all ways."""
+        """See `Demands.steps`; covers all ways."""
         return self._lexer.ends.of(terminal, condition)
 
     def asks(self, condition: int) -> bool:
@@ -191,7 +192,7 @@ class GoalEnds:
     """The ends of the goals of one grammar.
 
     Args:
-        demands: what its terminals demand.
+        demands: the demands of its terminals.
         ignore: terminals that may come anywhere.
     """
 
@@ -202,7 +203,7 @@ class GoalEnds:
         self._demands = demands
         self._ignore = ignore
         self._ends: dict[Node, dict[int, Text]] = {}
-        # Who else ends when a node does: (node, bytes before), or (node, state to continue in).
+        # What ends when a node does: (node, bytes before), or (node, state to continue in).
         self._heads: dict[Node, dict[tuple[Node, Text], None]] = {}
         self._callers: dict[Node, dict[tuple[Node, int], None]] = {}
         self._todo: list[tuple[int, Node, int, Text]] = []
@@ -232,7 +233,7 @@ class GoalEnds:
             edges = goals.edges(state) if state >= 0 else goals.start(~state)
             steps = list(edges.items())
             if self._demands.asks(demand):
-                # Only a demand makes it worth while to write what is ignored.
+                # Ignored terminals are worth writing only because of a demand.
                 steps += [(terminal, state) for terminal in self._ignore]
             WORK.hold(150 * len(steps))
             for symbol, to in steps:
@@ -260,7 +261,7 @@ class GoalEnds:
             heapq.heappush(self._todo, (len(text), node, demand, text))
 
     def _is_beaten(self, node: Node, demand: int, text: Text) -> bool:
-        """Return whether a known end of ``node`` is as short and, as far as visible, as good."""
+        """Return whether a known end of ``node`` is as short and, as far as known, as good."""
         WORK.spend(1 + (len(self._ends[node]) >> 2))
         covers = self._demands.covers
         for other, known in self._ends[node].items():
@@ -295,7 +296,7 @@ _MAX_PENDING = 300
 
 
 class Neighbours:
-    """The terminals of one grammar, side by side.
+    """The terminals of one grammar that may follow each other.
 
     Args:
         graph: the places.
@@ -320,8 +321,8 @@ class Neighbours:
         self._left = self._all_left()
 
     def unsettled(self) -> tuple[int, int] | None:
-        """Return a terminal and an embedded one after it, whose first character may not settle what
-        the terminal demands."""
+        """Return a terminal and an embedded one after it whose first character may not settle the
+        terminal's demand."""
         terminals = self._lexer.terminals
         rest = terminals.lookahead
         embedded = sum(1 << t for t in terminals.embedded)
@@ -354,7 +355,7 @@ class Neighbours:
             for demand in self._left_by(terminal):
                 if demand != self._anything:
                     for t in bits(following & ~self._demands.meeting(demand)[0]):
-                        # A terminal of one text makes the demand itself.
+                        # A terminal with a single text makes the demand itself.
                         if demand < 0 or t not in terminals.literals:
                             return False
                         if not ends.from_state(t, terminals.starts[t], demand, _MAX_PENDING):
@@ -365,7 +366,7 @@ class Neighbours:
         if not all(fits(i, everything) for i in ignore):
             return False
         for terminal, following in follow.items():
-            # What is ignored may come between, and fits before everything.
+            # Ignored terminals may come between, and may precede everything.
             if not fits(terminal, following) and not any(fits(terminal, 1 << i) for i in ignore):
                 return False
         last = [*bits(self._last), *ignore]
@@ -376,9 +377,9 @@ class Neighbours:
         return self._left.get(terminal, set())
 
     def _all_left(self) -> dict[int, set[int]] | None:
-        """Return what can be demanded after each terminal, what earlier ones still demand included.
+        """Return the possible demands after each terminal, with those left by earlier ones.
 
-        None where that is too much to say.
+        None if these are too many.
         """
         follow, ignore = self._follow, self._ignore
         left: dict[int, set[int]] = {}
@@ -399,17 +400,17 @@ class Neighbours:
         while todo:
             terminal, demand = todo.pop()
             if demand == self._anything:
-                continue  # nobody cares
+                continue  # not needed
             following = everything if terminal in ignore else follow.get(terminal, 0) | ignored
-            following &= self._demands.meeting(demand)[1]  # nearly always nothing is left
+            following &= self._demands.meeting(demand)[1]  # usually nothing is left
             for t in bits(following):
                 if demand < 0:
-                    # A guess will not do.
+                    # An estimate is not enough.
                     exact = self._demands.look_closer(terminal)
                     if exact is None:
                         return None
                     if len(exact) > MAX_DEMANDS:
-                        # Their sum may.
+                        # Their union may.
                         if following & self._demands.meeting(demand)[1]:
                             return None
                         break
@@ -430,10 +431,10 @@ class Neighbours:
         return left
 
     def is_safe(self) -> bool:
-        """Like `is_free`, but look at every state of every goal: slower, and true more often.
+        """Like `is_free`, but visit every state of every goal: slower, and True more often.
 
-        A state is safe under a demand if its goal can end under some demand with which every state
-        that may have called it is safe in turn; the greatest such set is looked for.
+        A state is safe under a demand if its goal can end under a demand with which every state
+        that may have called it is also safe. This computes the greatest such set.
         """
         if self._left is None:
             return False
@@ -471,7 +472,7 @@ class Neighbours:
         return True
 
     def _survey(self) -> tuple[dict[int, list[int]] | None, set[Node]]:
-        """Return the states that call each goal, and all states with the demands met there."""
+        """Return the states that call each goal, and all states with the demands there."""
         goals = self._goals
         returns: dict[int, list[int]] = {}
         wanted: set[Node] = {(goals.origin, self._anything)}
@@ -499,7 +500,8 @@ class Neighbours:
     # -- places -----------------------------------------------------------------------------------
 
     def is_certain(self, place: int, terminal: int) -> bool:
-        """Return whether every end of ``terminal`` surely leaves a way to finish from ``place``."""
+        """Return whether it is proven that after every end of ``terminal`` the text can finish from
+        ``place``."""
         if self.rests.is_possible(place, ~terminal):
             return True
         demands = self._demands.known[terminal][2]
@@ -508,9 +510,9 @@ class Neighbours:
         return all(self.rests.is_possible(place, demand) for demand in demands)
 
     def ends_after(self, state: int, terminal: int) -> frozenset[int]:
-        """Return the demands with which a goal can be ended after any end of a terminal read in it.
+        """Return the demands with which a goal can end after any end of a terminal in it.
 
-        Whether one of them can be met is the stack's business: see `can_end`.
+        Whether one of them can be met depends on the stack: see `can_end`.
         """
         key = (state, terminal)
         found = self._ends_after.get(key)
@@ -530,7 +532,7 @@ class Neighbours:
         return found
 
     def can_end(self, continuation: int, demands: frozenset[int]) -> bool:
-        """Return whether a continuation has a way to the end under any of ``demands``."""
+        """Return whether a continuation can reach the end under any of ``demands``."""
         key = (continuation, demands)
         found = self._can_end.get(key)
         if found is None:
@@ -547,20 +549,20 @@ class Neighbours:
 _MAX_EXITS = 500
 
 _Asked = tuple[tuple[tuple[int, frozenset[int]], ...], dict[int, list[int]]]
-"""Questions to the stacks of a place: the number of a top, and demands, of which one is to be met
-by its continuation; and for each terminal the questions of which one is to be answered with yes."""
+"""Questions about the stacks of a place: the number of a top, and demands, one of which its
+continuation must meet; and for each terminal, the questions of which one must be true."""
 
 
 class CfgFrame(Frame):
     """The open text of a grammar.
 
-    ``at`` is ``2 * place``, 1 more while an embedded terminal is written: the place is then the one
+    ``at`` is ``2 * place``, plus 1 while an embedded terminal is written; the place is then the one
     after it.
 
     Args:
         grammar: the grammar.
         chars: the code points that may be written.
-        embedded: how the texts of each terminal that is no pattern may start.
+        embedded: the alternatives with which the texts of each embedded terminal may start.
         is_free: the attribute, if known.
 
     Raises:
@@ -594,8 +596,8 @@ class CfgFrame(Frame):
             self._build(is_free)
 
     def _unsatisfiable(self, why: str) -> Unsatisfiable:
-        """Return what to raise where there is no text: the vocabulary is at fault where it has no
-        token for a character that all texts have."""
+        """Return the error for an empty language. It blames the vocabulary if no token has a
+        character that all texts need."""
         if self._chars != ir.ANY_CHAR:
             try:
                 CfgFrame(self.grammar, ir.ANY_CHAR, self._inner)
@@ -639,7 +641,7 @@ class CfgFrame(Frame):
             is_free = self._neighbours.is_free() or self._neighbours.is_safe()
         self.is_free = is_free
         if lexer and not self.is_free:
-            # How terminals may end depends on places, which are this grammar's own.
+            # How terminals may end depends on this grammar's places.
             self.lexer = self._own_lexer(terminals)
         conditions = Conditions(self.lexer, self.ignore)
         ends = GoalEnds(goals, conditions, self.ignore)
@@ -662,7 +664,8 @@ class CfgFrame(Frame):
             )
 
     def _own_lexer(self, terminals: Terminals) -> Lexer:
-        """Make a lexer that asks the machine how terminals may end, without keeping it alive."""
+        """Make a lexer that uses the machine to decide how terminals may end, without keeping it
+        alive."""
         frame = weakref.ref(self)
 
         def permits(place: int, condition: int) -> bool:
@@ -674,7 +677,7 @@ class CfgFrame(Frame):
 
     @functools.cached_property
     def _neighbours(self) -> Neighbours:
-        # Whoever asks holds `GROW`; the lock of cached properties is never held before it.
+        # The caller holds `GROW`; the lock of cached properties is never taken before it.
         return Neighbours(self.graph, self.lexer, self.ignore)
 
     def _embed(
@@ -689,18 +692,18 @@ class CfgFrame(Frame):
         return inner
 
     def release(self) -> None:
-        """Let go of all that refers back to the frame, see `machine.Machine.languages`."""
+        """Drop all references back to the frame; see `machine.Machine.languages`."""
         self._begun.clear()
         self._guards.clear()
 
     # -- what may come ----------------------------------------------------------------------------
 
     def open(self) -> tuple[Alternative, ...]:
-        """Return how a text may start."""
+        """Return the alternatives with which a text may start."""
         return self.begin(self.graph.start, self._lookahead.anything)
 
     def begin(self, place: int, condition: int) -> tuple[Alternative, ...]:
-        """Return what may come at a place: its terminals, or the end of the text."""
+        """Return the alternatives at a place: its terminals, or the end of the text."""
         found = self._begun.get((place, condition))
         if found is None:
             found = self._begun[place, condition] = self._begin(place, condition)
@@ -726,7 +729,7 @@ class CfgFrame(Frame):
         return self.graph.accepting[place] and self._lookahead.label(condition) >= 0
 
     def ways_of(self, terminal: int, condition: int) -> tuple[Alternative, ...]:
-        """Return how an embedded terminal starts under a condition."""
+        """Return the alternatives with which an embedded terminal starts under a condition."""
         inner: EmbeddedTerminal = self.embedded[terminal]
         if condition == self._lookahead.anything:
             return inner.ways
@@ -801,7 +804,7 @@ class CfgFrame(Frame):
         return found
 
     def union(self, places: tuple[int, ...]) -> int:
-        """Return the place that any of ``places`` may be."""
+        """Return the place that is the union of ``places``."""
         return places[0] if len(places) == 1 else self.graph.union((), places)
 
     def embedded_at(self, place: int) -> list[tuple[int, int]]:
@@ -843,10 +846,11 @@ class CfgFrame(Frame):
 
     def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
         """Split the terminals that may begin at a place: those after any end of which the text can
-        surely be finished, and the others.
+        be finished for sure, and the others.
 
-        What the goal states say is found once for all places that have them. The stacks below are
-        asked a few questions, and all with the same answers have the same terminals.
+        The part that depends on goal states is computed once for all places with the same states. A
+        few questions are answered by the stacks below; stacks with the same answers have the same
+        terminals.
         """
         shape, neighbours = self.graph.shapes[place], self._neighbours
         asked = self._asked.get(shape)
@@ -872,8 +876,8 @@ class CfgFrame(Frame):
         return found
 
     def _met(self, condition: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the terminals whose first character meets a condition, whichever it is; and those
-        of which that depends on the character."""
+        """Return the terminals for which every first character meets a condition, and those for
+        which only some do."""
         found = self._met_by.get(condition)
         if found is None:
             every = [t for t, start in enumerate(self.lexer.terminals.starts) if start >= 0]
@@ -886,7 +890,7 @@ class CfgFrame(Frame):
         return found
 
     def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
-        """Return which of some terminals may begin at a place, and how they may end."""
+        """Return which of the terminals may begin at a place, and how they may end."""
         chosen: list[Expected] = []
         for terminal in sorted(expected.difference(self.embedded)):
             after = self.after(place, (terminal,))
@@ -926,13 +930,13 @@ class CfgFrame(Frame):
     def complete(self, q: int, at: int) -> Text | None:
         """Return a short way to the end of the text from lexer state ``q``.
 
-        Not always the shortest: between two terminals it takes the ways that are safe for all that
-        the first one may demand.
+        Not always the shortest: between two terminals it takes ways that are safe for all demands
+        of the first one.
         """
         place = at >> 1
         best: Text | None = None
         ends, inside = self.lexer.ends, self.lexer.threads(q)
-        # Where what is near does not do, everything is looked at.
+        # If the near ends are not enough, look at all.
         for is_near, rests in ((True, self._neighbours.rests), (False, self._rests)):
             for (terminal, condition), text in ends.inside(inside, is_near).items():
                 if best is not None and len(text) >= len(best):

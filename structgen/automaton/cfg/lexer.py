@@ -1,14 +1,13 @@
 """The lexer of a grammar: all expected terminals at once, as one leaf automaton over bytes.
 
-- `TerminalSets` reads several terminals at once, character by character. A state holds each
-  terminal still possible with its state, and the condition of the terminal before on the following
-  text.
-- `TerminalEnds` finds the fewest bytes that end a terminal, for each condition with which it can
-  end. Completions and budgets use it; masks do not.
-- `Lexer` is the leaf. Several terminals may end at one point, each with its own condition; together
-  they are an outcome. States from which no terminal can end do not exist.
+- `TerminalSets` reads several terminals at once, character by character. A state has each terminal
+that is still possible with its state, and the condition of the previous terminal on the following
+text. - `TerminalEnds` finds the fewest bytes that end a terminal, for each condition with which it
+can end. Completions and budgets use it; masks do not. - `Lexer` is the leaf. Several terminals may
+end at one point, each with its own condition; together they are an outcome. There are no states
+from which no terminal can end.
 
-It knows no rules: the caller chooses the expected terminals (`Lexer.entry`).
+The lexer knows no rules: the caller chooses the expected terminals (`Lexer.entry`).
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class AtomBytes:
     """Bytes of sets of minterms, given as masks.
 
     Attributes:
-        leads: lead bytes, each with the node of the encoding it leads to.
+        leads: lead bytes, each with the encoding's node after it.
         minterm_of_byte: the minterm of each ASCII character; no minterm for the other bytes.
         of_minterm: the ASCII characters of one minterm, as a mask of bytes.
-        leads_of: sets of minterms that lead bytes lead to, and those bytes as a mask.
+        leads_of: sets of minterms that lead bytes may lead to, with these bytes as a mask.
         beyond_ascii: the minterms that have characters beyond ASCII.
     """
 
@@ -72,7 +71,7 @@ class AtomBytes:
         self._begins: dict[int, int] = {}
 
     def ascii(self, minterms: int) -> list[int]:
-        """Return the ASCII characters of some minterms."""
+        """Return the ASCII characters of the minterms in a mask."""
         found = self._ascii.get(minterms)
         if found is None:
             ground = self._ground
@@ -81,7 +80,7 @@ class AtomBytes:
         return found
 
     def first(self, minterms: int) -> int:
-        """Return the bytes with which characters of some minterms begin, as a mask."""
+        """Return the first bytes of characters of the minterms, as a mask."""
         found = self._begins.get(minterms)
         if found is None:
             found = 0
@@ -94,7 +93,7 @@ class AtomBytes:
         return found
 
     def width(self, minterms: int) -> int:
-        """Return how many bytes there are in the characters of some minterms, about."""
+        """Return roughly the number of bytes of characters of the minterms."""
         found = self._widths.get(minterms)
         if found is None:
             found = self._widths[minterms] = sum(self._spellings.get(a, 4) for a in bits(minterms))
@@ -105,14 +104,14 @@ Outcome = tuple[tuple[int, tuple[int, ...]], ...]
 """Pairs of a condition on the rest and the terminals that may end under it."""
 
 Expected = tuple[int, "frozenset[int] | int | None"]
-"""A terminal and the conditions under which it may end here: any (None), some, or those that
-`TerminalSets.permits` allows for a number of the caller's."""
+"""A terminal and the conditions under which it may end here: any (None), a set, or those that
+`TerminalSets.permits` allows for a number of the caller."""
 
 Threads = tuple[tuple[int, int], ...]
 """Pairs of a variant and a state of its terminal."""
 
 MAX_SEARCH = 100_000
-"""Most states of one terminal that are looked at to find all its ends."""
+"""The most states of one terminal that are visited to find all its ends."""
 
 
 class TerminalSets:
@@ -120,10 +119,10 @@ class TerminalSets:
 
     Attributes:
         terminals: the terminals.
-        permits: whether a terminal expected with a number may end under a condition; None where
-            none is expected so.
-        variants: terminals with the conditions under which they may end, where not all will do.
-            Those that may end under any have the terminals' own numbers.
+        permits: returns whether a terminal expected with a number may end under a condition; None
+            if no terminal is expected with a number.
+        variants: terminals with the conditions under which they may end, if not all are allowed.
+            Terminals that may end under any condition have their own numbers.
         keys: the condition and the threads of each state.
         labels: the number of the outcome of each state, or -1.
         outcomes: the outcome of each number.
@@ -154,12 +153,12 @@ class TerminalSets:
         return found
 
     def state(self, condition: int, threads: Iterable[tuple[int, int]]) -> int:
-        """Return the number of some terminals in their states, under the bound ``condition``."""
+        """Return the state of terminals in their states, under ``condition``."""
         key = (condition, tuple(threads))
         found = self._ids.get(key)
         if found is None:
             WORK.spend(1 + (len(key[1]) >> 2))
-            outcome = self._outcome(*key)  # which may be too much: nothing has been added by then
+            outcome = self._outcome(*key)  # may exceed a limit: nothing has been added yet
             found = self._ids[key] = len(self.keys)
             self.keys.append(key)
             self._moves.append(None)
@@ -199,7 +198,8 @@ class TerminalSets:
         return end if allowed is None or end in allowed else NONE
 
     def steps(self, q: int, condition: int) -> list[tuple[int, int, int]]:
-        """Moves of a terminal from ``q``: minterms as a mask, its state and the condition after."""
+        """Return the moves of a terminal from ``q``: minterms as a mask, its state and the
+        condition after them."""
         rest = self.terminals.lookahead
         moves = self.terminals.moves(q)
         if condition == rest.anything:
@@ -223,7 +223,7 @@ class TerminalSets:
         )
 
     def moves(self, state: int) -> Moves:
-        """Disjoint ``(minterm mask, next state)`` pairs, none of which leads nowhere."""
+        """Return disjoint ``(minterm mask, next state)`` pairs without dead ends."""
         found = self._moves[state]
         if found is not None:
             return found
@@ -270,7 +270,7 @@ class TerminalSets:
         return found
 
     def after_minterm(self, state: int, minterm: int) -> int:
-        """Return the state after one minterm, or -1: one part of `moves`."""
+        """Return the state after one minterm, or -1: one entry of `moves`."""
         condition, threads = self.keys[state]
         rest, bit = self.terminals.lookahead, 1 << minterm
         after = condition
@@ -288,10 +288,10 @@ class TerminalSets:
         return self.state(after, above) if above else -1
 
     def is_met_at_once(self, terminal: int, condition: int) -> bool | None:
-        """Return whether the first character of a terminal meets ``condition``, whichever it is.
+        """Return whether every first character of a terminal meets ``condition``.
 
         Returns:
-            None when no character can begin the terminal there.
+            None if no character can begin the terminal there.
         """
         rest = self.terminals.lookahead
         first = self.terminals.first(terminal)
@@ -313,7 +313,7 @@ class TerminalSets:
 _NEAR = 50
 
 Inside = tuple[int, Threads, int]
-"""What a state of a lexer holds: the condition, its threads, the node of the encoding."""
+"""The content of a lexer state: the condition, its threads, the node of the encoding."""
 
 
 class TerminalEnds:
@@ -331,16 +331,16 @@ class TerminalEnds:
     def from_state(
         self, v: int, state: int, condition: int, most: int = MAX_SEARCH
     ) -> dict[int, Text] | None:
-        """Map each condition under which a terminal can end to the fewest bytes that end it so.
+        """Map each condition under which a terminal can end to the fewest bytes until then.
 
         Args:
             v: the variant.
             state: the terminal's state.
-            condition: what holds of the rest from here on.
-            most: how many states to look at.
+            condition: the condition on the rest from here on.
+            most: the most states to visit.
 
         Returns:
-            The bytes, or None when that needs more states.
+            The bytes, or None if that needs more states.
         """
         if v in self._terminals.embedded:
             return self._of_embedded(v, condition)
@@ -351,7 +351,7 @@ class TerminalEnds:
         return known[0] if known[1] else None
 
     def of(self, terminal: int, condition: int, near: bool = False) -> dict[int, Text]:
-        """Return the ends of a terminal from its beginning; or ``near``: some that are near."""
+        """Return the ends of a terminal from its start; with ``near``, some near ones."""
         if terminal in self._terminals.embedded:
             return self._of_embedded(terminal, condition)
         start = self._terminals.starts[terminal]
@@ -375,7 +375,7 @@ class TerminalEnds:
         return found
 
     def shortest_beginning(self, terminal: int, minterms: int) -> tuple[Text, int]:
-        """Return the fewest bytes of ``terminal`` that begin with one of ``minterms`` (some do).
+        """Return the fewest bytes of ``terminal`` that begin with one of ``minterms``; some exist.
 
         Returns:
             The bytes, and the condition under which the terminal ends there.
@@ -455,7 +455,8 @@ class TerminalEnds:
         return {rest.anything: inner.shortest(minterms)} if minterms else {}
 
     def _completed(self, inside: Inside) -> list[tuple[int, int, int, bytes]]:
-        """Variant, state, condition after the character begun, and the bytes that complete it."""
+        """Yield variant, state and condition after the current character, and the bytes that
+        complete it."""
         condition, threads, node = inside
         if node == GROUND:
             return [(v, state, condition, b"") for v, state in threads]
@@ -469,7 +470,7 @@ class TerminalEnds:
         return out
 
     def _character(self, minterms: int) -> bytes:
-        """Return the shortest of some characters, given as a mask of minterms."""
+        """Return the shortest character of a mask of minterms."""
         spelt = self._encoding.shortest(GROUND)
         best = min((spelt[a] for a in bits(minterms)), key=lambda s: (len(s), s))
         self._characters[minterms] = best
@@ -481,7 +482,7 @@ _EVERY_BYTE = (1 << 256) - 1
 
 
 def as_flags(mask: int) -> npt.NDArray[np.bool_]:
-    """Return bytes given as a mask as flags: bool [256]."""
+    """Return a mask of bytes as flags: bool [256]."""
     packed = np.frombuffer(mask.to_bytes(32, "little"), np.uint8)
     return np.unpackbits(packed, bitorder="little").view(np.bool_)
 
@@ -489,7 +490,7 @@ def as_flags(mask: int) -> npt.NDArray[np.bool_]:
 def shared_lexer(terminals: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> Lexer | None:
     """Return the lexer of all grammars with these terminals, none expected with a number.
 
-    It is cached like the leaves of schemas, as it has grown, for the next grammar with these
+    It is cached like the leaves of schemas, with its states, for the next grammar with these
     terminals. None if a terminal is not a pattern.
     """
     if not all(isinstance(t, ir.Terminal) for t in terminals):
@@ -510,8 +511,9 @@ class Lexer(Leaf):
         conditions_of: the conditions of each outcome.
         ends: how terminals may end.
         is_met_at_once, is_free_of: see `TerminalSets`.
-        permits: whether a terminal expected with a number may end under a condition; None if no
-            terminal is expected so: then all grammars may share the lexer (`shared_lexer`).
+        permits: returns whether a terminal expected with a number may end under a condition; None
+            if no terminal is expected with a number. Then all grammars may share the lexer
+            (`shared_lexer`).
     """
 
     is_shared = False
@@ -548,7 +550,7 @@ class Lexer(Leaf):
         return super().weight + self.terminals.weight + 300 * len(sets) + 64 * open_threads
 
     def entry(self, expected: frozenset[int] | tuple[Expected, ...], condition: int) -> int:
-        """Return the state before any of ``expected``, the text being bound by ``condition``."""
+        """Return the state before any of ``expected``, under ``condition``."""
         key = (condition, expected)
         found = self._entries.get(key)
         if found is None:
@@ -559,7 +561,7 @@ class Lexer(Leaf):
                 t = self._sets.variants[v][0]
                 if starts[t] < 0:
                     continue
-                # Mostly the first character settles it.
+                # Usually the first character settles it.
                 met = v == t and (condition == anything or self.is_met_at_once(t, condition))
                 if met or self._sets.is_alive(v, starts[t], condition):
                     threads.append((v, starts[t]))
@@ -575,15 +577,15 @@ class Lexer(Leaf):
     # -- rows -----------------------------------------------------------------------------------
 
     def n_bytes(self, q: int) -> int:
-        """Return how many bytes can follow, about: fewer are left out than counted twice."""
+        """Return roughly the number of bytes that can follow."""
         symbol, node = self._keys[q]
         if node != GROUND:
             return 64
         return self._minterm_bytes.width(self._sets.live(symbol))
 
     def split(self, q: int) -> tuple[int, ...]:
-        """Return states that are equal to ``q`` together. Each terminal with very many
-        continuations has a state of its own, so that all states that contain it share its walks."""
+        """Return states that together are equivalent to ``q``. Each terminal with very many
+        continuations gets a separate state, so that all states that contain it share its walks."""
         found = self._splits.get(q)
         if found is None:
             symbol, node = self._keys[q]
@@ -598,8 +600,8 @@ class Lexer(Leaf):
         return found
 
     def begun(self, q: int) -> tuple[int, ...]:
-        """Return states that together do what ``q`` does, where all its terminals begin in it: one
-        for each terminal, without a condition that means nothing to it."""
+        """Return states that together are equivalent to ``q``, if all its terminals begin there:
+        one for each terminal, without conditions that do not affect it."""
         found = self._begun.get(q)
         if found is None:
             condition, threads, node = self.threads(q)
@@ -632,12 +634,12 @@ class Lexer(Leaf):
         return found
 
     def loop(self, q: int) -> tuple[bytes, Mapping[int, int]] | None:
-        """Return many characters that lead back to ``q``, which is between two, and the other bytes
-        of its row.
+        """Return many characters that lead back to ``q``, which is between characters, and the
+        other bytes of its row.
 
         Returns:
             256 flags, by byte: ASCII, and lead bytes all of whose characters lead back; and the
-            rest of the row. None if the rest is larger.
+                rest of the row. None if the rest is larger.
         """
         if q in self._loops:
             return self._loops[q]
@@ -657,7 +659,7 @@ class Lexer(Leaf):
                 for reach, mask in self._minterm_bytes.leads_of.items():
                     if not reach & ~back:
                         inside |= mask
-                # Where most bytes lead away, runs are short, and there are as many as nodes.
+                # If most bytes lead away, runs are short, and as many as nodes.
                 leaving = self._minterm_bytes.first(back | others) & ~inside
                 if inside.bit_count() >= leaving.bit_count():
                     rest: dict[int, int] = {}
@@ -680,7 +682,7 @@ class Lexer(Leaf):
         return self._minterm_bytes.width(live) > _WIDE
 
     def following(self, outcome: int) -> int:
-        """Return the bytes that may follow where terminals end with ``outcome``, as a mask."""
+        """Return the bytes that may follow after ``outcome``, as a mask."""
         mask = 0
         for condition in self.conditions_of[outcome]:
             mask |= self.mask_under(condition)
@@ -703,7 +705,7 @@ class Lexer(Leaf):
         if found is None:
             symbol, node = self._keys[q]
             condition, threads = self._sets.keys[symbol]
-            # Inside a character there is always a way on.
+            # Inside a character there is always a continuation.
             found = self._continuing[q] = node != GROUND or any(
                 self._sets.is_alive(v, to, after)
                 for v, state in threads
@@ -712,7 +714,7 @@ class Lexer(Leaf):
         return found
 
     def step(self, q: int, byte: int) -> int:
-        """Return the state after ``byte``, or -1. Rows are not made for a single step."""
+        """Return the state after ``byte``, or -1. Makes no row for a single step."""
         row = self._rows[q]
         if row is not None:
             return row.get(byte, -1)
@@ -727,7 +729,8 @@ class Lexer(Leaf):
         return found
 
     def run(self, q: int, data: bytes, i: int) -> tuple[int, int]:
-        """Read ``data[i:]`` from ``q`` up to a byte that ends a terminal, or that none reads.
+        """Read ``data[i:]`` from ``q`` up to a byte that ends a terminal, or that no terminal
+        accepts.
 
         Returns:
             The state before that byte, and its index; or the state at the end of the data.
@@ -745,8 +748,8 @@ class Lexer(Leaf):
         return q, i
 
     def staying(self, q: int) -> bytes:
-        """Return the bytes below 128 that lead from ``q`` back to it and may not follow an end of a
-        terminal there: runs of them are read at once."""
+        """Return the bytes below 128 that lead from ``q`` back to ``q`` and may not follow an end
+        of a terminal there. Runs of them are read at once."""
         found = self._staying.get(q)
         if found is None:
             symbol, node = self._keys[q]
@@ -760,14 +763,14 @@ class Lexer(Leaf):
         return found
 
     def _add_characters(self, row: dict[int, int], symbol: int, minterms: int) -> None:
-        """Add to a row the ASCII characters of some minterms that ``symbol`` moves on with."""
+        """Add to a row the ASCII characters of the minterms with which ``symbol`` moves."""
         for mask, to in self._sets.moves(symbol):
             if mask & minterms:
                 state = self.state((to, GROUND))
                 row.update(dict.fromkeys(self._minterm_bytes.ascii(mask & minterms), state))
 
     def _add_leads(self, row: dict[int, int], symbol: int, mask: int) -> None:
-        """Add to a row those bytes of a mask that begin longer characters."""
+        """Add to a row the bytes of a mask that begin longer characters."""
         for byte, deeper in self._minterm_bytes.leads:
             if mask >> byte & 1:
                 row[byte] = self.state((symbol, deeper))

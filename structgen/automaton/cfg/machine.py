@@ -1,7 +1,7 @@
 """Read grammars byte by byte: a `Machine` in which some frames are grammars.
 
-It keeps the number of states low: places reached at once are one place. Inside a token it makes no
-states, and begins nothing that the next byte cannot begin.
+It keeps the number of states low: places reached at the same time are merged. Inside a token it
+makes no states, and begins only what the next byte can begin.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from .frame import CfgFrame
 from .lexer import Lexer
 
 _START = 1
-"""The state in which the text of every grammar starts."""
+"""The start state of every grammar."""
 
 _MOST_NAMED = 3
 
 
 _WORTH_KEEPING = 10
-"""Grammars with fewer rules are not worth a file."""
+"""Results of grammars with fewer rules are not stored in a file."""
 
 
 class GrammarFacts(Protocol):
@@ -54,17 +54,17 @@ class GrammarFacts(Protocol):
         """Return a stored flag of the grammar with key ``of``; None if not stored."""
 
     def keep_flag(self, name: str, of: str, holds: bool) -> None:
-        """Keep what `find_flag` is to find."""
+        """Store a flag for `find_flag`."""
 
 
 class CfgMachine(Machine):
     """A `Machine` in which some frames are grammars.
 
     Args:
-        start: the alternatives that a text may start with; or a grammar that is all of it.
+        start: the alternatives with which a text may start; or a grammar for the whole text.
 
     Attributes:
-        rules: that grammar.
+        rules: the grammar.
     """
 
     rules: CfgFrame | None
@@ -77,22 +77,22 @@ class CfgMachine(Machine):
             start = start.open()
         # (frame, condition, continuation below) → places reached since the last state was made
         self._reached: dict[tuple[CfgFrame, int, int], dict[int, None]] = {}
-        self._next = -1  # the byte that comes next, where it is known
+        self._next = -1  # the next byte, if known
         super().__init__(start)
 
     @classmethod
     def of(
         cls, grammar: ir.ContextFree, chars: ir.CharSet, facts: GrammarFacts | None = None
     ) -> CfgMachine:
-        """Return the machine of a grammar by itself.
+        """Return the machine of a grammar alone.
 
-        A grammar that some process has built without errors is built on first use: with the first
-        mask from disk, no automata are needed for it.
+        If a process has built the grammar without errors before, it is built on first use: the
+        first mask is read from disk and needs no automata.
 
         Args:
             grammar: the grammar.
             chars: the code points that may be written.
-            facts: what other processes found out about grammars; None: nothing is known or kept.
+            facts: the stored results of other processes; None: no store.
         """
         of = None if facts is None else facts.fingerprint(grammar)
         if facts is None or of is None:
@@ -119,7 +119,7 @@ class CfgMachine(Machine):
             if name.startswith("__") or "states" in self.__dict__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             with GROW:
-                if "states" not in self.__dict__:  # else another thread was first
+                if "states" not in self.__dict__:  # otherwise another thread was first
                     made = self._make()
                     self.__dict__.update(made.__dict__)
                     made.languages = ()
@@ -127,7 +127,7 @@ class CfgMachine(Machine):
 
     @property
     def n_states(self) -> int:
-        """How many states have been reached; 0 as long as the first mask is all that was asked."""
+        """The number of states reached; 0 if only the first mask has been used."""
         return len(self.states) if "states" in self.__dict__ else 0
 
     @property
@@ -135,7 +135,7 @@ class CfgMachine(Machine):
         """See `Machine.weight`."""
         if not self.n_states:
             return 0
-        # Places weigh less than the plans that other frames have.
+        # Places are smaller than the plans of other frames.
         places = sum([isinstance(frame, CfgFrame) for frame, _ in self.stacks.frames])
         return super().weight - 7500 * places
 
@@ -152,12 +152,12 @@ class CfgMachine(Machine):
             self._reached.setdefault((frame, anything, link[1]), {})[place] = None
             return
         for condition, terminals in lexer.outcomes[outcome]:
-            # What follows the whole text is not bound by its last terminal.
+            # The last terminal puts no condition on what follows the whole text.
             if following < 0 or link[1] != BOTTOM or lexer.mask_under(condition) >> following & 1:
                 after = frame.after(place, terminals)
                 self._reached.setdefault((frame, condition, link[1]), {})[after] = None
 
-    # What has been reached has to be reported every time.
+    # Report the reached places every time.
 
     def _following(self, continuation: int, outcome: int) -> Collection[int]:
         found: set[int] = set()
@@ -175,16 +175,16 @@ class CfgMachine(Machine):
         return super()._intern(found)
 
     def _begin_reached(self, found: set[int]) -> None:
-        """Add what follows the terminals that have ended."""
+        """Add the configurations after the terminals that have ended."""
         while self._reached:
             (frame, condition, below), places = self._reached.popitem()
             place = frame.union(tuple(places))
             self._enter(frame.begin(place, condition), below, found)
 
     def _advance(self, configurations: Iterable[int], byte: int, following: int = -1) -> set[int]:
-        """Return where ``byte`` leads; only what may be continued by the byte ``following``,
-        where that is given."""
-        # What an error left behind in the middle of a state belongs to no other.
+        """Return the configurations after ``byte``; if ``following`` is given, only those that may
+        continue with it."""
+        # Drop what an error left behind in the middle of a state.
         self._reached.clear()
         self._next = following
         found: set[int] = set()
@@ -211,11 +211,11 @@ class CfgMachine(Machine):
                     q = only >> LEAF_BITS & STATE_MASK
                     if isinstance(automaton, Lexer):
                         if only == before:
-                            # A terminal that may end here continues as before: up to the last byte
-                            # that leaves no choice.
+                            # A terminal that may end here continues as before, up to the last byte
+                            # without a choice.
                             i = max(i, end - len(data[i:].lstrip(automaton.staying(q))) - 1)
                         else:
-                            # Nearly always: the terminal continues, and cannot end.
+                            # The usual case: the terminal continues, and cannot end.
                             to, i = automaton.run(q, data, i)
                             if to != q:
                                 only += to - q << LEAF_BITS
@@ -260,20 +260,20 @@ class CfgMachine(Machine):
             return super().state_of(leaf, q, continuation)
 
     def union(self, states: Iterable[int]) -> int:
-        """Return the state after any of the texts that led to some states."""
+        """Return the state that is the union of states."""
         with GROW:
             self._reached.clear()
             return self._intern({c for state in states for c in self.states[state]})
 
     def is_limited(self, state: int) -> bool:
-        """Return whether tokens are counted in a rule that is open, or may begin."""
+        """Return whether a rule that is open, or may begin, has a token limit."""
         return any(
             isinstance(self.leaves[leaf], LimitedLeaf) for leaf, *_ in self.configurations(state)
         )
 
     def token_end(self, state: int) -> int:
-        """Return the state after a token whose bytes lead to ``state``: rules that tokens are
-        counted in may be left with fewer."""
+        """Return the state after a token whose bytes lead to ``state``: rules with a token limit
+        have one token less."""
         if not self.is_limited(state):
             return state
         with GROW:
@@ -288,7 +288,7 @@ class CfgMachine(Machine):
             return self._interned.intern(found)
 
     def temperature(self, state: int) -> float | None:
-        """Return the greatest temperature set by an open rule or one that may begin, if any."""
+        """Return the highest temperature of rules that are open or may begin, if any."""
         found: list[float] = []
         stacks = self.stacks
         todo = [continuation for *_, continuation in self.configurations(state)]
@@ -304,7 +304,7 @@ class CfgMachine(Machine):
         return max(found, default=None)
 
     def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
-        """See `Machine.placed`: in a grammar, with the rules that are open there."""
+        """See `Machine.placed`; in a grammar, with the open rules."""
         if error.path is not None or not self.n_states:
             return error
         rules: dict[str, None] = {}
@@ -320,7 +320,7 @@ class CfgMachine(Machine):
     def completion(
         self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None = None
     ) -> Text | None:
-        """See `Machine.completion`: from a terminal, the grammar knows a shorter way."""
+        """See `Machine.completion`; from a terminal, the grammar knows a shorter way."""
         if not isinstance(leaf, Lexer):
             return super().completion(leaf, q, continuation, tape)
         ways: list[Text] = []

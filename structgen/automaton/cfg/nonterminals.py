@@ -1,20 +1,20 @@
 """Turn each nonterminal (a *goal*) into a deterministic automaton over terminals and goals.
 
-A goal automaton reads what the nonterminal consists of, from left to right and never empty. It
-follows the left-corner relation: it begins with a terminal. When a symbol X has been found at the
-left edge of the goal, any rule ``C → X γ`` whose C can be at that edge may continue with γ. When
-the goal itself has been found, the automaton may end. So left recursion, even hidden behind symbols
-that can be empty, is a loop and costs no stack. Unit rules and cycles cost nothing, and rules with
-a common beginning share states (Rosenkrantz & Lewis 1970; Nederhof 1993, generalised left-corner
-parsing). Symbols that can be empty are skipped in place. States are numbered across all goals and
-made on demand. Knows rules, not texts.
+A goal automaton reads the nonempty texts of the nonterminal, from left to right. It follows the
+left-corner relation: it begins with a terminal. When a symbol X has been found at the left edge of
+the goal, any rule ``C → X γ`` whose C can be at that edge may continue with γ. When the goal itself
+has been found, the automaton may end. So left recursion, even hidden behind symbols that can be
+empty, is a loop and costs no stack. Unit rules and cycles cost nothing, and rules with a common
+beginning share states (Rosenkrantz & Lewis 1970; Nederhof 1993, generalised left-corner parsing).
+Symbols that can be empty are skipped in place. States are numbered across all goals and made on
+demand. Knows rules, not texts.
 
-`Loops` first puts repetitions where they are used. Readers of grammars spell ``member (","
-member)*`` with a nonterminal of its own, ``X: "," member | X "," member``. As a goal, it would be
-one more level of the stack wherever a list continues, and the place after its first element would
-differ from the others. If something follows such a nonterminal, its elements and a *loop* replace
-it: a symbol at the end of a rule that says, without being read, how the rule may continue. Short
-nonterminals that have one rule are inlined, too. The language is the same, with fewer states and
+`Loops` first moves repetitions to where they are used. Readers of grammars translate ``member (","
+member)*`` to a separate nonterminal, ``X: "," member | X "," member``. As a goal, it would add a
+level to the stack wherever a list continues, and the place after its first element would differ
+from the others. If something follows such a nonterminal, its elements and a *loop* replace it: a
+symbol at the end of a rule that defines, without being read, how the rule may continue. Short
+nonterminals with one rule are inlined, too. The language stays the same, with fewer states and
 lower stacks.
 """
 
@@ -28,18 +28,18 @@ from structgen.automaton.work import WORK
 from structgen.grammar import ir
 
 Rule = tuple[int, tuple[int, ...]]
-"""A nonterminal, and symbols it may consist of."""
+"""A nonterminal, and a sequence of symbols for it."""
 
 _Sequence = tuple[int, ...]
 
 _SHORT = 3
-"""Symbols of a rule that replaces its nonterminal everywhere."""
+"""The most symbols of a rule that replaces its nonterminal everywhere."""
 
 _GROWTH = 3
-"""Symbols may be copied so many times as there are of them."""
+"""The most copied symbols, as a multiple of the symbols in the grammar."""
 
 _DEPTH = 50
-"""Loops in one rule that are made inside one another's making."""
+"""The most nested loops that are made for one rule."""
 
 
 class Loops:
@@ -51,9 +51,9 @@ class Loops:
         root: the nonterminal of whole texts.
 
     Attributes:
-        rules: rules for the same nonterminals, if ``root`` leads to them; some have a loop as their
-            last symbol. Loops are numbered like nonterminals, after them.
-        ways: for each loop the ways in which a rule may continue there.
+        rules: rules for the same nonterminals, if they can be reached from ``root``; some have a
+            loop as their last symbol. Loops are numbered after the nonterminals.
+        ways: for each loop, the ways in which a rule may continue.
     """
 
     def __init__(self, rules: Sequence[Rule], nullable: Sequence[bool], root: int) -> None:
@@ -62,7 +62,7 @@ class Loops:
         self._rules_of: dict[int, list[_Sequence]] = {}
         for lhs, rhs in rules:
             self._rules_of.setdefault(lhs, []).append(rhs)
-        # For each that can be replaced: how it begins, and how each round continues.
+        # For each nonterminal that can be replaced: its first part, and its rounds.
         self._parts: dict[int, tuple[list[_Sequence], list[_Sequence]]] = {}
         for lhs, found in self._rules_of.items():
             parts = self._parts_of(lhs, found)
@@ -92,7 +92,7 @@ class Loops:
     def _parts_of(
         self, lhs: int, found: list[_Sequence]
     ) -> tuple[list[_Sequence], list[_Sequence]] | None:
-        """Split ``lhs`` into how it begins and continues, if it is a list or a short rule."""
+        """Split ``lhs`` into its first part and its rounds, if it is a list or a short rule."""
         this = ~lhs
         if len(found) == 1:
             (only,) = found
@@ -113,7 +113,7 @@ class Loops:
         return any(s >= 0 or not self._nullable[~s] for s in symbols)
 
     def _leave_out_circles(self) -> None:
-        """Keep what leads to itself only through nonterminals that stay."""
+        """Keep nonterminals that are recursive only through others that stay."""
         done: set[int] = set()
         for start in list(self._parts):
             path: dict[int, None] = {}
@@ -147,7 +147,7 @@ class Loops:
             for i in range(1, len(rhs) - 1):
                 if rhs[i] not in lists:
                     continue
-                # ``a list b | a b``: then the place before the first element is like those before
+                # ``a list b | a b``, so that the place before the first element equals those before
                 # the others.
                 before, after = rhs[:i], rhs[i + 1 :]
                 if before + after in left and self._is_something(before):
@@ -156,13 +156,13 @@ class Loops:
                     break
         out: list[_Sequence] = []
         for rhs, way in left.items():
-            # What a list begins with is not replaced in its own rules.
+            # The first part of a list is not replaced in its own rules.
             out += self._spread(way, rhs[:1] == (~lhs,))
         return out
 
     def _spread(self, symbols: _Sequence, start: int = 0) -> list[_Sequence]:
-        """Return the ways to write a sequence without the nonterminals that are replaced, those
-        before ``start`` excepted."""
+        """Return the ways to write a sequence without replaced nonterminals, except before
+        ``start``."""
         replaced = self._replaced
         if replaced.isdisjoint(symbols):
             return [symbols]
@@ -191,7 +191,7 @@ class Loops:
         return out
 
     def _loop(self, lhs: int, after: _Sequence) -> int:
-        """Return the symbol for continuing with another round, or with what follows the last."""
+        """Return the symbol for another round, or for what follows the loop."""
         key = (lhs, after)
         found = self._loops.get(key)
         if found is None:
@@ -212,12 +212,12 @@ _CELL_BITS = 32
 _CELL = (1 << _CELL_BITS) - 1
 
 Item = int
-"""A nonterminal of which a rule is being read, and what is still to come of the rule: the number of
-a cell. So rules that continue alike are one. Packed: there are thousands, which as tuples the
-garbage collector would look at."""
+"""A nonterminal, and the rest of the rule that is being read for it: the number of a cell. So rules
+with equal rests are one item. Packed into an int, because there are thousands, and the garbage
+collector would visit tuples."""
 
 _DONE = 0
-"""The cell of nothing."""
+"""The empty cell."""
 
 
 class NonterminalAutomata:
@@ -237,7 +237,7 @@ class NonterminalAutomata:
     """
 
     def __init__(self, grammar: ir.ContextFree, dead_terminals: Iterable[int] = ()) -> None:
-        # One rule more: a mark that no text has, and then the start nonterminal.
+        # An extra rule: a mark that no text contains, then the start nonterminal.
         n = len(grammar.nonterminals) + 1
         mark = self._mark = len(grammar.terminals)
         rules = [*grammar.rules, (n - 1, (mark, ~grammar.start))]
@@ -251,24 +251,24 @@ class NonterminalAutomata:
         self.nullable = _closure(n, rules, True)
         self._rules: list[Rule] = rules
         loops = Loops(rules, self.nullable, n - 1)
-        # What is still to come of rules, as cells: a symbol, and the cell after it.
+        # The rests of rules, as cells: a symbol, and the next cell.
         self._cells: list[tuple[int, int]] = [(0, _DONE)]
-        # Whether a cell stands for itself only: its symbol has to be read before anything follows.
+        # Whether nothing follows from a cell before its symbol is read.
         self._is_plain: list[bool] = [False]
         self._cell_ids: dict[tuple[int, int], int] = {}
         self._n = n
-        # What rules come to is found when a symbol, a loop or a goal is asked for.
+        # Computed when a symbol, a loop or a goal is first needed.
         self._loop_ways = loops.ways
         self._ways: dict[int, list[int]] = {}
-        # For each symbol: where it may be found at the left edge of rules, and the items in which
-        # it has just been found there, by the rules' left sides.
+        # For each symbol: the rules with it at the left edge, and the items after it, by the rules'
+        # left sides.
         self._edges_of: dict[int, list[tuple[int, tuple[int, ...], list[int], int]]] = {}
         self._found: dict[int, dict[int, dict[Item, None]]] = {}
         self._at_left_edge: dict[int, set[int]] = {}
         self._below: list[set[int]] = [set() for _ in range(n)]
         self._corners: dict[int, frozenset[int]] = {}
         for lhs, rhs in loops.rules:
-            rests: list[int] = []  # the cells after each of its symbols, once one is asked for
+            rests: list[int] = []  # the cells after each of its symbols, made on demand
             for i, symbol in enumerate(rhs):
                 self._edges_of.setdefault(symbol, []).append((lhs, rhs, rests, i))
                 if symbol >= 0:
@@ -292,7 +292,7 @@ class NonterminalAutomata:
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
 
     def _rests(self, symbols: Sequence[int]) -> list[int]:
-        """Return the cells of what is left of a rule: all of it, and the rest after each symbol."""
+        """Return the cells of a rule: of the whole rule, and of the rest after each symbol."""
         WORK.spend(len(symbols) >> 4)
         cell = _DONE
         rests = [cell]
@@ -310,7 +310,7 @@ class NonterminalAutomata:
         return rests[::-1]
 
     def first(self, goal: int) -> frozenset[int]:
-        """Return the terminals at the beginning of ``goal``."""
+        """Return the terminals with which ``goal`` may begin."""
         found = self._first.get(goal)
         if found is None:
             corners = self._corners_of(goal)
@@ -322,7 +322,7 @@ class NonterminalAutomata:
         return found
 
     def start(self, goal: int) -> dict[int, int]:
-        """Terminal → state after it, at the beginning of ``goal``."""
+        """Map each terminal with which ``goal`` may begin to the state after it."""
         found = self._starts.get(goal)
         if found is None:
             found = {t: self.go(~goal, t) for t in sorted(self.first(goal))}
@@ -332,7 +332,7 @@ class NonterminalAutomata:
     def symbols(self, state: int) -> Mapping[int, list[Item]]:
         """Return the symbols that may follow, each with the state after it.
 
-        A nonterminal means one of its texts that is not empty.
+        A nonterminal stands for its nonempty texts.
         """
         found = self._symbols[state]
         if found is None:
@@ -348,8 +348,8 @@ class NonterminalAutomata:
         return found
 
     def go(self, at: int, symbol: int) -> int:
-        """Return the state after one of the symbols of state ``at``; or, below 0, after one of the
-        terminals that goal ``~at`` begins with."""
+        """Return the state after one of the symbols of state ``at``; if ``at`` < 0, after one of
+        the terminals with which goal ``~at`` begins."""
         key = (at << _CELL_BITS) + symbol
         found = self._gone.get(key)
         if found is None:
@@ -362,7 +362,7 @@ class NonterminalAutomata:
         return found
 
     def edges(self, state: int) -> dict[int, int]:
-        """Symbol → next state: all that `go` says of a state."""
+        """Map each symbol to the next state: all results of `go` for a state."""
         found = self._edges[state]
         if found is None:
             found = {symbol: self.go(state, symbol) for symbol in self.symbols(state)}
@@ -371,11 +371,11 @@ class NonterminalAutomata:
         return found
 
     def neighbours(self) -> tuple[dict[int, int], int]:
-        """Return which terminals may follow each other directly, and which may come last.
+        """Return which terminals may follow each other, and which may come last.
 
         Returns:
-            For each terminal of a productive rule that can be reached, those that may follow, as a
-            mask; and the terminals a text may end with.
+            For each terminal of a reachable productive rule, the terminals that may follow, as a
+            mask; and the terminals with which a text may end.
         """
         n, nullable = len(self.nullable), self.nullable
         used: list[set[int]] = [set() for _ in nullable]
@@ -388,7 +388,7 @@ class NonterminalAutomata:
         empty = {~i for i, is_nullable in enumerate(nullable) if is_nullable}
         first = self._edge_terminals(rules, empty)
         last = self._edge_terminals([(lhs, rhs[::-1]) for lhs, rhs in rules], empty)
-        # What follows each symbol, and then each terminal.
+        # First what follows each symbol, then each terminal.
         after = dict.fromkeys(set().union(*[used[lhs] for lhs in reachable]), 0)
         for _, rhs in rules:
             following = 0
@@ -436,7 +436,7 @@ class NonterminalAutomata:
     def is_loop(self, state: int) -> bool:
         """Return whether every end of the state's goal can continue in all ways that ``state`` can.
 
-        So if a goal is last in itself, returning to ``state`` adds nothing.
+        So if a goal ends with itself, returning to ``state`` adds nothing.
         """
         goal = self.goal_of[state]
         loop = self._loops.get(goal)
@@ -465,7 +465,7 @@ class NonterminalAutomata:
             WORK.spend(1 + (len(by_rule) >> 2))
             WORK.hold(300 * len(by_rule))
         corners = self._corners_of(goal)
-        # A terminal may begin thousands of rules, and a goal have few at its left edge.
+        # A terminal may begin thousands of rules, of which few are at the goal's left edge.
         if len(corners) < len(by_rule):
             found = [by_rule[lhs] for lhs in corners if lhs in by_rule]
         else:
@@ -474,9 +474,9 @@ class NonterminalAutomata:
         return [item for items in found for item in items]
 
     def _state(self, goal: int, items: Sequence[Item], accepts: bool = False) -> int:
-        """Return the state in which ``items`` hold, and what follows from them without reading."""
+        """Return the state with ``items`` and all items that follow from them without reading."""
         is_plain, followed = self._is_plain, self._followed[goal]
-        # Most stand for themselves, and nothing is remembered of those.
+        # For most cells nothing follows, and nothing is cached.
         held = frozenset([item for item in items if is_plain[item & _CELL]])
         if len(held) < len(items):
             more: list[frozenset[Item]] = []
@@ -507,8 +507,8 @@ class NonterminalAutomata:
         return found
 
     def _follow(self, goal: int, item: Item) -> tuple[frozenset[Item], bool]:
-        """Return the items in which symbols are still to come that hold with ``item``, itself
-        included, and whether the goal has been found."""
+        """Return the incomplete items that follow from ``item``, itself included, and whether the
+        goal has been found."""
         accepts = False
         cells, n, is_plain, followed = self._cells, self._n, self._is_plain, self._followed[goal]
         seen = {item}
@@ -519,7 +519,7 @@ class NonterminalAutomata:
         for at in todo:
             known = followed.get(at)
             if known is not None:
-                # What follows from it is not gone through once more.
+                # Do not visit what follows from it again.
                 others.append(known[0])
                 n_known += len(known[0])
                 accepts = accepts or known[1]
@@ -553,10 +553,11 @@ class NonterminalAutomata:
 
 
 def _closure(n: int, rules: Iterable[Rule], empty: bool) -> list[bool]:
-    """Nonterminals with a rule of such nonterminals (and, unless ``empty``, terminals) only."""
+    """Return the nonterminals that have a rule of only such nonterminals and, unless ``empty``,
+    terminals."""
     known = [False] * n
     lhs_of: list[int] = []
-    missing: list[int] = []  # by rule, how many of its nonterminals are not known to be such
+    missing: list[int] = []  # by rule, the number of its nonterminals that are still unknown
     users: dict[int, list[int]] = {}
     ready: list[int] = []
     for lhs, rhs in rules:

@@ -1,13 +1,13 @@
-"""The graph-structured stack of a grammar: which terminals may come next, and where each one leads.
+"""The graph-structured stack of a grammar: which terminals may come next, and the place after each.
 
 A place is a set of *tops*: pairs of a nonterminal's state and its *continuation*, the interned set
-of tops to return to when the nonterminal ends. A nonterminal begins once at a place, however many
-ways lead there, and equal places are one integer (Tomita 1986; Scott & Johnstone 2010). Memory
-grows with the square of the text at worst, and with the depth of nesting for grammars people write.
-The last nonterminal of a rule passes on its own continuation, so right recursion needs no depth.
+of tops to return to when the nonterminal ends. A nonterminal begins only once at a place, and equal
+places are one integer (Tomita 1986; Scott & Johnstone 2010). Memory grows with the square of the
+text's length at worst, and with the depth of nesting for usual grammars. The last nonterminal of a
+rule passes on its own continuation, so right recursion needs no stack.
 
 `Rests` finds short ways from a place to the end of a text, one nonterminal at a time; the caller
-says how a nonterminal ends. Terminals are numbers here.
+decides how a nonterminal ends. Terminals are numbers here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEXT_END = -1
 """In a continuation: the text may end here."""
 
 MAX_PLACES = 2_000_000
-"""Most places, and most continuations, of one grammar."""
+"""The most places, and the most continuations, of one grammar."""
 
 _Moves = tuple[int, tuple[tuple[int, int], ...]]
 
@@ -43,8 +43,8 @@ class PlaceGraph:
         start: the place where a text begins.
         continuations: the tops of each continuation, packed (`unpack`), or `TEXT_END`.
         places: the ``(goal state, continuation)`` pairs of each place.
-        shapes: the goal states of each place: what may come next is theirs to say.
-        accepting: whether the text may end at a place.
+        shapes: the goal states of each place, which determine what may come next.
+        accepting: whether the text may end at each place.
     """
 
     def __init__(self, goals: NonterminalAutomata) -> None:
@@ -74,7 +74,7 @@ class PlaceGraph:
         return found
 
     def _call(self, place: int, goal: int) -> int:
-        """Return the continuation of a goal that begins at a place where it may."""
+        """Return the continuation of a goal that begins at a place."""
         key = place << _STATE_BITS | goal
         found = self._called.get(key)
         if found is None:
@@ -125,7 +125,7 @@ class PlaceGraph:
         return found
 
     def _moves_of(self, state: int, terminal: int) -> _Moves:
-        """Return where a terminal leads from a goal state: in its own goal (-1: nowhere); and in
+        """Return the state after a terminal from a goal state: in its own goal (-1: none); and the
         goals that begin with it, with the state after it in each."""
         key = state << _STATE_BITS | terminal
         found = self._moves.get(key)
@@ -139,9 +139,9 @@ class PlaceGraph:
         return found
 
     def union(self, steps: Iterable[tuple[int, int]], places: Iterable[int] = ()) -> int:
-        """Return the place that any of ``steps`` (place, terminal) or ``places`` can be."""
+        """Return the union of ``places`` and of the places after ``steps`` (place, terminal)."""
         accepts, continuations = self.goals.accepts, self.continuations
-        # Goal states with their continuations: of most there is one, which has a number already.
+        # Goal states with their continuations: most have one, which has a number already.
         tops: dict[int, int | set[int]] = {}
         todo: list[tuple[int, int]] = []
         accepting = False
@@ -238,9 +238,9 @@ class Rests:
 
     Args:
         graph: the places.
-        ends: for a goal state under a condition: for each condition that can hold when the goal
-            ends, a short text until then.
-        at_end: the completion where all goals have ended, under a condition.
+        ends: for a goal state under a condition, returns a short text to the goal's end for each
+            condition that can hold there.
+        at_end: returns the completion after the end of all goals, under a condition.
     """
 
     def __init__(
@@ -256,16 +256,16 @@ class Rests:
         self._spelt: dict[tuple[int, int], Text] = {}
 
     def text_of(self, place: int, condition: int) -> Text | None:
-        """Return a short way to the end from a place under a condition, if one is found."""
+        """Return a short way to the end from a place under a condition, if it finds one."""
         found = self.of_place(place, condition)
         return None if found is None else self._text(found)
 
     def is_possible(self, place: int, condition: int) -> bool:
-        """Return whether a way to the end is found."""
+        """Return whether it finds a way to the end."""
         return self.of_place(place, condition) is not None
 
     def of_place(self, place: int, condition: int) -> Rest | None:
-        """Return the shortest completion of a place that is found, or None when there is no way."""
+        """Return the shortest completion that it finds for a place, or None if there is none."""
         WORK.spend(1 + (len(self._graph.places[place]) >> 1))
         best = self._at_end(condition) if self._graph.accepting[place] else None
         for state, below in self._graph.places[place]:
@@ -325,7 +325,7 @@ class Rests:
 
 
 def better(a: Rest | None, b: Rest | None) -> Rest | None:
-    """Return the shorter one of two completions; of equally long ones the first."""
+    """Return the shorter of two completions; the first if they are equally long."""
     if a is None or b is None:
         return b if a is None else a
     return b if b[0] < a[0] else a

@@ -1,12 +1,12 @@
-"""Terminals of a grammar: what ``re.match`` takes at a place, as lazy automata over minterms.
+"""Terminals of a grammar: the texts that ``re.match`` would match, as lazy automata over minterms.
 
-A terminal takes the text that backtracking prefers: greedy quantifiers the longest, lazy ones the
-shortest, alternatives the first that works. A state is the *ordered* list of open threads, the
+A terminal matches the text that backtracking prefers: greedy quantifiers the longest, lazy ones the
+shortest, alternatives the first that matches. A state is the *ordered* list of open threads, the
 preferred one first (Thompson simulation with priorities, as in Cox 2010). Whether a terminal may
 end depends on the text after it: no preferred thread may reach a match there. This condition is a
 regular language, a state of `LookaheadAutomaton`, and ``end(state)`` returns it. So ``[a-z]+`` may
-end before anything but a letter. A lookahead is such a condition, too. A lookbehind runs beside the
-threads from the terminal's start, and cannot look further back.
+end before anything except a letter. A lookahead is such a condition, too. A lookbehind runs in
+parallel to the threads from the terminal's start, and cannot look further back.
 
 `Assertions` collects lookarounds and rejects those that cannot be enforced. Knows no rules, bytes
 or tokens.
@@ -47,14 +47,14 @@ _MAX_UNROLL = 8
 HAS_AHEAD, HAS_BEHIND = 1, 2
 
 Item = tuple[int, int, int]
-"""Condition on the rest from here, minterms read (0: none, a match), what is left to match."""
+"""Condition on the rest from here, minterms read (0: none, a match), the rest to match."""
 
 
 class LookaheadAutomaton(RegexAutomaton):
     """Conditions on the rest of the text: states are languages, closed under and, or, not.
 
     Attributes:
-        anything: the state that demands nothing.
+        anything: the state without a condition.
         contrary, then, one, times: the states of a complement, of one state and then another, of
             one minterm of a mask, and of a state from ``least`` to ``most`` (-1: any) times.
     """
@@ -73,27 +73,27 @@ class LookaheadAutomaton(RegexAutomaton):
         return self._lower(regex, {})
 
     def both(self, a: int, b: int) -> int:
-        """Intersection."""
+        """Return the intersection."""
         return self.expressions.all_of((a, b))
 
     def either(self, a: int, b: int) -> int:
-        """Union."""
+        """Return the union."""
         return self.expressions.alt((a, b))
 
     def is_possible(self, state: int) -> bool:
-        """Return whether any rest satisfies ``state``."""
+        """Return whether any text satisfies ``state``."""
         return bool(self.expressions.flags[state] & 1) or self._is_alive(state)
 
     def steps(self, state: int) -> Moves:
-        """Like `moves`, but with states that nothing satisfies, which can be hard to recognize."""
+        """Like `moves`, but includes states that no text satisfies: these are hard to recognise."""
         return tuple((mask, to) for mask, to in self.derive(state) if to != NONE)
 
     def settling(self, state: int) -> int:
-        """Return the minterms after which ``state`` demands nothing more."""
+        """Return the minterms after which ``state`` has no further condition."""
         return self.possible(state)[1]
 
     def possible(self, state: int) -> tuple[int, int]:
-        """Return the minterms that ``state`` allows (see `steps`), and those without a demand."""
+        """Return the minterms that ``state`` allows (see `steps`), and those that settle it."""
         found = self._possible.get(state)
         if found is None:
             allowed = settling = 0
@@ -106,13 +106,14 @@ class LookaheadAutomaton(RegexAutomaton):
         return found
 
     def unless(self, ways: list[tuple[int, int]]) -> int:
-        """Return the state of texts that do not begin in some ways: with one of some minterms, and
-        then as a state says. In the form of `shortened`; its answers need no derivatives."""
+        """Return the state of texts that do not begin in certain ways: with one of some minterms,
+        followed by a text of a state. In the form of `shortened`, so that it needs no derivatives.
+        """
         full = 0
         for mask, after in ways:
             if after == self.anything:
                 full |= mask
-        # Nearly always what is barred is a character, whatever follows.
+        # Usually a character is barred, whatever follows.
         partly = [(mask & ~full, to) for mask, to in ways if mask & ~full and to != NONE]
         if not partly:
             found = self._unless.get(full)
@@ -139,10 +140,11 @@ class LookaheadAutomaton(RegexAutomaton):
         return found
 
     def shortened(self, state: int) -> int:
-        """``state``, or an equal one that only names characters, if one character settles it all.
+        """Return ``state``, or an equivalent state that only names characters, if one character
+        settles it.
 
-        After ``sel`` a name that is no keyword demands that ``ect`` does not follow, after ``fro``
-        that ``m`` does not; but as it takes all the letters it can, no letter may follow anyway.
+        After ``sel``, a name that is not a keyword forbids ``ect``, and after ``fro`` it forbids
+        ``m``. But because a name takes all letters, no letter may follow anyway.
         """
         allowed, settling = self.possible(state)
         if allowed != settling or state == self.anything:
@@ -182,11 +184,11 @@ class Threads:
         self._tails: dict[tuple[int, int], int] = {}
 
     def expand(self, node: int, holds: Callable[[int], bool]) -> tuple[Item, ...]:
-        """Return what ``node`` may do next, in the order of preference.
+        """Return the next steps of ``node``, in order of preference.
 
         Args:
             node: the expression.
-            holds: whether the lookbehind of a number holds here.
+            holds: returns whether the lookbehind with a number holds here.
         """
         plain = not self.looks[node] & HAS_BEHIND
         if plain:
@@ -239,7 +241,8 @@ class Threads:
         return [*stop, *items] if lazy else [*items, *stop]
 
     def tail(self, node: int, after: int, name: str) -> int:
-        """Return the texts that begin with a match of ``node`` and continue as ``after`` says.
+        """Return the texts that begin with a match of ``node`` and continue with a text of
+        ``after``.
 
         Args:
             node: the expression.
@@ -247,7 +250,7 @@ class Threads:
             name: the terminal, for messages.
 
         Raises:
-            UnsupportedFeature: lookarounds inside make that hard to say.
+            UnsupportedFeature: lookarounds inside cannot be converted.
         """
         if after == NONE:
             return NONE
@@ -301,7 +304,7 @@ class Threads:
         _, body, least, most, lazy = self._nodes[node]
         rest = self.lookahead
         if after == rest.anything:
-            most = least  # anything may follow, so the fewest rounds say it all
+            most = least  # anything may follow, so the fewest rounds are enough
         if self.looks[body]:
             if not 0 <= most <= _MAX_UNROLL:
                 raise self._entangled(name)
@@ -311,7 +314,7 @@ class Threads:
             out = self.tail(body, self.tail(fewer, after, name), name)
             return out if least else rest.either(out, after)
         if after == rest.anything and least:
-            # The last round may be cut short: of it, too, only the beginning counts.
+            # The last round may be cut short: only its beginning counts, too.
             after, least = self.tail(body, after, name), least - 1
             most = least
         return rest.then(rest.times(self.tail(body, EPSILON, name), least, most), after)
@@ -324,19 +327,19 @@ class Threads:
         )
 
     def text(self, minterms: Sequence[int]) -> int:
-        """Return the node of a text, one minterm after the other. Most are never read, so the nodes
-        after its first minterm are made on first use."""
+        """Return the node of a text, one minterm after the other. The nodes after its first minterm
+        are made on demand, because most are never read."""
         return self._node((_TEXT, *minterms), 0)
 
     def _spelt(self, minterms: Sequence[int]) -> int:
-        """Return the node of a text as `lower` would make it."""
+        """Return the same node of a text as `lower`."""
         node = EMPTY
         for minterm in reversed(minterms):
             node = self._cat(self._node((_SET, 1 << minterm), 0), node)
         return node
 
     def lower(self, parsed: ir.Regex) -> int:
-        """Return the node of an expression as it was parsed, `DEAD` if it matches nothing."""
+        """Return the node of a parsed expression, `DEAD` if it matches nothing."""
         if isinstance(parsed, ir.CharSet):
             mask = self.lookahead.alphabet.mask(parsed.ranges) & self._writable
             return self._node((_SET, mask), 0) if mask else DEAD
@@ -403,14 +406,14 @@ class Threads:
 
 
 _LONG_PATTERN = 40
-"""Characters of a pattern beyond which its states are looked at before it is used."""
+"""Patterns with more characters are checked with `check_growth` before use."""
 
 
 _PROBED_CHARACTERS = 64
 
 
 def may_be_large(pattern: str | ir.Regex) -> bool:
-    """Return whether a pattern may have more states than its few characters, each once."""
+    """Return whether a pattern may have more states than its (few) characters."""
     if isinstance(pattern, str):
         return len(pattern) > _LONG_PATTERN or "{" in pattern
     nodes = list(ir.nodes(pattern))
@@ -422,7 +425,7 @@ class Assertions:
 
     Attributes:
         aheads: the condition of each lookahead, or end of the text, on the following text.
-        behinds: what each lookbehind asks, and how many characters it looks at.
+        behinds: the expression of each lookbehind, and its width in characters.
     """
 
     def __init__(self) -> None:
@@ -430,7 +433,7 @@ class Assertions:
         self.behinds: dict[ir.Lookbehind, tuple[ir.Regex, int]] = {}
 
     def collect(self, terminal: ir.Terminal, parsed: ir.Regex, sets: set[ir.Ranges]) -> None:
-        """Record those of a terminal; its character sets are added to ``sets``."""
+        """Record the lookarounds of a terminal; add its character sets to ``sets``."""
         stack = [parsed]
         while stack:
             node = stack.pop()
@@ -462,7 +465,7 @@ class Assertions:
 
 
 def _width(regex: ir.Regex) -> int:
-    """Return how many characters a lookbehind looks at: all its texts have as many."""
+    """Return the width of a lookbehind in characters; all its texts have the same."""
     if isinstance(regex, ir.CharSet):
         return 1
     if isinstance(regex, ir.Repeat):
@@ -472,7 +475,7 @@ def _width(regex: ir.Regex) -> int:
 
 
 def _ahead(look: ir.Lookahead, terminal: ir.Terminal) -> ir.Regex:
-    """Return the texts that may follow where ``look`` is."""
+    """Return the texts that may follow at the place of ``look``."""
     if any(isinstance(node, (ir.Lookbehind, ir.StartAnchor)) for node in ir.nodes(look.body)):
         raise UnsupportedFeature(
             f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead, which is not "
@@ -484,7 +487,7 @@ def _ahead(look: ir.Lookahead, terminal: ir.Terminal) -> ir.Regex:
 
 
 def _text_of(regex: ir.Regex) -> str | None:
-    """Return the one text that an expression matches; None where it is not plainly one."""
+    """Return the only text that an expression matches; None if this is not obvious."""
     text = ""
     for part in regex.parts if isinstance(regex, ir.Concat) else (regex,):
         if not isinstance(part, ir.CharSet) or len(part.ranges) != 1:
@@ -506,11 +509,11 @@ def _parsed(pattern: str | ir.Regex) -> ir.Regex:
 
 
 def check_growth(name: str, start: int, moves: Callable[[int], Moves]) -> None:
-    """Look at what texts of a few dozen characters lead to: what grows out of all proportion
-    is refused before anybody reads it.
+    """Visit the states of texts of a few dozen characters, and refuse a pattern whose states
+    explode.
 
     Raises:
-        CompileLimitExceeded: these are too many states.
+        CompileLimitExceeded: there are too many states.
     """
     seen, level = {start}, [start]
     for _ in range(_PROBED_CHARACTERS):
@@ -529,11 +532,11 @@ def check_growth(name: str, start: int, moves: Callable[[int], Moves]) -> None:
 
 
 _Key = tuple[tuple[tuple[int, int], ...], tuple[int, ...], int, int]
-"""A state: threads (what is left, condition), positions of lookbehind automata, characters read (as
-far as it matters), terminal."""
+"""A state: threads (the rest, condition), positions of lookbehind automata, characters read (as far
+as it matters), terminal."""
 
 MAX_STATES = 100_000
-"""Most states of one terminal."""
+"""The most states of one terminal."""
 
 
 _MAX_EAGER = 300
@@ -562,14 +565,14 @@ class Terminals:
         lookahead: the automaton of conditions on the following text.
         starts: the start state of each terminal; -1 when it matches nothing, or is embedded.
         embedded: terminals that are not patterns, by number; for the caller to fill in.
-        literals: the bytes of those that match one text.
+        literals: the bytes of terminals that match only one text.
     """
 
     def __init__(self, symbols: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> None:
         terminals = [
             s if isinstance(s, ir.Terminal) else ir.Terminal(s.name, "(?!)") for s in symbols
         ]
-        # Most terminals are one text each: those are handled without trees.
+        # Most terminals match only one text: handle these without trees.
         texts = [_plain_text(t.pattern) or None for t in terminals]
         trees = [
             None if text is not None else _parsed(t.pattern)
@@ -604,7 +607,7 @@ class Terminals:
         numbers = {look: i for i, look in enumerate(behinds)}
         self._threads = Threads(self.lookahead, self._writable, assertions.aheads, numbers)
         self._keys: list[_Key] = []
-        # States without lookarounds or conditions; such are all that follow them.
+        # States without lookarounds or conditions; all states after them are the same kind.
         self._is_plain: list[bool] = []
         self._state_ids: dict[object, int] = {}
         self._moves: dict[int, Moves] = {}
@@ -653,7 +656,7 @@ class Terminals:
     # -- the automata -------------------------------------------------------------------------
 
     def moves(self, state: int) -> Moves:
-        """Disjoint ``(minterm mask, next state)`` pairs; what leads nowhere is left out."""
+        """Return disjoint ``(minterm mask, next state)`` pairs without dead ends."""
         found = self._moves.get(state)
         if found is None and self._keys[state][3] == _UNORDERED:
             language = self._keys[state][0][0][0]
@@ -672,7 +675,7 @@ class Terminals:
         return found
 
     def first(self, terminal: int) -> int:
-        """Return the minterms a terminal can begin with."""
+        """Return the minterms with which a terminal can begin."""
         found = self._first.get(terminal)
         if found is None:
             inner = self.embedded.get(terminal)
@@ -689,11 +692,11 @@ class Terminals:
 
         Args:
             terminal: its number.
-            most: how many states to look at; None: as many as are nearly free.
+            most: the most states to visit; None: as many as are cheap.
 
         Returns:
-            Minterms, any of which settles all demands; whether the text may always end; and the
-            conditions. For a terminal with very many states, a safe guess and None.
+            Minterms, each of which settles all demands; whether the text may always end; and the
+            conditions. For a terminal with very many states, a safe estimate and None.
         """
         conditions: dict[int, None] = {}
         start = self.starts[terminal]
@@ -718,10 +721,10 @@ class Terminals:
         return (*self.settled_by(conditions), tuple(conditions))
 
     def settled_by(self, conditions: Iterable[int]) -> tuple[int, bool]:
-        """Minterms that settle each of ``conditions``, and whether the text may end under all.
+        """Return the minterms that settle all ``conditions``; whether the text may end under all.
 
-        To the text before it, a named token is the end of the text: `Terminals.end_of_text`, one
-        more minterm.
+        For the text before it, a named token is the end of the text: `Terminals.end_of_text`, an
+        extra minterm.
         """
         rest, minterms = self.lookahead, self.alphabet.everything
         may_end = True
@@ -732,7 +735,7 @@ class Terminals:
         return minterms | self.end_of_text if may_end else minterms, may_end
 
     def _settling_at_worst(self, terminal: int) -> tuple[int, bool]:
-        """Return what settles all that a terminal, and each of its lookaheads, can read."""
+        """Return the minterms that settle all that a terminal and its lookaheads read."""
         masks, conditions = self._threads.contents(self._nodes_of[terminal])
         pending = dict.fromkeys(conditions)
         for condition in (todo := list(pending)):
@@ -742,13 +745,13 @@ class Terminals:
                     todo.append(to)
             if len(pending) > _MAX_EXPLORED_LOOKING:
                 return 0, False
-        # Where a lookahead holds or not decides between two ways on, its contrary is demanded too.
+        # If a lookahead decides between two continuations, its complement is demanded, too.
         contrary = [self.lookahead.contrary(c) for c in pending]
         minterms, may_end = self.settled_by([*pending, *contrary])
         return minterms & ~masks, may_end
 
     def _items(self, state: int) -> list[Item]:
-        """Return the ways open at ``state``, preferred first, none after an unconditional match."""
+        """Return the open threads of ``state``, preferred first, up to an unconditional match."""
         threads, behinds, depth, terminal = self._keys[state]
         if self._is_plain[state]:
             plain: list[Item] = []
@@ -789,7 +792,7 @@ class Terminals:
             if not mask:
                 forbidden = NONE
                 for other, matched in preferred:
-                    # The same condition need not be there twice.
+                    # The same condition is not needed twice.
                     if other != condition:
                         matched = rest.both(other, matched)
                     forbidden = rest.either(forbidden, matched)
@@ -811,7 +814,7 @@ class Terminals:
             return found
         _, behinds, depth, terminal = self._keys[state]
         rest = self.lookahead
-        passed = rest.anything  # no match preferred to the items that follow
+        passed = rest.anything  # no match is preferred to the following items
         parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self._writable, ())]
         for condition, mask, after in self._items(state):
             if not mask:
@@ -845,7 +848,7 @@ class Terminals:
 
     def _plain_moves(self, state: int) -> Moves:
         terminal, anything = self._keys[state][3], self.lookahead.anything
-        # Nothing is preferred any more to what has no mask.
+        # Nothing is preferred to an item without a mask any more.
         items = [*takewhile(itemgetter(0), (item[1:] for item in self._items(state)))]
         parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self._writable, ())]
         if sum(mask.bit_count() for mask, _ in items) <= 3 * len(items):  # few of many characters
@@ -909,7 +912,7 @@ class Terminals:
         if not any(self._threads.looks[node] & HAS_BEHIND for node, _ in threads):
             behinds, depth = (), 0
         depth = min(depth, max(self._behind_widths, default=0))
-        # Terminals share states; only messages need to know whose they are.
+        # Terminals share states; only messages need the terminal.
         owner = terminal if any(self._threads.looks[node] for node, _ in threads) else -1
         anything = self.lookahead.anything
         is_plain = owner < 0 and all(condition == anything for _, condition in threads)
@@ -957,7 +960,7 @@ class Terminals:
         behinds = tuple(automaton.start for automaton in automata)
         start = self._state(((node, self.lookahead.anything),), behinds, 0, terminal)
         if self._threads.looks[node]:
-            # What cannot be enforced shows here, not in the middle of an output.
+            # Raises here for what cannot be enforced, not in the middle of an output.
             seen = [start]
             for state in seen:
                 self.end(state)

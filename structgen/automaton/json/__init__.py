@@ -1,9 +1,9 @@
 """The texts of a JSON Schema's values as leaves and frames.
 
-In reading order: `options`; `document` (the whole text); `values` (which values there are, and what
-is refused before the first text); `objects`, `closing` (open objects); `arrays`, `apart` (open
-arrays, and barred values); `scalars`, `numbers`, `keys`, `whitespace`, `excluding` (leaves);
-`language` (what frames may ask). `schema` knows what values must be like.
+In reading order: `options`; `document` (the whole text); `values` (which values exist, and the
+errors before the first text); `objects`, `closing` (open objects); `arrays`, `apart` (open arrays,
+and barred values); `scalars`, `numbers`, `keys`, `whitespace`, `excluding` (leaves); `language`
+(the interface that frames use). The package `schema` knows the requirements on values.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Objects and arrays except a few values: frames that read beside those of a plan.
+"""Objects and arrays except a few values: frames that work in parallel to those of a plan.
 
 Unique items bar values that have been written. An `Apart` follows an open object or array as its
-plan does, and tracks the barred values that still begin alike, member by member or item by item.
-Usually none is left soon, and the plan's own frame takes over, with its cached walks (as
+plan does, and tracks the barred values that still begin the same way, member by member or item by
+item. Usually there soon are none, and the plan's own frame takes over, with its cached walks (as
 `excluding` hands over to the shared leaf).
 
-While some are left, the next value is barred only if nothing else could be written afterwards:
-``}`` if the object would equal one of them; a member's value if every way on after it leads to one
-of them (`spare`). That is counted, or checked member by member if there are few. This covers only
-plain plans (`ObjectPlan.is_plain`). Where there are rules, patterns or counts, negated constants
-say what an item must not be.
+While some are left, something is barred only if nothing else could follow it: ``}`` if the object
+would equal one of them; a member's value if every continuation leads to one of them (`spare`). This
+is decided by counting, or member by member if there are few. It covers only plain plans
+(`ObjectPlan.is_plain`). With rules, patterns or counts, negated constants exclude the values
+instead.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ if TYPE_CHECKING:
     from .objects import ObjectPlan
 
 Alive: TypeAlias = "tuple[int, ...]"
-"""The numbers of the barred values that may still be what is written (`excluding.Told`)."""
+"""The numbers of the barred values that the text may still become."""
 
 Others: TypeAlias = "frozenset[tuple[str, Any]]"
 """The members of an object that its schema does not name, by key and `json_key`."""
 
 State: TypeAlias = "tuple[int, Alive, Others, int]"
-"""Of the plan; what may still be written; unnamed members; what is being read: a label, or -1."""
+"""The plan's state; the barred values still possible; unnamed members; the label being read, or -1.
+"""
 
 _NOTHING: Others = frozenset()
 
 
 _TO_THE_END = -1
-"""In the place of a label: whatever comes next."""
+"""Replaces a label: anything that may come next."""
 
 _Way: TypeAlias = "tuple[Place, int]"
 
 
 class Without:
-    """The plan of the objects or arrays of another plan that are none of a few values."""
+    """The plan of the objects or arrays of another plan except a few values."""
 
     def __init__(self, frame: Apart, alive: Alive) -> None:
         self._frame = frame
@@ -64,20 +65,20 @@ class Without:
         self.required_children = frame.plan.required_children
 
     def is_possible(self) -> bool:
-        """Return whether there is any such value."""
+        """Return whether such a value exists."""
         frame = self._frame
         return frame.plan.is_possible() and frame.spare((frame.plan.first, self._alive, _NOTHING))
 
     def open(self) -> Alternative:
-        """Return how one starts."""
+        """Return the alternatives with which such a value may start."""
         return self._frame.open(self._alive)
 
     def shortest_text(self) -> Text | None:
-        """Return the shortest one found."""
+        """Return the shortest text found."""
         return self._frame.ending((self._frame.plan.first, self._alive, _NOTHING), True)
 
     def size_at_least(self, size: int) -> bool:
-        """Return True if a cheap test shows that there are ``size`` of them."""
+        """Return True if a cheap test shows that there are ``size`` such values."""
         return self._frame.plan.size_at_least(size + len(self._alive))
 
 
@@ -86,7 +87,7 @@ Place: TypeAlias = "tuple[int, Alive, Others]"
 
 
 class Apart(Frame):
-    """The frame of an open object or array that must not become one of a few values.
+    """The frame of an open object or array that must not equal any of a few values.
 
     Machine states are ``2 * i`` while punctuation and a key are written, and ``2 * i + 1`` during a
     value, for the i-th interned `State`.
@@ -115,19 +116,19 @@ class Apart(Frame):
     # -- what objects and arrays answer ---------------------------------------------------------
 
     def _label(self, at: int, outcome: int) -> int:
-        """Return the label of what an outcome of the leaf between values announces."""
+        """Return the label for an outcome of the leaf between values."""
         raise NotImplementedError
 
     def _value(self, number: int, label: int) -> Any:
-        """Return what a value has under a label."""
+        """Return the part of a value under a label."""
         raise NotImplementedError
 
     def _key(self, number: int, label: int) -> Any:
-        """Return the `json_key` of that."""
+        """Return the `json_key` of the part of a value under a label."""
         raise NotImplementedError
 
     def _continues(self, number: int, at: int, label: int) -> bool:
-        """Return whether a value has what has this label, and it may come next."""
+        """Return whether a value has a part with this label, and it may come next."""
         raise NotImplementedError
 
     def _ends(self, place: Place) -> bool:
@@ -135,11 +136,11 @@ class Apart(Frame):
         raise NotImplementedError
 
     def _read(self, text: bytes, place: Place) -> Place:
-        """Return the place after a member or item that ``text`` spells."""
+        """Return the place after the member or item in ``text``."""
         raise NotImplementedError
 
     def _rest_of(self, text: Text, is_first: bool) -> Any:
-        """Return what is in the end of an object or array, or, if ``is_first``, in a whole one."""
+        """Return the parts at the end of an object or array, or of a whole one if ``is_first``."""
         raise NotImplementedError
 
     def _whole_of(self, text: Text, is_first: bool) -> Any:
@@ -152,19 +153,19 @@ class Apart(Frame):
         raise NotImplementedError
 
     def _begin(self, label: int) -> bytes:
-        """Return what comes before the value with this label, in the fewest bytes."""
+        """Return the fewest bytes that come before the value with this label."""
         raise NotImplementedError
 
     def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
-        """Return the leaf of what comes before and between values, and its state."""
+        """Return the leaf of the text before and between values, and its state."""
         raise NotImplementedError
 
     def _fresh(self, at: int, alive: Alive, others: Others) -> Text | None:
-        """Return a member that no value has; None if none is allowed."""
+        """Return a member that no barred value has; None if none is allowed."""
         return None
 
     def _before_end(self, text: Text, member: Text) -> Text:
-        """``text``, which ends an object, with one member more."""
+        """Return ``text``, which ends an object, with one more member."""
         body = flat(text)[:-1].rstrip()
         language = self._language
         comma = language.space.first if body.endswith(b"{") else language.space.comma
@@ -173,7 +174,7 @@ class Apart(Frame):
     # -- which values are left ------------------------------------------------------------------
 
     def begun(self, numbers: tuple[int, ...]) -> Alive:
-        """Return those of the barred values that the plan has."""
+        """Return the barred values that the plan allows."""
         found = self._begun.get(numbers)
         if found is None:
             before = self._begun.get(numbers[:-1])
@@ -190,7 +191,7 @@ class Apart(Frame):
         return found
 
     def _groups(self, place: Place, label: int) -> dict[Any, Alive]:
-        """Group the values that have something with this label by what they have next."""
+        """Group the values that have a part with this label by the part after it."""
         key = place, label
         found = self._groups_of.get(key)
         if found is None:
@@ -205,11 +206,12 @@ class Apart(Frame):
         return found
 
     def spare(self, place: Place) -> bool:
-        """Return whether the object or array can be closed as none of the values."""
+        """Return whether the object or array can be closed without equalling any of the values."""
         return not place[1] or self._may_write(place, _TO_THE_END)
 
     def _may_write(self, place: Place, label: int) -> bool:
-        """Return whether what has this label may come next; of `_TO_THE_END`, as `spare`."""
+        """Return whether a part with this label may come next; for `_TO_THE_END`, the same as
+        `spare`."""
         known = {} if self._language.values.is_solving else self._writable
         return evaluate.answered((place, label), self._find_way, known)
 
@@ -236,8 +238,8 @@ class Apart(Frame):
         return values.is_possible(self._but(owed, groups.values(), label))
 
     def _barred(self, place: Place, label: int) -> tuple[list[Alive], Alive]:
-        """Split what is barred next with this label: groups of the values that have it, and all
-        values that have something else."""
+        """Split the barred values by this label: groups of the values that have such a part, and
+        all others."""
         at, alive, others = place
         groups, after = self._groups(place, label), self.plan.after(at, label)
         if not groups:
@@ -254,7 +256,7 @@ class Apart(Frame):
         return barred, tuple(sorted(left))
 
     def _has_plenty(self, at: int, size: int) -> bool:
-        """Return True if a cheap test shows more than ``size`` ways to continue."""
+        """Return True if a cheap test shows more than ``size`` continuations."""
         labels, is_endless, _ = self.plan.choices(at)
         values = self._language.values
         return is_endless or any(
@@ -262,7 +264,7 @@ class Apart(Frame):
         )
 
     def _but(self, owed: int, groups: Iterable[Alive], label: int) -> int:
-        """``owed``, and none of what the values of ``groups`` have there."""
+        """Return ``owed`` without the parts that the values of ``groups`` have there."""
         numbered = self._language.numbered
         values = [numbered.number(self._value(group[0], label)) for group in groups]
         return self._language.without(owed, (*sorted(values),)) if values else owed
@@ -279,7 +281,8 @@ class Apart(Frame):
         return found
 
     def open(self, alive: Alive) -> Alternative:
-        """Return how an object or array starts that is to be none of the values."""
+        """Return the alternatives with which an object or array may start that must not equal any
+        of the values."""
         place = self.plan.first, alive, _NOTHING
         leaf, q = self._between(place, is_first=True)
         return Alternative(leaf, q, ((self, 2 * self._number(place)),))
@@ -329,15 +332,15 @@ class Apart(Frame):
         )
 
     def _is_unnamed(self, label: int) -> bool:
-        """Return whether the label is that of a key that the schema does not name."""
+        """Return whether the label is for a key that the schema does not name."""
         return False
 
     def _beside(self, alive: Alive, at: int, after: int) -> Alive:
-        """Return the values that have none of what may no longer come ``after`` an unnamed key."""
+        """Return the values without parts that may no longer come ``after`` an unnamed key."""
         raise NotImplementedError
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """See `frames.Frame`: where whatever the value was, the same may follow."""
+        """See `frames.Frame`: possible where the same may follow after any value."""
         state, alive, others, label = self._states[at >> 1]
         if not at & 1 or self._is_unnamed(label):
             return None
@@ -377,7 +380,7 @@ class Apart(Frame):
             return b""
         place, label = (state, alive, others), self._label(state, outcome)
         if self._is_unnamed(label):
-            # A value and the end after it, after any unnamed key.
+            # A value plus the end after it, after any unnamed key.
             value = self._language.shortest(self.plan.owed(label))
             fresh = self._fresh(*place)
             rest = self.plan.finish(self.plan.ended(self.plan.after(state, label)), 0)
@@ -387,8 +390,8 @@ class Apart(Frame):
         return self.ending(place, label=label)
 
     def ending(self, place: Place, is_first: bool = False, label: int = _TO_THE_END) -> Text | None:
-        """Return the fewest bytes found that close the object or array as none of the values; with
-        a ``label``, after what comes before the value that has it."""
+        """Return the fewest bytes found that close the object or array without equalling any of the
+        values; with a ``label``, after the text before the value that has it."""
         return evaluate.answered((place, label, is_first), self._find_ending, {})
 
     def _find_ending(
@@ -419,7 +422,7 @@ class Apart(Frame):
     def _find_value(
         self, place: Place, label: int
     ) -> Generator[tuple[Place, int, bool], Text | None, Text | None]:
-        """Return a value with this label, with the end of the object or array after it."""
+        """Return a value with this label, plus the end of the object or array after it."""
         at, _, others = place
         language, plan = self._language, self.plan
         owed, after = plan.owed(label), plan.after(at, label)
@@ -453,8 +456,8 @@ class Apart(Frame):
         )
 
     def _otherwise(self, state: State) -> tuple[Text | None, dict[Any, Alive]]:
-        """Return what closes after any value but certain ones; and these, with the values that have
-        them."""
+        """Return the bytes that close it after any value except certain ones; and these, each with
+        the barred values that have it."""
         found = self._found.get(state)
         if found is None:
             at, alive, others, label = state
@@ -507,12 +510,13 @@ class ApartObject(Apart):
         self._n_names = len(plan.names)
         self._index = {name: label for label, name in enumerate(plan.names)}
         self._values: dict[int, tuple[dict[str, Any], int, Others]] = {}
-        # Of values: those that have an unnamed key; and of those that end, their unnamed members.
+        # The values that have an unnamed key; and for values that end here, their unnamed members.
         self._having: dict[tuple[Alive, str], Alive] = {}
         self._whole: dict[tuple[int, Alive], frozenset[Others]] = {}
 
     def _of(self, number: int) -> tuple[dict[str, Any], int, Others]:
-        """Return a value's members by `json_key`, a bit mask of the named ones, and the others."""
+        """Return a value's members by `json_key`, a bit mask of its named members, and the
+        others."""
         found = self._values.get(number)
         if found is None:
             WORK.hold(400)
@@ -607,8 +611,8 @@ class ApartObject(Apart):
 
 
 class ApartArray(Apart):
-    """See `Apart`. Places count all items, also those that make no difference to the plan; labels
-    are their indexes."""
+    """See `Apart`. Places count all items, even those that make no difference to the plan. Labels
+    are indexes of items."""
 
     plan: ArrayPlan
     _bracket = b"["
@@ -658,9 +662,9 @@ class ApartArray(Apart):
 
 
 _NONE = object()
-"""In the place of a `json_key`: there is no such member."""
+"""Replaces a `json_key`: there is no such member."""
 
 
 def _loads(text: bytes) -> Any:
-    """Return what a text means, its numbers as they are spelt."""
+    """Return the value of a text, with numbers as they are written."""
     return json.loads(text, parse_float=Decimal)

@@ -1,11 +1,11 @@
 """JSON arrays: the frame of one open array.
 
-`ArrayPlan` says what may follow in an array and what closes it, by numbers of the `State`s it has
-met. `array_spec` knows what items owe, `whitespace` the punctuation.
+`ArrayPlan` knows what may follow in an array and what closes it, by the numbers of its `State`s.
+`array_spec` knows the requirements on items, `whitespace` the punctuation.
 
-`ArrayClosing` finds the cheapest items that close an array. Plain bounds need a list. Items that
-must differ are chosen one after the other. For ``contains`` it searches (A* over counts, each step
-one item), or shows that there is no way.
+`ArrayClosing` finds the cheapest items that close an array. Plain bounds need only a list. Items
+that must differ are chosen one after the other. For ``contains`` it searches (A* over counts, each
+step one item), or shows that there is no way.
 """
 
 from __future__ import annotations
@@ -36,35 +36,34 @@ from .language import MAX_LISTED, Language, ending, whole
 from .whitespace import CLOSE, ITEM, array_leaf
 
 MAX_SEARCH = 20_000
-"""Most states a search for the shortest way to close one array may visit."""
+"""The most states that the search for the shortest way to close an array may visit."""
 
 MAX_WAYS = 256
-"""Most sets of ``contains`` that one item may meet together: each is followed by itself.
+"""The most sets of ``contains`` that one item may meet together. Each is followed separately.
 
-Why the pairs bound a mask within a budget: in the place before an item it follows each way of that
-item, and of the place after it the first item of a plan is asked for, which is one of the ways
-again. What those plans continue with is remembered by place (`_closings`). So for w ways a mask
-looks at w places and w ways of each, and each look is a few steps: the square is bounded, at
-compile, by what one call may do. How many places there are in all is bounded by `_search`, and
-every look is counted, so that what this leaves out ends in the limit on work, not in a call without
-an end.
+Why pairs of ways bound the work of a mask with a token budget: before an item, the mask follows
+each way of that item. After the item, it needs the first item of a plan, which is again one of the
+ways. The rest of each plan is cached by place (`_closings`). So for w ways a mask looks at w places
+with w ways each, a few steps per look. `compile` checks that this square fits into the limits of
+one call. `_search` bounds the number of places, and every look is counted, so anything beyond this
+estimate ends at the limit on work.
 """
 
 _WORK_OF_WAYS = 16
-"""Steps of a mask within a budget for each pair of them."""
+"""Steps of a mask with a token budget for each pair of ways."""
 
 _CLOSED: State = (-1, (), ())
-"""In a search: nothing further is needed."""
+"""In a search: the array is closed."""
 
 _FEW_STATES = 256
-"""Most states of an array that are all worked out at once."""
+"""The most states of an array that are all computed at once."""
 
 _Step = tuple[int, int, int, int, State, tuple[Text, ...]]
-"""(bytes at least, items missing, a number, bytes so far, state, items)."""
+"""(bytes at least, items missing, a tiebreaker, bytes so far, state, items)."""
 
 
 class ArrayClosing(ArraySpec):
-    """Closes the arrays whose items it describes."""
+    """Finds the bytes that close an array."""
 
     _language: Language
 
@@ -86,7 +85,7 @@ class ArrayClosing(ArraySpec):
                 return None
             items.append(item)
         times = self.min - max(count, self.prefix)
-        if times > 0:  # however many: they are not listed
+        if times > 0:  # any number: they are not listed
             item = language.shortest(self.item(self.prefix))
             if item is None:
                 return None
@@ -94,11 +93,12 @@ class ArrayClosing(ArraySpec):
         return self.written(tuple(items), first)
 
     def written(self, items: tuple[Text, ...] | None, first: bool) -> Text | None:
-        """Items and ``]``, after the ``[`` or after another item."""
+        """Return items and ``]``, after the ``[`` or after another item."""
         return ending(self._language, items, first, b"]")
 
     def items(self, state: State) -> tuple[Text, ...] | None:
-        """Return the cheapest items still owed after ``state``, or None if it cannot be closed."""
+        """Return the cheapest items that are still required after ``state``, or None if the array
+        cannot be closed."""
         found = self._known.get(state, False)
         if found is False:
             if self.contains or self.repeats:
@@ -115,7 +115,7 @@ class ArrayClosing(ArraySpec):
         return found  # type: ignore[return-value]
 
     def distinct(self, first: int, end: int, seen: tuple[int, ...]) -> tuple[Text, ...] | None:
-        """Return the cheapest items ``first`` to ``end`` - 1, distinct where required."""
+        """Return the cheapest items ``first`` to ``end`` - 1, distinct if required."""
         items: list[Text] = []
         for index in range(first, end):
             item = self._language.shortest(self.item(index, self.barred(index, seen)))
@@ -127,8 +127,8 @@ class ArrayClosing(ArraySpec):
         return tuple(items)
 
     def _contained_apart(self, state: State) -> tuple[Text, ...] | None:
-        """Return the cheapest items after ``state`` where no search is needed: every item owes the
-        same, and no value is in two of the lists of what is to be contained. Else ()."""
+        """Return the cheapest items after ``state`` if no search is needed: all items have the same
+        requirements, and no value is in two of the ``contains`` lists. Else ()."""
         count, met, seen = state
         if self.repeats or not self.are_apart or count < self.prefix:
             return ()
@@ -152,8 +152,8 @@ class ArrayClosing(ArraySpec):
         return tuple(items) if fits else None
 
     def _close_those_after(self, state: State) -> None:
-        """Find what closes the array after each way of the next item first, where these are few
-        states in all: searches from each of them again would visit every set's subsets again."""
+        """First close the array after each way of the next item, if these lead to few states:
+        otherwise, the search from each state would visit every set's subsets again."""
         count, met, _ = state
         n_states = self.count_to - count + 1
         for some, k in zip(self.contains, met, strict=True):
@@ -171,7 +171,7 @@ class ArrayClosing(ArraySpec):
                 self.items(after)
 
     def _can_contain(self, index: int, state: State) -> bool:
-        """Return whether what ``contains`` number ``index`` still misses can be an item at all."""
+        """Return whether any item can meet ``contains`` number ``index``."""
         some = self.contains[index]
         if state[1][index] >= some.least:
             return True
@@ -186,7 +186,7 @@ class ArrayClosing(ArraySpec):
 
     def _search(self, start: State) -> tuple[Text, ...] | None:
         """Run A* over counts: each step is one item."""
-        # Every step of unique items has a new conjunction to work out.
+        # Every step with unique items needs a new conjunction.
         limit = MAX_SEARCH // 100 if self.unique or self.repeats else MAX_SEARCH
         tie = itertools.count()
         heap: list[_Step] = [(*self._ahead(start), next(tie), 0, start, ())]
@@ -214,7 +214,7 @@ class ArrayClosing(ArraySpec):
             if self.max is not None and count >= self.max:
                 continue
             if not all(self._can_contain(i, state) for i in range(len(self.contains))):
-                continue  # no number of further items would help
+                continue  # more items would not help
             apart = self.item_matters(state)
             for conjunction, after_met in self.chosen_ways(state):
                 item = self._language.shortest(conjunction)
@@ -237,9 +237,10 @@ class ArrayClosing(ArraySpec):
         return None
 
     def _ahead(self, state: State) -> tuple[int, int]:
-        """Return the least bytes still to come, and how many items one ``contains`` still misses.
+        """Return a lower bound on the remaining bytes, and how many items one ``contains`` still
+        needs.
 
-        Both are 0 but where no item can be contained twice: else one may do for several.
+        Both are 0 unless no item can meet two ``contains``; otherwise one item may serve several.
         """
         least = self.least_contained
         if least is None:
@@ -253,11 +254,11 @@ class ArrayClosing(ArraySpec):
 
     @cached_property
     def _is_hopeless(self) -> bool:
-        """Whether plainly no items close the array: there have to be more of one kind than there
-        may be of a wider one, say.
+        """Return whether obviously no items close the array, for example if it needs more items of
+        one kind than it may have of a wider kind.
 
         Raises:
-            CompileLimitExceeded: one item can meet what has to be contained in too many ways.
+            CompileLimitExceeded: one item can meet the ``contains`` in too many ways.
         """
         if self.unique and self.repeats:
             return True
@@ -304,13 +305,13 @@ class ArrayClosing(ArraySpec):
 
 
 class ArrayPlan(Frame):
-    """The frame of an array owed to the array assertions of several nodes at once.
+    """The frame of an array to which the array assertions of several nodes apply.
 
     Machine states are ``2 * i`` while punctuation is written and ``2 * i + 1`` during an item, for
     the i-th interned `State`.
 
     Attributes:
-        spec: what its items owe.
+        spec: the requirements on its items.
     """
 
     nests = True
@@ -332,7 +333,7 @@ class ArrayPlan(Frame):
 
     @property
     def path(self) -> str:
-        """Where in the schema the array is, for messages."""
+        """The array's place in the schema, for messages."""
         return self.spec.path
 
     # -- what may follow --------------------------------------------------------------------
@@ -361,7 +362,7 @@ class ArrayPlan(Frame):
         return any(True for _ in self._open_ways(state)), close
 
     def _open_ways(self, state: State) -> Iterator[tuple[int, State]]:
-        """Yield the ways for one more item that do not lead into a dead end."""
+        """Yield the ways of the next item that do not lead into a dead end."""
         spec = self.spec
         count, _, seen = state
         language = self._language
@@ -372,7 +373,7 @@ class ArrayPlan(Frame):
             ):
                 yield conjunction, after
             elif spec.repeats and seen != REPEATED:
-                # Items to come cannot be equal by themselves: this one has to be like another.
+                # Later items cannot equal each other: this one has to equal another.
                 for equal in spec._like_seen(conjunction, seen):
                     repeated: State = (after[0], met, REPEATED)
                     if language.values.is_possible(equal) and self._viable(repeated):
@@ -385,7 +386,7 @@ class ArrayPlan(Frame):
         return self.spec.is_simple or self.spec.items(state) is not None
 
     def _most(self) -> int | None:
-        """Most items possible: ``maxItems``, or the first item that nothing satisfies."""
+        """The most items possible: ``maxItems``, or the index of the first item without a value."""
         spec = self.spec
         if self._limit is None:
             # -1 stands for "no limit": None is "not computed yet".
@@ -404,7 +405,7 @@ class ArrayPlan(Frame):
         return None if self._limit < 0 else self._limit
 
     def children(self) -> list[int]:
-        """Conjunctions that items are owed to."""
+        """The conjunctions for the items."""
         spec = self.spec
         out = [spec.item(i) for i in range(spec.prefix + 1)]
         if spec.contains:
@@ -412,7 +413,7 @@ class ArrayPlan(Frame):
         return out
 
     def required_children(self) -> list[int]:
-        """Return the conjunctions that every such array has an item for."""
+        """Return conjunctions such that every array has an item of each."""
         spec = self.spec
         if spec.max is not None and spec.max < spec.min:
             return [FALSE]
@@ -422,27 +423,28 @@ class ArrayPlan(Frame):
 
     @property
     def is_plain(self) -> bool:
-        """Whether items owe nothing to each other."""
+        """Whether the requirements on items do not depend on each other."""
         return self.spec.is_simple
 
     first = 0
-    """How many items a plain array has at its beginning; its places are such counts."""
+    """The number of items at the start of a plain array; its places are such counts."""
 
     def choices(self, count: int) -> tuple[Iterable[int], bool, bool]:
-        """Return the items that may follow ``count``, if endlessly many, and if ``]`` may."""
+        """Return the items that may follow ``count``, whether there is no limit, and whether ``]``
+        may."""
         item, close = self._may((min(count, self.spec.count_to), (), ()))
         return range(count, count + item), item and self._most() is None, close
 
     def after(self, count: int, index: int) -> int:
-        """Return the number of items after one."""
+        """Return the number of items after one more."""
         return count + 1
 
     def owed(self, index: int) -> int:
-        """Return the conjunction that an item of a plain array is owed to."""
+        """Return the conjunction for an item of a plain array."""
         return self.spec.item(index)
 
     def ended(self, count: int) -> int:
-        """Return the frame's state when the last of that many items of a plain array has ended."""
+        """Return the frame's state after that many items of a plain array."""
         return 2 * self._state((min(count, self.spec.count_to), (), ())) + 1
 
     def holds(self, value: Any) -> bool:
@@ -474,7 +476,7 @@ class ArrayPlan(Frame):
     # -- the frame --------------------------------------------------------------------------
 
     def open(self) -> Alternative:
-        """Return how such an array starts."""
+        """Return the alternatives with which such an array may start."""
         leaf = array_leaf(self._language.space)
         state = self.spec.start()
         return Alternative(leaf, leaf.open(*self._may(state)), ((self, 2 * self._state(state)),))
@@ -486,7 +488,7 @@ class ArrayPlan(Frame):
         return self.spec.unique or (self.spec.repeats and self._states[at >> 1][2] != REPEATED)
 
     def forget(self, at: int, outcome: int) -> int | None:
-        """See `frames.Frame`: where there are more items than those that may have been written."""
+        """See `frames.Frame`: possible where more values exist than may have been written."""
         spec = self.spec
         count, met, seen = self._states[at >> 1]
         if not at & 1 or not spec.unique or spec.contains or spec.repeats:
@@ -560,7 +562,7 @@ class ArrayPlan(Frame):
         return found
 
     def _finish_after(self, number: int, value: Any) -> Text | None:
-        """Like `finish`, in state ``number``, after an item that is ``value``."""
+        """Like `finish`, in state ``number``, after the item ``value``."""
         spare = self._spare_items(number)
         if spare:
             key = json_key(value)
@@ -570,8 +572,8 @@ class ArrayPlan(Frame):
         return self.spec.written(self.spec.items((count, met, self.spec.with_(seen, value))), False)
 
     def _finish_forgotten(self, state: State, is_after: bool, outcome: int) -> Text | None:
-        """As `finish`, where it is forgotten what is barred: as many bytes as that takes at most,
-        but not these."""
+        """Like `finish` in a state that has forgotten which values are barred: as many bytes as
+        needed at most, but not the real ones."""
         if not is_after and outcome == CLOSE:
             return b""
         count, _, (_, most) = state
@@ -588,7 +590,7 @@ class ArrayPlan(Frame):
         )
 
     def finish_reads(self, at: int, outcome: int) -> bool:
-        """Return whether more items are owed, none equal to the item that just ended."""
+        """Return whether more items are required, none equal to the item that just ended."""
         spec = self.spec
         count, _, seen = self._states[at >> 1]
         if is_forgotten(seen):
@@ -601,8 +603,8 @@ class ArrayPlan(Frame):
         return None if rest is None else (rest, special.values())
 
     def _otherwise(self, number: int) -> tuple[Text | None, dict[Any, Any]]:
-        """Return what closes the array in state ``number`` after any item but certain ones, by
-        their keys: those that are written to close it, and those of which there are few."""
+        """Return the bytes that close the array in state ``number`` after any item except certain
+        ones, by `json_key`: the items used to close it, and those with few values."""
         spec = self.spec
         found = self._others.get(number)
         if found is None:
@@ -630,10 +632,11 @@ class ArrayPlan(Frame):
         return max([len(rest), *[len(way) for way in after if way is not None]])
 
     def _spare_items(self, number: int) -> tuple[Text, ...]:
-        """Return the cheapest distinct items for state ``number``, one more than are owed.
+        """Return the cheapest distinct items for state ``number``, one more than required.
 
-        Whatever the item is that ends there, without the one equal to it enough are left. Empty
-        where that is not certain: objects and arrays have no exact shortest text to count on.
+        So enough items remain without the one that equals the item ending there. Empty if that is
+        not
+        certain: objects and arrays have no exact shortest text.
         """
         spec = self.spec
         found = self._spares.get(number)
@@ -647,7 +650,7 @@ class ArrayPlan(Frame):
         return found
 
     def preferred(self, at: int) -> int | None:
-        """Return the outcome that `finish` counts on; see `frames.Frame`."""
+        """Return the outcome that `finish` assumes; see `frames.Frame`."""
         if at & 1:
             return None
         state = self._states[at >> 1]
@@ -656,5 +659,5 @@ class ArrayPlan(Frame):
         return ITEM if self.spec.items(state) else CLOSE
 
     def shortest_text(self) -> Text | None:
-        """Return the shortest whole array, or None when there is none (or none known yet)."""
+        """Return the shortest whole array, or None if there is none (or none known yet)."""
         return whole(self._language, b"[", self.spec.rest(self.spec.start(), True))

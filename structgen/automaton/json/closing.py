@@ -1,9 +1,9 @@
-"""Find the cheapest members that an open object still owes.
+"""Find the cheapest members that an open object still needs.
 
-`Closing.members` looks for further members that satisfy the required names, the counts and the
-rule, or shows that there are none. What is left of the rule directs the search (`FirstStep`): it
-tries only members that can settle something, absence first (Davis, Logemann and Loveland 1962), and
-remembers results. `PlainEnds` serves objects that owe only required members: the text of a set of
+`Closing.members` searches for further members that satisfy the required names, the counts and the
+rule, or shows that there are none. The rest of the rule directs the search (`FirstStep`): it tries
+only members that can settle something, absence first (Davis, Logemann and Loveland 1962), and
+caches results. `PlainEnds` serves objects that need only required members: the text for a set of
 names joins those of its halves, which other sets share. `SpareKeys` finds short unnamed keys, by
 the patterns that they match.
 """
@@ -28,7 +28,7 @@ from .keys import KeySymbols
 from .language import Language
 
 _FEW = 16
-"""So many names are one part."""
+"""Up to this many names are one part."""
 
 
 class PlainEnds:
@@ -40,11 +40,11 @@ class PlainEnds:
         self._size = _FEW
         while self._size < len(table.names):
             self._size *= 2
-        # By the first name, how many names, and which of them are owed.
+        # By the first name, the number of names, and which of them are needed.
         self._known: dict[tuple[int, int, int], Text | None] = {}
 
     def members(self, owed: int) -> Text | None:
-        """Return the members with names in the bit mask ``owed``, in order, a comma before each;
+        """Return the members with names in the bit mask ``owed``, in order, each after a comma;
         None if one has no value."""
         return self._part(0, self._size, owed)
 
@@ -84,16 +84,16 @@ class PlainEnds:
 
 
 _MANY_PARTS = 8
-"""Parts of a rule from which on those that matter are looked for."""
+"""From this many parts of a rule on, the relevant parts are selected."""
 
 
 class FirstStep(NamedTuple):
-    """What to go for where a rule has to be made to hold: a fact about a name, or else some part of
-    a disjunction.
+    """The next goal when a rule has to be made to hold: a fact about a name, or else a part of a
+    disjunction.
 
     Attributes:
-        wanted: that fact, or None.
-        clause: that disjunction, or None.
+        wanted: the fact, or None.
+        clause: the disjunction, or None.
         others: the other parts of the rule.
     """
 
@@ -103,7 +103,7 @@ class FirstStep(NamedTuple):
 
 
 MAX_KEY_STATES = 20_000
-"""Most states of the automaton that finds keys for members that are owed."""
+"""The most states of the automaton that finds keys for required members."""
 
 _SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]
 
@@ -123,11 +123,11 @@ class SpareKeys:
         return next((name for name, matched in self.many(used, 1) if matched == wanted), None)
 
     def many(self, used: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
-        """Unnamed keys not in ``used``, with the patterns they match: that many of each set of
-        patterns, or all there are."""
+        """Return unnamed keys not in ``used``, with the patterns they match: that many for each set
+        of patterns, or all that exist."""
         most = len(used) + number
         if most > self._most:
-            # Of each state of their automaton so many texts: more would be of no use further on.
+            # At most this many texts for each state of their automaton: more would never be used.
             self._most = 2 * most
             self._keys, self._more = [], _spare_keys(self._table, self._most)
         keys, more, at = self._keys, self._more, 0
@@ -144,9 +144,9 @@ class SpareKeys:
 
 
 def _spare_keys(table: MemberTable, most: int) -> Iterator[tuple[str, int]]:
-    """Keys that are not named: ordinary ones, then the shortest first, ``most`` through each
-    state of their automaton, if there are as many."""
-    # Such as tokens seldom write: after a key that closes an object it is looked at anew.
+    """Yield unnamed keys: ordinary ones first, then by length, up to ``most`` through each state of
+    their automaton."""
+    # Rarely written in one token: after a key that closes an object this is computed again.
     given = dict.fromkeys((*_SAMPLES, *(f"k{i}" for i in range(most))))
     for name in given:
         if name not in table.index and table.is_name_allowed(name):
@@ -184,23 +184,23 @@ Members: TypeAlias = "tuple[Member, ...]"
 """Members to write, as (label of the key, the key, text of the member), by label."""
 
 MAX_SEARCH = 50_000
-"""Most steps of one search."""
+"""The most steps of one search."""
 
 ENOUGH_SEARCH = 100
-"""Steps after which the first members found are taken instead of cheaper ones looked for."""
+"""After this many steps, the search takes the first members found instead of cheaper ones."""
 
 MAX_MEMBERS_OWED = 10_000
-"""Largest number of members that settle nothing but must be there."""
+"""The most members that settle nothing but are needed for their number."""
 
 _WORK_PER_MEMBER = 100
-"""Steps for each of them that a mask within a budget may take."""
+"""Steps of a mask with a token budget for each such member."""
 
 
 def check_owed(number: int, path: str) -> None:
-    """Check that that many members, which settle nothing, may be written down for one object.
+    """Check that an object may need that many members that settle nothing.
 
     Raises:
-        CompileLimitExceeded: they may not.
+        CompileLimitExceeded: they are too many.
     """
     most = min(MAX_MEMBERS_OWED, WORK.limits.work // _WORK_PER_MEMBER)
     if number > most:
@@ -235,7 +235,7 @@ class Closing:
         self._known_in = (-1, -1)
         self._provisional: tuple[dict[State, Members | None], dict[State, Members | None]]
         self._provisional = ({}, {})
-        self._memo = self._known  # that of the search that is under way
+        self._memo = self._known  # of the current search
         self._touched: dict[int, int] = {}
         self._enough = ENOUGH_SEARCH
         self._steps = 0
@@ -247,9 +247,9 @@ class Closing:
         return self._search(state, self._known)
 
     def some_members(self, state: State) -> Members | None:
-        """Return some members that complete an object; see `members`.
+        """Return any members that complete an object; see `members`.
 
-        They are much sooner found than the cheapest of them: the first will do.
+        Much faster than finding the cheapest members, because the first result is enough.
         """
         before, self._enough = self._enough, 0
         try:
@@ -258,13 +258,13 @@ class Closing:
             self._enough = before
 
     def _value(self, conjunction: int) -> Text | None:
-        """Return the shortest value of a member, or some value if the first members will do."""
+        """Return the shortest value of a member, or any value if the first members are enough."""
         language = self._language
         return (language.shortest if self._enough else language.values.some)(conjunction)
 
     def plain_end(self, state: State) -> Text | bool | None:
-        """Return the members that complete an object, a comma before each, where only required ones
-        are owed, and nothing else depends on these; None if there are none, False elsewhere."""
+        """Return the members that complete an object, each after a comma, if only required ones are
+        needed and nothing else depends on them; None if they do not exist, False in other cases."""
         left, count, rule, _ = state
         table = self._table
         owed = left & table.required
@@ -308,7 +308,7 @@ class Closing:
             return _merged(plain)
         before, self._memo = self._memo, found
         if self._language.values.is_solving:
-            # What is found holds until more is known of some value.
+            # Results hold until more is known about some value.
             if self._known_in != self._language.values.provisional:
                 self._known_in, self._provisional = self._language.values.provisional, ({}, {})
             self._memo = self._provisional[found is self._witnesses]
@@ -326,7 +326,7 @@ class Closing:
     def _solve(self, state: State) -> Members | None:
         left, count, rule, keys = state
         known = self._memo
-        # Members of which each has to be there, once those before are: no recursion for a chain.
+        # Members that each become necessary after the previous ones: a chain needs no recursion.
         chain: list[tuple[State, Member]] = []
         while True:
             if rule is self._book.no:
@@ -350,9 +350,10 @@ class Closing:
         return found
 
     def _needed(self, rule: Rule) -> Rule:
-        """``rule`` without what holds as it is and shares no names, even by others, with the rest.
+        """Return ``rule`` without parts that already hold and share no names, even indirectly, with
+        the rest.
 
-        No member is looked for on its account, and none that is will break it.
+        The search needs no members for these parts, and no member that it adds can break them.
         """
         table = self._table
         if rule.kind != "all" or rule.size < _MANY_PARTS or table.counts or table.speaks_of_unnamed:
@@ -379,7 +380,7 @@ class Closing:
                         spare.append((labels, part))
                 if len(spare) == len(rest):
                     break
-                rest = spare[::-1]  # there and back again: chains are mostly in order
+                rest = spare[::-1]  # backwards: chains are mostly in order
             kept = set(rule.parts).difference([part for _, part in spare])
             found = self._needs[rule] = self._book.part_of(rule, kept)
         return found
@@ -398,7 +399,7 @@ class Closing:
         return step
 
     def _key(self, state: State) -> State:
-        """Return what the answer depends on."""
+        """Return the key of a cached result."""
         left, count, rule, keys = state
         table = self._table
         if count < table.least or rule.support & self._book.counting:
@@ -406,9 +407,9 @@ class Closing:
         return left & (table.labels_of(rule) | table.required), count, rule, keys
 
     def _only_step(self, left: int, count: int, rule: Rule) -> tuple[Member, int, Rule] | None:
-        """Return the member that has to come whatever else does, the count and the rule after it.
+        """Return the member that is needed in any case, with the count and the rule after it.
 
-        None where there is no such member, or more than one way of it.
+        None if there is no such member, or more than one way of it.
         """
         table = self._table
         if left & table.required or count < table.least or self._counts:
@@ -461,7 +462,7 @@ class Closing:
         return best
 
     def _settle(self, relevant: int, state: State) -> Members | None:
-        """Members that make ``rule`` hold, where some are needed."""
+        """Return members that make ``rule`` hold, if some are needed."""
         left, count, rule, keys = state
         table = self._table
         step = self._first_step(rule)
@@ -489,7 +490,7 @@ class Closing:
         return self._unnamed(state)
 
     def _next(self, relevant: int, rule: Rule) -> int:
-        """Return the name to decide on: the first that the rule speaks of by name, if any."""
+        """Return the name to decide on: the first that the rule mentions, if any."""
         for fact in self._book.facts_of(rule):
             if fact.kind == "some" and fact.detail[0].name is not None:
                 label = self._table.index[fact.detail[0].name]
@@ -498,7 +499,7 @@ class Closing:
         return (relevant & -relevant).bit_length() - 1
 
     def _take(self, label: int, name: str | None, state: State) -> Members | None:
-        """Return a member with key ``label`` and the rest."""
+        """Return a member with key ``label`` plus the rest."""
         left, count, rule, keys = state
         table = self._table
         if name is None:
@@ -527,7 +528,7 @@ class Closing:
         return label, name, put(begin, value)
 
     def _fill(self, state: State) -> Members | None:
-        """Members that settle nothing but how many there are, if these are all that is owed."""
+        """Return members that settle only their number, if nothing else is needed."""
         left, count, rule, keys = state
         table, book = self._table, self._book
         steps = {max(count, table.least)}
@@ -579,7 +580,7 @@ class Closing:
         return _merged(out[:number]) if len(out) >= number else None
 
     def _unnamed(self, state: State) -> Members | None:
-        """Return one more unnamed member that settles something."""
+        """Return another unnamed member that settles something."""
         _, _, rule, keys = state
         table = self._table
         if not any(f.kind == "some" for f in self._book.facts_of(rule)):
@@ -595,7 +596,7 @@ class Closing:
                 if found is not None:
                     return found
             if len(looked_at) == 1 << len(table.bits):
-                break  # there is no other set of patterns that a key can match
+                break  # a key cannot match any other set of patterns
         return None
 
 
@@ -610,5 +611,5 @@ def _cheaper(a: Members | None, b: Members | None) -> Members | None:
 
 
 def _cost(members: Members) -> int:
-    """Return bytes that ``members`` take, separators included."""
+    """Return the number of bytes that ``members`` take, separators included."""
     return sum(len(text) + 1 for _, _, text in members)

@@ -1,9 +1,9 @@
 """The whole JSON text: whitespace around the value (RFC 8259, section 2), and the first brace.
 
-The mask of a first token needs to know only whether an object may have members and whether it may
-be empty: hardly any vocabulary has a token for a brace and the beginning of a key. So if the value
-is plainly an object, the machine starts with `OpeningLeaf`, one leaf for all schemas, over a
-`PlainRoot`, which makes the object's frame after the brace. `values` knows what the root is.
+The mask of the first token only needs to know whether an object may have members and whether it may
+be empty: hardly any vocabulary has a token with a brace and the start of a key. So if the value is
+obviously an object, the machine starts with `OpeningLeaf`, one leaf for all schemas, over a
+`PlainRoot`, which makes the object's frame after the brace.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _SpaceLeaf(Leaf):
 
 @kept
 def around(space: Whitespace) -> tuple[Alternative, ...]:
-    """Return the text before and after the value: nothing, or whitespace."""
+    """Return the alternatives for the text around the value: nothing, or whitespace."""
     leaf = _SpaceLeaf(space)
     return (*POP, Alternative(leaf, leaf.start))
 
@@ -49,18 +49,18 @@ _READ: tuple[str] = ("read",)
 
 
 class OpeningLeaf(Leaf):
-    """``{``, of an object that may have members or not, and need not have any or has to."""
+    """``{`` of an object that may have members or not, and may be empty or not."""
 
     def __init__(self, space: Whitespace) -> None:
         super().__init__()
         self._space = space
 
     def open(self, has_key: bool, may_close: bool) -> int:
-        """State before ``{``; after it there may be a key, or ``}``, or either."""
+        """Return the state before ``{``; after it may come a key, or ``}``, or either."""
         return self.state(("open", has_key, may_close))
 
     def before_key(self, q: int) -> tuple[Leaf, int]:
-        """Return the leaf, with its state, from the brace to where a key begins."""
+        """Return the leaf, and its state, from the brace to the start of a key."""
         before = before_key(self._space)
         return before, before.state(self._keys[q])
 
@@ -88,21 +88,22 @@ class PlainRoot(Frame):
         self.limit = language.limit_below((language.root >> 1,))
 
     def open(self, has_key: bool, may_close: bool) -> Alternative:
-        """Return how the document starts."""
+        """Return the alternatives with which the document may start."""
         leaf = _opening_leaf(self._language.inside.space)
         return Alternative(leaf, leaf.open(has_key, may_close), ((self, 0),))
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
-        """See `frames.Frame`: the object, its brace being read."""
-        # As `JsonLanguage.alternatives`, but that there is such an object is known.
+        """See `frames.Frame`: the object after its brace."""
+        # Like `JsonLanguage.alternatives`, but the object is known to exist.
         (plan,) = self._language.shapes(self._language.root)[1]
         way = plan.open()
         assert way.leaf is not None
         return (Alternative(way.leaf, way.leaf.step(way.q, _BRACE), way.frames),)
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
-        """See `frames.Frame`: of equally short objects the one that its own leaf would choose."""
+        """See `frames.Frame`: among equally short objects, the one that its own leaf would
+        choose."""
         opened = Machine(self.resume(at, outcome))
         return opened.shortest_completion(opened.start)

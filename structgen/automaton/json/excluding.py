@@ -1,13 +1,13 @@
-"""A leaf without a few of its texts: any string but these.
+"""A leaf without a few of its texts, for example any string except these.
 
-Unique items bar what has been written, so one constraint meets many such languages. As expressions
-(anything, and not ``red``) each would need an automaton, walks and masks of its own. Instead
-`ExcludingLeaf` reads the leaf that all of them share and, beside it, each barred value by a small
-automaton that knows all its spellings. When no barred value can follow any more, usually after a
+Unique items bar the values already written, so one constraint needs many such languages. As
+expressions (anything, and not ``red``) each would need its own automaton, walks and masks. Instead,
+`ExcludingLeaf` runs the leaf that they all share and, in parallel, for each barred value a small
+automaton with all the ways to write it. When no barred value can follow any more, usually after a
 character or two, only the shared leaf continues (`handed`), with its cached walks.
 
-The barred set is usually the previous one and one more value. So a set of automata is another set
-and one automaton (`_nodes`), and one more item costs only what is new.
+The barred set is usually the previous one plus a value. So a set of automata is stored as another
+set plus an automaton (`_nodes`), and each item costs only its own part.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from structgen.automaton.work import WORK
 from .numbers import NumberLeaf
 
 Key: TypeAlias = "tuple[int, int]"
-"""The state of the shared leaf, and the number of the barred automata that can still continue."""
+"""The state of the shared leaf, and the number of the set of barred automata that can still
+continue."""
 
 Single: TypeAlias = "tuple[Leaf, int] | None"
-"""All ways to spell one value, and where that automaton starts; None: there are none."""
+"""The automaton of all ways to write one value, and its start state; None: there are none."""
 
 
 class ExcludingLeaf(Leaf):
-    """The texts of a leaf except those of some others, which `open` gets.
+    """The texts of a leaf except some values, which are given to `open`.
 
     Attributes:
         base: the leaf; it has one outcome.
@@ -44,8 +45,8 @@ class ExcludingLeaf(Leaf):
         self.base = base
         if base.holds_text:
             self.encoding = base.encoding
-        # Sets of barred automata: one less, by number, and the automaton with its state. The first
-        # is empty.
+        # Sets of barred automata, each the number of a smaller set plus an automaton with its
+        # state. The first set is empty.
         self._nodes: list[tuple[int, Leaf, int]] = [(0, base, 0)]
         self._node_ids: dict[tuple[int, int, int], int] = {}
         self._barred_rows: list[dict[int, int] | None] = [{}]
@@ -58,11 +59,11 @@ class ExcludingLeaf(Leaf):
     ) -> tuple[Leaf, int] | None:
         """Return the leaf, and its start state, without the values of ``numbers``.
 
-        That is `base` where it has none of them; None where every text is barred.
+        This is `base` if it has none of them; None if every text is barred.
 
         Args:
-            numbers: of the values.
-            single: gives how each is spelt.
+            numbers: the numbers of the values.
+            single: returns the automaton of the ways to write each.
         """
         node = self._opened.get(numbers)
         if node is None:
@@ -78,7 +79,7 @@ class ExcludingLeaf(Leaf):
         return (self, self.state(first)) if self.is_alive(first) else None
 
     def _with(self, node: int, leaf: Leaf, q: int) -> int:
-        """Return the set ``node`` and one automaton more."""
+        """Return the set ``node`` plus one automaton."""
         key = node, leaf.number, q
         found = self._node_ids.get(key)
         if found is None:
@@ -106,7 +107,7 @@ class ExcludingLeaf(Leaf):
         return None if barred else (self.base, at)
 
     def barred_row(self, barred: int) -> dict[int, int]:
-        """Return the bytes with which barred values continue, and which do then."""
+        """Return the bytes with which barred values continue, each with the values that do."""
         found = self._barred_rows[barred]
         if found is None:
             todo = []
@@ -124,14 +125,14 @@ class ExcludingLeaf(Leaf):
         return found
 
     def is_barred(self, barred: int) -> bool:
-        """Return whether the text so far is one that is barred."""
+        """Return whether the text so far is barred."""
         return self._ends[barred]
 
     def is_alive(self, key: Key) -> bool:
-        """Return whether any text that is not barred can still be read.
+        """Return whether any text that is not barred is still possible.
 
         `base` has no dead ends, so a byte with which no barred value continues is enough. The
-        search is finite, as barred values are, and rarely takes a second step.
+        search is finite, because barred values are, and rarely takes a second step.
         """
         found = self._alive.get(key)
         if found is None:
@@ -171,7 +172,7 @@ class ExcludingLeaf(Leaf):
         return -1 if self.is_barred(barred) else self.base.labels[at]
 
     def step(self, q: int, byte: int) -> int:
-        """See `Leaf.step`: one byte is followed without the others."""
+        """See `Leaf.step`: follows one byte without computing the others."""
         at, barred = self._keys[q]
         to = self.base.step(at, byte)
         if to < 0:
@@ -205,9 +206,9 @@ class ExcludingLeaf(Leaf):
         return self.base.at_least(self._keys[q][0])
 
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
-        """Search by the length of text that may still be barred; `base` knows the rest."""
+        """Search by length as long as the text may be barred; `base` knows the rest."""
         best: tuple[Text, int] | None = None
-        level, seen = [(b"", q)], {q}  # what comes first is shorter, or sorts before
+        level, seen = [(b"", q)], {q}  # earlier ones are shorter, or sort first
         while level and (best is None or len(level[0][0]) <= len(best[0])):
             following: list[tuple[bytes, int]] = []
             for text, at in level:
@@ -231,16 +232,16 @@ class ExcludingLeaf(Leaf):
 
 
 def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
-    """Return bytes within which ``leaf`` has more than ``count`` different values from ``q``.
+    """Return a length within which ``leaf`` has more than ``count`` different values from ``q``.
 
-    None where that is not obvious. Only spellings that no other value has are counted: of
-    strings those without escapes, of numbers digits other than 0.
+    None if this is not obvious. Only forms that no other value has are counted: strings without
+    escapes, and digits other than 0 in numbers.
     """
     of_text = _OF_STRINGS if isinstance(leaf, StringLeaf) else frozenset[int]()
     plain = _OF_NUMBERS if isinstance(leaf, NumberLeaf) else of_text
     begun = 0
     if leaf.holds_text and leaf.text_state(q) is None:
-        # Within a character, of which any will do; or before the quote.
+        # Within a character, where any will do; or before the quote.
         way = leaf.shortest(q)
         for byte in b"" if way is None else head(way[0], _LONGEST_CHARACTER):
             q, begun = leaf.step(q, byte), begun + 1
@@ -249,7 +250,7 @@ def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
     states, ended = {q: 1}, 0
     for n_bytes in range(begun, begun + _MOST_STEPS):
         if ended + sum(states.values()) > count:
-            # Each of these is the beginning of one value at least.
+            # Each of these begins at least one value.
             ends = [leaf.shortest(at) for at in states]
             return n_bytes + max([len(end[0]) for end in ends if end is not None], default=0)
         following: dict[int, int] = {}
@@ -265,4 +266,4 @@ def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
 _MOST_STEPS = 24
 _LONGEST_CHARACTER = 16
 _OF_STRINGS = frozenset(range(0x20, 0x7F)) - {0x5C}
-_OF_NUMBERS = frozenset(b"123456789")  # without 0, which may end a fraction
+_OF_NUMBERS = frozenset(b"123456789")  # not 0, which may end a fraction

@@ -1,13 +1,13 @@
-"""Leaves that write names: strings of a finite set, and the keys of a JSON object.
+"""Leaves of names: strings of a finite set, and the keys of a JSON object.
 
 `KeySymbols` is an automaton over characters for an object's possible keys: named ones (a trie,
-restricted to those allowed now) and, if other keys may occur, all others, distinguished by the
-patterns that they match. `NameLeaf` makes JSON strings of names. `KeyLeaf` adds the punctuation of
-an object: it reads from ``{`` or the end of a member's value to the next value or ``}``, and its
-outcome says which key was written. `objects` knows what values must be like.
+restricted to those allowed now) and, if allowed, all other keys, distinguished by the patterns that
+they match. `NameLeaf` makes JSON strings of names. `KeyLeaf` adds the punctuation of an object: it
+reads from ``{`` or the end of a member's value to the next value or ``}``, and its outcome
+identifies the key. `objects` knows the requirements on values.
 
 `NameTrie` holds the names of an object's members, or the strings of a choice. Its nodes are made
-when they are reached. It knows which names are left at a node, by character, byte and text, and no
+when they are reached. It returns the names below a node, by character, byte and text. Knows no
 JSON.
 """
 
@@ -37,7 +37,7 @@ from structgen.grammar import ir
 from .whitespace import CLOSE, ITEM, Indentation, Whitespace, before_key, kept, whitespace
 
 _LAST = chr(sys.maxunicode)
-"""No character comes after it, and hardly any name has it."""
+"""The last character; hardly any name has it."""
 
 
 def names_alphabet(names: Sequence[str], regexes: Sequence[ir.Regex]) -> Alphabet:
@@ -58,12 +58,12 @@ def _ascii_alphabet() -> Alphabet:
 class NameTrie:
     """A finite set of strings over an alphabet, whose nodes are made when they are reached.
 
-    A node is a range of the sorted strings: those that begin alike. ``ends[node]`` is the index of
-    the string that ends there, or -1.
+    A node is a range of the sorted strings: those with a common prefix. ``ends[node]`` is the index
+    of the string that ends there, or -1.
 
     Attributes:
         order: the indexes of the strings, sorted.
-        first, beyond: for each node the range of these, from ``first`` to before ``beyond``.
+        first, beyond: for each node, its range in ``order``, from ``first`` to before ``beyond``.
     """
 
     def __init__(self, names: Sequence[str], alphabet: Alphabet) -> None:
@@ -72,7 +72,7 @@ class NameTrie:
         self.order = sorted(range(len(names)), key=names.__getitem__)
         self._sorted = [names[index] for index in self.order]
         self._stride = len(names) + 1
-        # Numbers, and no tuples of them: there are as many nodes as masks inside of keys.
+        # Plain numbers instead of tuples: there are as many nodes as masks inside keys.
         self.first: list[int] = []
         self.beyond: list[int] = []
         self._ids: dict[int, int] = {}  # by depth and the first string
@@ -80,7 +80,7 @@ class NameTrie:
         self.ends: list[int] = []
         self.depth: list[int] = []
         self._node(0, len(names), 0)
-        # Whether every character is one that has a single spelling in JSON.
+        # Whether JSON has only one way to write every character.
         text = "".join(names)
         self.is_plain = (
             text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
@@ -88,7 +88,7 @@ class NameTrie:
         self._rests: dict[int, dict[str, int]] = {}
 
     def _node(self, first: int, beyond: int, depth: int) -> int:
-        """Return the node of the sorted strings ``first`` to ``beyond``, which begin alike."""
+        """Return the node of the sorted strings ``first`` to ``beyond``, which share a prefix."""
         key = depth * self._stride + first
         node = self._ids.get(key)
         if node is not None:
@@ -96,7 +96,7 @@ class NameTrie:
         node = self._ids[key] = len(self.ends)
         self.first.append(first)
         self.beyond.append(beyond)
-        # The shortest of those that begin alike comes first.
+        # The shortest of the strings with a common prefix comes first.
         ends_here = first < beyond and len(self._sorted[first]) == depth
         self.ends.append(self.order[first] if ends_here else -1)
         self.depth.append(depth)
@@ -130,11 +130,11 @@ class NameTrie:
             first = end
 
     def after(self, node: int, text: str) -> int:
-        """Return the node after ``text`` from ``node``, or -1, without making those between."""
+        """Return the node after ``text`` from ``node``, or -1, without making the nodes between."""
         first, beyond, strings = self.first[node], self.beyond[node], self._sorted
         if first == beyond:
             return -1
-        # Compared whole, and not from here on: no key has to be made of each.
+        # Compared as a whole: comparing only the rest would need a key for each.
         whole = strings[first][: self.depth[node]] + text
         if beyond - first > 1:
             first = bisect_left(strings, whole, first, beyond)
@@ -171,7 +171,7 @@ class NameTrie:
 
 
 class ByteEdges(dict[int, tuple[tuple[int, int], ...]]):
-    """The ``(byte, child)`` pairs of the nodes of a trie of ASCII names, made when asked for."""
+    """The ``(byte, child)`` pairs of the nodes of a trie of ASCII names, made on demand."""
 
     def __init__(self, trie: NameTrie) -> None:
         self._trie = trie
@@ -183,8 +183,8 @@ class ByteEdges(dict[int, tuple[tuple[int, int], ...]]):
 
 
 class NamesBelow(dict[int, int]):
-    """The names that end at a node of a trie or below, as a mask: made when first asked for, since
-    those of all nodes take the square of the number of names."""
+    """The names that end at or below each node of a trie, as a mask. Made on demand, because those
+    of all nodes take memory quadratic in the number of names."""
 
     def __init__(self, trie: NameTrie) -> None:
         self._trie = trie
@@ -207,35 +207,35 @@ class NamesBelow(dict[int, int]):
 _FEW_PATTERNS = 6
 
 _MANY_CHARACTERS = 20
-"""Of two minterms, that many characters have more texts than any object has names."""
+"""With two minterms, this many characters have more texts than any object has names."""
 
 _ALL = -1
-"""A mask of names with all of them: below the first node, where no name that is left is barred.
-Masks of their own would take as many bytes as there are names, at each state."""
+"""A mask of names that stands for all names below the node, if none of them is barred. Separate
+masks would take a bit for every name, at each state."""
 
 _LOST = -(1 << 40)
-"""Pattern state of a pattern that can no longer match."""
+"""The state of a pattern that can no longer match."""
 
 _NO_KEY = (-1, 0, False, ())
-"""The state in which nothing may be written."""
+"""The state in which no key may be written."""
 
 
 class KeySymbols(SymbolAutomaton):
     """The symbol automaton of an object's keys.
 
     A state is ``(trie node or -1, named keys still possible, may it be an unnamed key, pattern
-    states)``; the second is a mask of names, or `_ALL` of those below the node. Its label is ``i``
-    for the i-th name, or ``n_names + j`` for an unnamed key of class j, where ``classify(matched
-    patterns)`` gives j, or -1 to bar such keys.
+    states)``; the second is a mask of names, or `_ALL` for all names below the node. Its label is
+    ``i`` for the i-th name, or ``n_names + j`` for an unnamed key of class j, where
+    ``classify(matched patterns)`` returns j, or -1 to bar such keys.
 
     Args:
         names: the named keys.
-        patterns: expressions that unnamed keys are tried against, by search semantics already
-            applied; the matched ones are a bit mask.
-        must_match: expressions that every unnamed key has to match as well.
-        classify: class of an unnamed key from its mask of matched patterns, or -1.
-        n_names: how many of ``names`` can be written at all; the others are barred. Classes of
-            unnamed keys are labelled from here on.
+        patterns: expressions that unnamed keys are matched against as a whole (search semantics are
+            already applied). The matching ones are a bit mask.
+        must_match: expressions that every unnamed key has to match, too.
+        classify: returns the class of an unnamed key for its mask of matched patterns, or -1.
+        n_names: how many of ``names`` can be written at all; the others are barred. Labels of
+            unnamed keys start here.
     """
 
     def __init__(
@@ -262,12 +262,12 @@ class KeySymbols(SymbolAutomaton):
         self._alive: dict[int, bool] = {}
         self.start = 0
 
-    # The first mask does not ask how names are spelt, where no token holds the quote of a key and
-    # what follows it: so names are not sorted before the second one.
+    # The first mask does not need the names if no token holds a key's quote and what follows it, so
+    # names are sorted when the second mask is made.
 
     @functools.cached_property
     def _trie(self) -> NameTrie:
-        # Of two threads that ask at once, both have the same.
+        # Two threads at once would compute the same.
         trie: NameTrie = vars(self).setdefault("_trie", NameTrie(self._texts, self.alphabet))
         return trie
 
@@ -293,13 +293,14 @@ class KeySymbols(SymbolAutomaton):
         """Return the start state if names in ``allowed`` and perhaps unnamed keys may be written.
 
         Returns:
-            The state, or None when no key at all can be written from it.
+            The state, or None if no key can be written from it.
         """
         state = self._state(0, allowed, others, tuple([a.start for a in self._automata]))
         return state if allowed or self._is_alive(state) else None
 
     def label(self, state: int) -> int:
-        """Index of the name, or of the class of unnamed key, that may end here; else -1."""
+        """Return the index of the name, or the label of the unnamed key, that may end here; else
+        -1."""
         node, allowed, others, patterns = self._keys[state]
         if node >= 0 and self._trie.ends[node] >= 0:
             index = self._trie.ends[node]
@@ -318,7 +319,7 @@ class KeySymbols(SymbolAutomaton):
         return self.n_names + found if found >= 0 else -1
 
     def shortest_name(self, state: int, encoding: Utf8) -> bytes | None:
-        """Return the fewest bytes that spell a name that is still possible at a start state."""
+        """Return the fewest bytes of a name that is still possible at a start state."""
         _, allowed, _, _ = self._keys[state]
         texts = [self.rest_of_name(state, index, GROUND, encoding) for index in bits(allowed)]
         return min([text for text in texts if text is not None], key=len, default=None)
@@ -337,7 +338,7 @@ class KeySymbols(SymbolAutomaton):
         return None if begun is None else begun + b"".join(map(encoding.spell, points))
 
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
-        """Disjoint ``(minterm mask, next state)`` pairs, none of which leads nowhere."""
+        """Return disjoint ``(minterm mask, next state)`` pairs without dead ends."""
         found = self._moves.get(state)
         if found is None:
             found = tuple([move for move in self._raw(state) if self._is_alive(move[1])])
@@ -392,7 +393,7 @@ class KeySymbols(SymbolAutomaton):
                 else:
                     length = most if length < 0 else min(most, length)
         if (length >= 0 or settled) and self._decides == "all":
-            return 0, 0  # whether all states on the way can continue is not known
+            return 0, 0  # unknown whether all states on the way can continue
         return (chars, length) if chars else (0, 0)
 
     def after_run(self, state: int, count: int) -> int:
@@ -413,8 +414,8 @@ class KeySymbols(SymbolAutomaton):
 
     @functools.cached_property
     def _decides(self) -> str:
-        """What decides whether a text can become an unnamed key: ``"none"`` of the expressions,
-        ``"one"``, there being one only, or ``"all"``."""
+        """Which expressions decide whether a text can become an unnamed key: ``"none"``, ``"one"``
+        (there is only one), or ``"all"``."""
         n = self._n_patterns
         if n == len(self._automata) <= _FEW_PATTERNS:
             if all(self._classify(matched) >= 0 for matched in range(1 << n)):
@@ -445,7 +446,7 @@ class KeySymbols(SymbolAutomaton):
         return free if self._is_alive(free) else None
 
     def unnamed(self, state: int) -> int | None:
-        """See `automaton.SymbolAutomaton`: so it is where no expression bars a key."""
+        """See `automaton.SymbolAutomaton`: true where no expression bars a key."""
         _, _, others, patterns = self._keys[state]
         if not others or not self._automata or self._decides != "none":
             return None
@@ -473,7 +474,7 @@ class KeySymbols(SymbolAutomaton):
             may_be_unnamed = others and _LOST not in after[self._n_patterns :]
             left = self._left(allowed, child)
             if not left and not may_be_unnamed:
-                continue  # nor does anything on the way further on
+                continue  # nor does anything after it
             state = self._state(child, left, may_be_unnamed, tuple(after))
             out.append((byte, state, self._is_alive(state)))
         return out
@@ -521,7 +522,7 @@ class KeySymbols(SymbolAutomaton):
         return number if self._keys[state][1] >> number & 1 else -1
 
     def _left(self, allowed: int, node: int) -> int:
-        """Return the names of a mask that go through a node of the trie: all that do, `_ALL`."""
+        """Return the names of a mask that go through a trie node; `_ALL` for all of them."""
         if allowed == _ALL or not node:
             return allowed
         below = self._below[node]
@@ -529,14 +530,14 @@ class KeySymbols(SymbolAutomaton):
         return _ALL if left == below else left
 
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
-        if allowed and node:  # the first node has all names below
+        if allowed and node:  # all names are below the first node
             allowed = self._left(allowed, node) if node > 0 else 0
         if not others:
             patterns = ()
             if not allowed:
                 node = -1
         elif self._automata and not self._texts:
-            node = -1  # there are no names to tell apart
+            node = -1  # there are no names to distinguish
         key = (node, allowed, others, patterns)
         found = self._ids.get(key)
         if found is None:
@@ -595,9 +596,10 @@ class KeySymbols(SymbolAutomaton):
         )
 
     def _is_plainly_alive(self, state: int) -> bool:
-        """Return whether a name may be read, or an unnamed key where no expressions are, or what
-        one expression takes: expressions have no states that lead nowhere, off the names' trie no
-        text is a name that is barred, and on it are no more such texts than names."""
+        """Return whether it is obvious that a key is possible: a name, an unnamed key without
+        expressions, or a text of a single expression. (An expression has no dead states, no barred
+        name lies outside the trie, and inside it there are at most as many barred texts as names.)
+        """
         node, allowed, others, patterns = self._keys[state]
         if allowed or not others:
             return allowed != 0
@@ -616,13 +618,13 @@ class KeySymbols(SymbolAutomaton):
             return True
         chars, most = automaton.run(at)
         if most < 0:
-            return True  # however long a text has become, it can be ended
+            return True  # a text of any length can end
         n_texts: int = chars.bit_count() ** min(most, _MANY_CHARACTERS)
         return n_texts > len(self._texts)
 
 
 _KEY_BEGINS = ENDED - ITEM
-"""What `before_key` reads up to where a key begins."""
+"""The result of reading `before_key` up to the start of a key."""
 
 _QUOTE = 0x22
 
@@ -632,7 +634,7 @@ class NameLeaf(StringLeaf):
 
     Args:
         names: the strings.
-        escapes: how they may be spelt.
+        escapes: how they may be written.
         missing: bytes that cannot be written.
     """
 
@@ -644,7 +646,8 @@ class NameLeaf(StringLeaf):
         super().__init__(symbols, json_string(symbols.alphabet, escapes, missing))
 
     def open(self, allowed: int) -> int | None:
-        """State before the opening quote of one of the strings in ``allowed``; None for none."""
+        """Return the state before the opening quote of one of the strings in ``allowed``; None if
+        there are none."""
         menu = self._names.menu(allowed, False)
         return None if menu is None else self.state((self._OPEN, menu))
 
@@ -669,9 +672,9 @@ class NameLeaf(StringLeaf):
 
 
 class AfterKey(Leaf):
-    """From the closing quote of a key to the place of its value, whatever key it is.
+    """The text from the closing quote of any key to the start of its value.
 
-    What `KeyLeaf` does there; walks of this leaf serve all keys of all objects.
+    Does what `KeyLeaf` does there, so that walks of this leaf serve all keys of all objects.
     """
 
     def __init__(self, space: Whitespace) -> None:
@@ -697,7 +700,7 @@ _after_key = kept(AfterKey)
 class KeyLeaf(Leaf):
     """Object punctuation and keys: from ``{`` or the end of a value to the next value or ``}``.
 
-    Ends with outcome `CLOSE`, or ``1 + label`` of the key that was written.
+    Ends with outcome `CLOSE`, or ``1 + label`` of the key.
 
     A state is ``("before", q, menu)``, q being one of `before_key`, ``("key", symbol state,
     encoding node)``, or ``("after", q, label)``, q being one of `AfterKey`.
@@ -705,7 +708,7 @@ class KeyLeaf(Leaf):
     Args:
         symbols: the keys.
         space: whitespace allowed around punctuation.
-        escapes: how keys may be spelt.
+        escapes: how keys may be written.
         missing: bytes that cannot be written.
         is_shared: whether several schemas use this instance.
     """
@@ -725,7 +728,7 @@ class KeyLeaf(Leaf):
         self.symbols: KeySymbols = symbols
         self.encoding = json_string(symbols.alphabet, escapes, missing)
         self._steps: dict[int, int] = {}
-        # Around colons whitespace is the same at all depths.
+        # Whitespace around colons is the same at all depths.
         at_colon = whitespace("spaced") if isinstance(space, Indentation) else space
         self._before_key, self._after_key = before_key(space), _after_key(at_colon)
 
@@ -736,12 +739,12 @@ class KeyLeaf(Leaf):
         return own + self.symbols.weight + 100 * len(self._steps)
 
     def open(self, menu: int | None, may_close: bool) -> int:
-        """State before ``{``; ``menu`` is a start state of the key symbols."""
+        """Return the state before ``{``; ``menu`` is a start state of the key symbols."""
         q = self._before_key.open(menu is not None, may_close)
         return self.state(("before", q, menu))
 
     def after_value(self, menu: int | None, may_close: bool) -> int:
-        """State after a member's value."""
+        """Return the state after a member's value."""
         q = self._before_key.after_item(menu is not None, may_close)
         return self.state(("before", q, menu))
 
@@ -751,7 +754,7 @@ class KeyLeaf(Leaf):
         return key[1] if key[0] == "key" and key[2] == GROUND else None
 
     def step(self, q: int, byte: int) -> int:
-        """See `Leaf.step`: inside a key, one byte is followed without the others."""
+        """See `Leaf.step`: inside a key, follows one byte without computing the others."""
         row = self._rows[q]
         if row is not None:
             return row.get(byte, -1)
@@ -770,7 +773,7 @@ class KeyLeaf(Leaf):
         return to
 
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
-        """See `Leaf.read`. Only the last state is made."""
+        """See `Leaf.read`. Creates only the last state."""
         kind, at, more = key = self._keys[q]
         if kind == "before":
             at, start = self._before_key.read(at, data, start)
@@ -832,7 +835,7 @@ class KeyLeaf(Leaf):
         return self.state(self._behind(q, symbol_state))
 
     def _behind(self, q: int, menu: int | None) -> tuple[str, int | None, int | None]:
-        """Return what describes the state of ``q`` of `before_key`."""
+        """Return the key of the state for state ``q`` of `before_key`."""
         label = self._before_key.labels[q]
         if label > CLOSE:
             return "key", menu, GROUND
@@ -876,8 +879,8 @@ class KeyLeaf(Leaf):
         return -1
 
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
-        # Punctuation byte by byte, keys symbol by symbol: a key of a large object has a state for
-        # each beginning of each name, and each of those a state for each half-spelt character.
+        # Punctuation by byte, keys by symbol: the keys of a large object have a state for each
+        # prefix of each name, and by byte there would be more for each partly written character.
         best: tuple[Text, int] | None = None
         seen = {q}
         level = [(q, b"")]
@@ -900,7 +903,7 @@ class KeyLeaf(Leaf):
         return best
 
     def _rest_of_key(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
-        """Return the fewest bytes from inside a key to the place of its value."""
+        """Return the fewest bytes from inside a key to the start of its value."""
         if wanted == CLOSE:
             return None
         _, symbol_state, node = self._keys[q]

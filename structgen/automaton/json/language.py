@@ -1,4 +1,4 @@
-"""The interface through which open objects and arrays ask about values and their spelling.
+"""The interface through which open objects and arrays use values and their texts.
 
 `values.JsonLanguage` implements it. Frames see only this interface, not how values are built.
 """
@@ -19,17 +19,18 @@ from .scalars import Scalars
 from .whitespace import Whitespace
 
 MAX_LISTED = 100
-"""Most values, or keys, for which ways to close an object or array are compared one by one."""
+"""The most values, or keys, for which the ways to close an object or array are compared one by one.
+"""
 
 
 class Plan(Protocol):
-    """How values of one kind, objects or arrays, are written."""
+    """How objects or arrays of one kind are written."""
 
     def is_possible(self) -> bool:
-        """Return whether there is any such value."""
+        """Return whether such a value exists."""
 
     def open(self) -> Alternative:
-        """Return how one starts."""
+        """Return the alternatives with which such a value may start."""
 
 
 class Language(Schema):
@@ -60,14 +61,15 @@ class Language(Schema):
         raise NotImplementedError
 
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
-        """Return how a value of this conjunction may start; empty when nothing satisfies it.
+        """Return the alternatives with which a value of this conjunction may start; empty if there
+        is none.
 
-        A ``limited`` one nests no deeper than what is left of ``max_depth``.
+        A ``limited`` value nests no deeper than the rest of ``max_depth``.
         """
         raise NotImplementedError
 
     def shapes(self, conjunction: int) -> tuple[tuple[tuple[Leaf, int], ...], tuple[Plan, ...]]:
-        """Return the leaves, and the plans of objects and arrays, that a value may take."""
+        """Return the leaves, and the plans of objects and arrays, of the conjunction's values."""
         raise NotImplementedError
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
@@ -78,7 +80,7 @@ class Language(Schema):
 def ending(
     language: Language, parts: Sequence[Text] | None, is_first: bool, bracket: bytes
 ) -> Text | None:
-    """Items or members, as they are if ``is_first`` or after another one, and the bracket."""
+    """Return items or members and the bracket; with a comma first, unless ``is_first``."""
     if parts is None:
         return None
     space = language.space
@@ -89,7 +91,7 @@ def ending(
 
 
 def whole(language: Language, bracket: bytes, rest: Text | None) -> Text | None:
-    """Return the opening bracket, and what `ending` says of all that follows."""
+    """Return the opening bracket plus the `ending` of all that follows."""
     if rest is None:
         return None
     space = language.space

@@ -1,4 +1,4 @@
-"""JSON numbers as a leaf automaton: bounds, multiples and integrality on the decimal spelling.
+"""JSON numbers as a leaf automaton: bounds, multiples and integrality by decimal digits.
 
 Numbers are plain decimals (RFC 8259) with at most ``max_digits`` digits before and after the point,
 or such a mantissa with an exponent. `NumberLeaf` reads digits, the most significant first. After
@@ -6,14 +6,14 @@ or such a mantissa with an exponent. `NumberLeaf` reads digits, the most signifi
 ``k`` digits of each bound (`Mark`). Multiples (`Step`) keep a remainder. The exponents that a
 mantissa allows are an interval, settled when the ``e`` is read.
 
-By default (``canonical``) an exponent is written as Python and JavaScript do: after one digit other
-than 0 and at most 16 decimals, as in ``6.022e23`` or ``1e-07``. A plain number must also be able to
-begin with such a mantissa. Otherwise a model that is asked for a number up to 1, and thinks of 85,
+By default (``canonical``) an exponent is written as in Python and JavaScript: after one digit other
+than 0 and at most 16 decimals, as in ``6.022e23`` or ``1e-07``. In addition, a plain number must be
+able to begin with that mantissa. Otherwise a model that must write a number up to 1, and wants 85,
 would have to continue with ``8e-1``. Any mantissa is allowed only if all numbers are so large or so
 small that Python writes them with an exponent.
 
-Arithmetic on the integers that further digits may stand for (`Window`) decides whether a prefix can
-become a valid number, and how soon; there is no search. `scalars` maps schema keywords to numbers.
+Arithmetic on the integers that further digits can form (`Window`) decides whether a prefix can
+become a valid number, and how soon, without a search. `scalars` maps schema keywords to numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Mark:
     Attributes:
         whole, fraction: the digits before and after its point.
         significant: its digits from the first to the last that is not 0.
-        exponent: the power of ten of the first of them; meaningless for zero.
+        exponent: the power of ten of the first significant digit; meaningless for zero.
         role: `LOWER`, `UPPER` or `UNEQUAL`.
         inclusive: whether a bound allows its own value.
     """
@@ -66,14 +66,14 @@ class Mark:
         self.inclusive = inclusive
 
     def holds(self, compared: int) -> bool:
-        """Return whether a number that compares so with this magnitude is all right."""
+        """Return whether a number that compares like this with the magnitude is allowed."""
         if compared == EQUAL:
             return self.inclusive
         return self.role == UNEQUAL or (compared == GREATER) == (self.role == LOWER)
 
 
 def compare(so_far: int, digit: int, text: str, index: int) -> int:
-    """Compare one more digit with that of ``text``, where everything before was ``so_far``."""
+    """Compare one more digit with that of ``text``, after the comparison ``so_far``."""
     if so_far != EQUAL:
         return so_far
     other = int(text[index]) if index < len(text) else 0
@@ -81,11 +81,11 @@ def compare(so_far: int, digit: int, text: str, index: int) -> int:
 
 
 Compared: TypeAlias = tuple[tuple[Mark, int], ...]
-"""Marks, and how the digits so far compare with each."""
+"""Marks, each with the comparison of the digits so far."""
 
 
 def still_open(pairs: Iterable[tuple[Mark, int]]) -> Compared:
-    """Return the pairs that more digits may break: excluded numbers equal so far."""
+    """Return the pairs that more digits may change: excluded numbers that are equal so far."""
     return tuple([pair for pair in pairs if pair[1] == EQUAL or pair[0].role != UNEQUAL])
 
 
@@ -94,7 +94,7 @@ def _any_equal(compared: Compared) -> bool:
 
 
 class Step(NamedTuple):
-    """The decimal ``modulus / 10 ** places``, with as few places as will do."""
+    """The decimal ``modulus / 10 ** places``, with as few places as possible."""
 
     modulus: int
     places: int
@@ -109,13 +109,13 @@ class Step(NamedTuple):
 
     @classmethod
     def reduced(cls, modulus: int, places: int) -> Step:
-        """``modulus / 10 ** places``."""
+        """Return the step ``modulus / 10 ** places``."""
         while places and modulus % 10 == 0:
             modulus, places = modulus // 10, places - 1
         return cls(modulus, places)
 
     def scaled(self, places: int) -> int:
-        """Return the step times ``10 ** places``, for as many places as it has, or more."""
+        """Return the step times ``10 ** places``, for at least as many places as it has."""
         return self.modulus * int(10 ** (places - self.places))
 
     def divides(self, other: Step) -> bool:
@@ -147,18 +147,18 @@ class Window:
         self.avoid: list[tuple[int, int]] = []
 
     def bar(self) -> None:
-        """Leave nothing."""
+        """Make the window empty."""
         self.high = -1
 
     def bound(self, mark: Mark, compared: int, rest: str) -> None:
-        """Keep the digits that satisfy ``mark``, whose digits continue with ``rest``, given how
-        everything before compared with it."""
+        """Keep the digits that satisfy ``mark``, whose digits continue with ``rest``, given the
+        comparison of all digits before."""
         if compared != EQUAL:
             if not mark.holds(compared):
                 self.bar()
             return
         value = int(rest[: self.n].ljust(self.n, "0") or "0")
-        longer = bool(rest[self.n :].strip("0"))  # the mark lies above ``value``
+        longer = bool(rest[self.n :].strip("0"))  # the mark is above ``value``
         if mark.role == UNEQUAL:
             if not longer:
                 self.holes.add(value)
@@ -168,8 +168,8 @@ class Window:
             self.low = max(self.low, value if mark.inclusive and not longer else value + 1)
 
     def first(self) -> int | None:
-        """Return the least of them: ``must[0] + x`` is a multiple of ``must[1]``, and so for no
-        pair in ``avoid``. Cost: a few steps for each pair and hole."""
+        """Return the least x such that ``must[0] + x`` is a multiple of ``must[1]``, and the same
+        for no pair in ``avoid``. Cost: a few steps for each pair and hole."""
         offset, modulus = self.must
         x = self.low + -(offset + self.low) % modulus
         if x > self.high:
@@ -189,16 +189,17 @@ class Window:
 
 
 LARGEST, SMALLEST = Decimal("1.7976931348623157e308"), Decimal("5e-324")
-"""The range of 64-bit floats: what lies outside has no scientific notation here."""
+"""The range of 64-bit floats: numbers outside have no exponents here."""
 
 MAX_NON_MULTIPLES = 16
-"""Most unrelated numbers that a number must not be a multiple of."""
+"""The most unrelated numbers that a number must not be a multiple of."""
 
 MAX_MULTIPLE_BITS = 14_284
-"""Most bits of what a number must be a multiple of: 4,300 digits, which Python writes out."""
+"""The most bits of a required divisor: 4,300 digits, Python's limit for converting an int to text.
+"""
 
 MOST_DECIMALS = 16
-"""Most decimals before a ``canonical`` exponent: with more, none is written as a float."""
+"""The most decimals before a ``canonical`` exponent: no float is written with more."""
 
 _ANY_EXPONENT = 999  # of zero
 
@@ -215,14 +216,14 @@ class NumberSpec:
         multiples: the value must be a multiple of each.
         non_multiples: the value must not be a multiple of any (1 here means: not an integer).
         excluded: forbidden values.
-        max_digits: most digits before, and after, the decimal point, and of an exponent (more
-            where a bound has more).
+        max_digits: the most digits before the decimal point, after it, and of an exponent (more if
+            a bound has more).
         canonical: exponents as Python writes them (see above), no more decimal places than a
             multiple has, and neither fraction nor exponent if only integers are valid. A fraction
-            may end with zeros: a model that writes ``2.50`` wants to end there, and could otherwise
-            only continue with another digit.
-        form: ``"digits"``: an integer, written without point and exponent; ``"pointed"``: written
-            with one or the other; ``"any"``.
+            may end with zeros: a model that writes ``2.50`` wants to end there, and would otherwise
+            have to write another digit.
+        form: ``"digits"``: an integer, without point and exponent; ``"pointed"``: with either of
+            them; ``"any"``.
     """
 
     lower: Decimal | None = None
@@ -238,26 +239,26 @@ class NumberSpec:
 
 
 def holds_a_whole(spec: NumberSpec) -> bool:
-    """Return whether bounds are all that is asked of whole numbers, and one is obvious."""
+    """Return whether whole numbers only have bounds, and obviously one exists."""
     if spec.excluded or spec.non_multiples or any(Step.of(m).modulus > 1 for m in spec.multiples):
         return False
     lower, upper = spec.lower, spec.upper
     if lower is None or upper is None:
-        return True  # there is room for a digit more than a bound has
+        return True  # room for one digit more than a bound has
     least = math.floor(lower) + 1 if spec.exclusive_lower else math.ceil(lower)
     return least < upper or (least == upper and not spec.exclusive_upper)
 
 
 class Side(NamedTuple):
-    """What holds for one sign: whether it occurs at all, and the marks."""
+    """The conditions for one sign: whether it occurs at all, and the marks."""
 
     allowed: bool
     marks: tuple[Mark, ...]
-    scientific: tuple[Mark, ...]  # those and the range of floats
+    scientific: tuple[Mark, ...]  # the bounds and the range of floats
 
 
 class Exponents(NamedTuple):
-    """The exponents that a mantissa may have: an interval without some points."""
+    """The exponents that a mantissa may have: an interval except some points."""
 
     least: int
     most: int
@@ -265,28 +266,31 @@ class Exponents(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Whether there are none."""
         return self.most - self.least < len(self.holes)
 
     def among(self, least: int, most: int) -> int | None:
-        """Return the one nearest to zero from ``least`` to ``most``, which have the same sign."""
+        """Return the exponent nearest to zero from ``least`` to ``most``, which have the same
+        sign."""
         low, high = max(least, self.least), min(most, self.most)
         order = range(low, high + 1) if low >= 0 else range(high, low - 1, -1)
         return next((e for e in order if e not in self.holes), None)
 
 
 class State(NamedTuple):
-    """A point inside a number. Fields that the phase does not use stay empty: states merge."""
+    """A point inside a number. Fields that the phase does not use stay empty, so that states
+    merge."""
 
     phase: int
     negative: bool = False
     digits: int = 0  # of the part being written
     compared: Compared = ()  # as plain notation
-    scientific: Compared = ()  # … with the first digits that are not 0 aligned
-    lead: int | None = None  # power of ten of the first such digit, known from the point on
-    remainders: tuple[int, ...] = ()  # of the digits, up to the last that is not 0, by each step
-    zeros: int = 0  # how many have come after that
-    exponents: Exponents | None = None  # what the exponent may be
+    scientific: Compared = ()  # … with the first nonzero digits aligned
+    lead: int | None = None  # power of ten of the first nonzero digit, known after the point
+    # by step, up to the last nonzero digit
+    remainders: tuple[int, ...] = ()
+    zeros: int = 0  # number of zeros after that
+    exponents: Exponents | None = None  # the possible exponents
     exponent: int = 0
     exponent_negative: bool = False
 
@@ -308,17 +312,17 @@ class NumberLeaf(Leaf):
 
     Attributes:
         must: the step that the number must be a multiple of, or None.
-        steps: that one, and those that it must not be a multiple of.
-        is_contradictory: whether every multiple is one that it must not be.
+        steps: that step, and those that the number must not be a multiple of.
+        is_contradictory: whether every multiple of ``must`` is forbidden.
         has_exponents: whether scientific notation is allowed, in all its forms.
-        is_short: whether it is, as ``canonical`` has it.
-        most_digits, most_fraction, most_exponent: most digits before and after the point, and of
-            an exponent.
-        sides: what holds for positive and for negative numbers.
-        is_plain: whether numbers have bounds and a number of digits only.
+        is_short: whether it is allowed only in its ``canonical`` form.
+        most_digits, most_fraction, most_exponent: the most digits before and after the point, and
+            of an exponent.
+        sides: the conditions for positive and for negative numbers.
+        is_plain: whether numbers only have bounds and a maximum number of digits.
 
     Args:
-        spec: the conditions on them.
+        spec: the conditions on the numbers.
         free: every mantissa may have an exponent.
 
     Raises:
@@ -346,7 +350,7 @@ class NumberLeaf(Leaf):
                 )
             must = Step.reduced(common, places)
         barred = {Step.of(m) for m in spec.non_multiples}
-        WORK.spend(len(barred) ** 2 >> 2)  # each is compared with each
+        WORK.spend(len(barred) ** 2 >> 2)  # each pair is compared
         avoid = [s for s in sorted(barred) if not any(o != s and o.divides(s) for o in barred)]
         check_limit(
             len(avoid), MAX_NON_MULTIPLES, "'not' excludes the multiples of too many numbers"
@@ -365,7 +369,7 @@ class NumberLeaf(Leaf):
             + [max(s.places, len(str(s.modulus)) - s.places + 1) for s in self.steps]
         )
         self.most_fraction = self.most_digits
-        # The remainder of all digits will do where none may follow a step's own last place.
+        # The remainder of all digits is enough if no digit may follow a step's last place.
         self._counts_zeros = bool(self.steps)
         if spec.form == "digits":
             self.most_fraction = 0
@@ -374,11 +378,11 @@ class NumberLeaf(Leaf):
         if spec.canonical and must is not None and len(self.steps) == 1:
             self._counts_zeros = self.most_fraction > must.places
         self.most_exponent = 3 if spec.canonical else max(spec.max_digits, 3)
-        # Digits are compared with bounds, and counted, and that is all.
+        # Digits are only compared with bounds and counted.
         self.is_plain = not self.has_exponents and all(s.modulus == 1 for s in self.steps)
         self._completions: dict[State, bytes | None] = {}
         self._alive: dict[State, bool] = {}
-        # Of positive and of negative numbers: whether a mantissa need not begin a plain number.
+        # For positive and negative numbers: whether a mantissa need not begin a plain number.
         self._is_free = [free or (not self.steps and _need_exponents(s.marks)) for s in self.sides]
         self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self.sides]
         self.start = self.state(State(BEGIN))
@@ -414,7 +418,7 @@ class NumberLeaf(Leaf):
     # -- transitions ------------------------------------------------------------------------
 
     def following(self, s: State) -> Iterator[tuple[int, State]]:
-        """Yield the bytes with which a number may continue by its grammar alone."""
+        """Yield the bytes with which a number may continue by JSON's grammar alone."""
         phase = s.phase
         if phase == BEGIN and self.sides[True].allowed:
             yield _MINUS, State(SIGN, True)
@@ -449,11 +453,11 @@ class NumberLeaf(Leaf):
     def _by_digit(
         self, s: State, index: int, read: Callable[[State, int], State]
     ) -> Iterator[tuple[int, State]]:
-        """Yield where each digit leads. Most often a few of them stand for all: beside zero only
-        those matter that a mark has in this place."""
+        """Yield the state after each digit. Usually a few digits stand for all: besides zero, only
+        those matter that a mark has at this place."""
         if self.is_plain:
             side = self.sides[s.negative]
-            # A zero among digits before the point is one like the others.
+            # Before the point, zeros count like other digits.
             pivots = set() if s.phase == WHOLE and not self._counts_zeros else {0}
             compared, so_far, at = s.compared, s.scientific, index + 1
             if s.phase in (BEGIN, SIGN):
@@ -511,7 +515,7 @@ class NumberLeaf(Leaf):
 
     @staticmethod
     def _compared_at_point(s: State) -> Compared:
-        """Return the comparisons as they are once the digits before the point end."""
+        """Return the comparisons after the end of the digits before the point."""
         return still_open(
             (m, c if s.digits == len(m.whole) else LESS if s.digits < len(m.whole) else GREATER)
             for m, c in s.compared
@@ -541,7 +545,7 @@ class NumberLeaf(Leaf):
         return still_open((m, compare(c, digit, m.significant, index)) for m, c in s.scientific)
 
     def _with_digit(self, s: State, digit: int) -> dict[str, Any]:
-        """Return what one more digit makes of remainders and zeros."""
+        """Return the remainders and zeros after one more digit."""
         counts_zeros = self._counts_zeros or (
             self.is_short and bool(self.steps and s.scientific) and s.phase != WHOLE
         )
@@ -565,7 +569,7 @@ class NumberLeaf(Leaf):
 
     @staticmethod
     def places(s: State) -> int:
-        """Digits after the point."""
+        """Return the number of digits after the point."""
         return s.digits if s.phase in (DOT, FRACTION) else 0
 
     def complete(self, s: State) -> bool:
@@ -654,8 +658,7 @@ class NumberLeaf(Leaf):
         return 0 if self.complete(key) else -1
 
     def alike(self, q: int, most_digits: int) -> int:
-        """See `Leaf.alike`: where no bound is left to compare with, only the room for digits tells
-        states apart."""
+        """See `Leaf.alike`: once no bound matters, states differ only in the room for digits."""
         s: State = self._keys[q]
         if not self.is_plain or self._counts_zeros:
             return q
@@ -694,7 +697,7 @@ class NumberLeaf(Leaf):
             if self.has_exponents and s.phase != DOT and not self.allowed(s).is_empty:
                 return True
             if s.phase == WHOLE and not self._has_upper[s.negative]:
-                # With all the digits there may be, most is possible.
+                # The most digits allow the most numbers.
                 room = self.most_digits - s.digits
                 if self._plain_digits(s, room, self.most_fraction) is not None:
                     return True
@@ -759,7 +762,7 @@ class NumberLeaf(Leaf):
         return found
 
     def _exponent(self, s: State) -> bytes | None:
-        """Return the digits, or sign and digits, that make an exponent."""
+        """Return the digits, or sign and digits, of an exponent."""
         assert s.exponents is not None
         if s.exponents.is_empty:
             return None
@@ -779,7 +782,7 @@ class NumberLeaf(Leaf):
         return None
 
     def _plain(self, s: State) -> bytes | None:
-        """Return the digits, perhaps with a point, that make a number in plain notation."""
+        """Return the digits, perhaps with a point, that complete a number in plain notation."""
         best: bytes | None = None
         room = self.most_digits - s.digits if s.phase == WHOLE else 0
         before_point = s.phase in (LONE_ZERO, WHOLE)
@@ -787,7 +790,7 @@ class NumberLeaf(Leaf):
         for whole in range(room + 1):
             if best is not None and whole >= len(best):
                 break
-            # The finest fraction shows whether any will do.
+            # If any fraction is valid, one of the longest is.
             if self._plain_digits(s, whole, fraction) is None:
                 continue
             for n in range(fraction + 1):
@@ -803,7 +806,7 @@ class NumberLeaf(Leaf):
         return best
 
     def _has_plain(self, s: State) -> bool:
-        """Return whether there are such digits: the finest fraction shows it."""
+        """Return whether such digits exist: it is enough to check the longest fraction."""
         fraction = self.most_fraction - self.places(s)
         before_point = s.phase in (LONE_ZERO, WHOLE)
         if not fraction and before_point and self.spec.form == "pointed":
@@ -812,16 +815,16 @@ class NumberLeaf(Leaf):
         most = self.most_digits - s.digits if s.phase == WHOLE else 0
         if before_point:
             for mark in self.sides[s.negative].marks:
-                if mark.role == UPPER:  # with more digits before the point it is greater,
+                if mark.role == UPPER:  # more digits before the point: greater,
                     most = min(most, max(0, len(mark.whole) - s.digits))
-                elif mark.role == LOWER:  # with fewer less
+                elif mark.role == LOWER:  # fewer: less
                     least = max(least, len(mark.whole) - s.digits)
         return any(
             self._plain_digits(s, whole, fraction) is not None for whole in range(least, most + 1)
         )
 
     def _plain_digits(self, s: State, whole: int, fraction: int) -> str | None:
-        """Return the fewest further digits before and after the point that fit, or None."""
+        """Return the fewest further digits before and after the point that are valid, or None."""
         n = whole + fraction
         window = Window(n)
         before_point = s.phase in (LONE_ZERO, WHOLE)
@@ -838,7 +841,8 @@ class NumberLeaf(Leaf):
         return None if found is None else str(found).rjust(n, "0") if n else ""
 
     def _congruences(self, window: Window, s: State, places: int) -> None:
-        """Add what the steps ask of the digits in ``window``, the last of them at 10**-places."""
+        """Add the conditions of the steps on the digits in ``window``, the last of them at
+        10**-places."""
         for i, (r, step) in enumerate(zip(s.remainders, self.steps, strict=True)):
             missing = places - step.places
             shift = s.zeros + window.n
@@ -852,7 +856,7 @@ class NumberLeaf(Leaf):
                 offset = r * pow(10, shift - missing, step.modulus) % step.modulus
                 pair = 10**missing * offset, 10**missing * step.modulus
             else:
-                pair = None  # a digit that is not 0 is below the step's last place
+                pair = None  # a nonzero digit is below the step's last place
             if i or self.must is None:
                 window.avoid += [pair] if pair is not None else []
             elif pair is None:
@@ -861,7 +865,7 @@ class NumberLeaf(Leaf):
                 window.must = pair
 
     def _digits_and_exponent(self, s: State) -> bytes | None:
-        """More digits and an exponent, where neither alone will do."""
+        """Return more digits and an exponent, if neither alone is enough."""
         whole = self.most_digits - s.digits if s.phase == WHOLE else 0
         fraction = self.most_fraction - self.places(s)
         powers = list(self._powers(s))
@@ -886,7 +890,7 @@ class NumberLeaf(Leaf):
         return None
 
     def _powers(self, s: State) -> Iterator[int]:
-        """Powers of ten of the first digit at which a number from here may be found."""
+        """Yield powers of ten of the first digit that may give a number from here."""
         marks = self.sides[s.negative].scientific
         least = max(m.exponent for m in marks if m.role == LOWER and m.significant)
         most = min(m.exponent if m.significant else least - 1 for m in marks if m.role == UPPER)
@@ -895,7 +899,7 @@ class NumberLeaf(Leaf):
         if len(self.steps) > (self.must is not None):
             yield from range(least, most + 1)
             return
-        # Between marks only multiples count, and the largest powers have most of them.
+        # Between marks only multiples matter, and the largest powers have most of them.
         special = {m.exponent for m in marks if m.significant}
         free = next((p for p in range(most, least - 1, -1) if p not in special), None)
         if free is not None:
@@ -903,7 +907,7 @@ class NumberLeaf(Leaf):
         yield from (p for p in sorted(special) if least <= p <= most)
 
     def _significant_digits(self, s: State, n: int, power: int) -> str | None:
-        """``n`` more digits, the number's first one at 10**power."""
+        """Return ``n`` more digits, the number's first one at 10**power."""
         window = Window(n)
         known = 0
         if self.is_zero(s):

@@ -1,14 +1,15 @@
 """JSON objects: the frame of one open object.
 
-An `ObjectPlan` follows one object owed to the object assertions of several schema nodes. Its state
-holds what matters about the members written so far: which names are still allowed, how many members
-there are, and what is left of the rule about all of them (`rules`). The state determines the keys
-that may come next (a `KeyLeaf` menu) and whether ``}`` may.
+An `ObjectPlan` follows one object to which the object assertions of several schema nodes apply. Its
+state has what matters about the members so far: the names still allowed, the number of members, and
+the rest of the rule about all of them (`rules`). The state determines which keys may come next (a
+`KeyLeaf` menu) and whether ``}`` may.
 
-Most objects need only a bit mask of names. `OpenMembers` computes the other states after a member,
-and which members lead to no dead end. If members are counted or there is a rule, it checks for each
-way on that the object can still be closed (`closing`). A known completion settles most: it may
-begin with any of its members. `MemberWays` says what one more member does to the rule.
+Most objects need only a bit mask of names. For the others, `OpenMembers` computes the state after a
+member, and which members avoid dead ends. If members are counted or there is a rule, it checks for
+each continuation that the object can still be closed (`closing`). A known completion answers most
+of these checks: it may begin with any of its members. `MemberWays` computes the rule after one more
+member.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from .scalars import key_leaf
 from .whitespace import CLOSE
 
 _MANY_ALTERNATIVES = 8
-"""Alternatives from which on one that allows a key is looked for before all are considered."""
+"""From this many alternatives on, try a few that mention a key before all are considered."""
 
 _FEW_TRIED = 3
-"""So many of them are."""
+"""The number of alternatives tried first."""
 
 
 class OpenMembers(Closing):
-    """The members with which objects of one member table may continue and still be closed."""
+    """The members with which an object may continue such that it can still be closed."""
 
     def __init__(self, language: Language, table: MemberTable, ways: MemberWays) -> None:
         super().__init__(language, table, ways)
@@ -51,20 +52,21 @@ class OpenMembers(Closing):
         self._owed: dict[State, Members | None] = {}
         self._closable: dict[State, bool] = {}
         self._open: dict[tuple[State, int], bool] = {}
-        # Bit masks of names: in a known completion of the object, and with which one may begin.
+        # Bit masks of names: those in a known completion of the object, and those with which it may
+        # begin.
         self._completing: dict[State, int] = {}
         self._first_names: dict[State, int] = {}
-        # From which label on no key may come, for what would stay absent before it.
+        # The label from which on no key may come, because names before it would stay absent.
         self._barred_from: dict[State, int] = {}
-        # By choice, for each fact the places of the first few alternatives that speak of it.
+        # By choice, for each fact the indexes of the first few alternatives that mention it.
         self._speaking: dict[Rule, dict[int, list[int]]] = {}
         # The choice with the most alternatives in a rule, if these are many.
         self._widest: dict[Rule, Rule | None] = {}
-        # A rule with one part of its widest disjunction instead of that.
+        # A rule with one part of its widest disjunction instead of the disjunction.
         self._alone: dict[tuple[Rule, Rule], Rule] = {}
 
     def open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
-        """Return the ways for such a member that do not lead into a dead end, where some may."""
+        """Return the ways of a member that do not lead into a dead end, if some ways may."""
         return [
             (conjunction, after)
             for conjunction, after in self._ways.steps(state, label, name)
@@ -77,8 +79,8 @@ class OpenMembers(Closing):
         found = self._open.get(key)
         if found is None:
             found = label < self._barred_from.get(state, label + 1) and (
-                # A completion that is known has such a member, and may be written in another
-                # order: a chain of what needs one another is then followed once.
+                # A known completion has such a member, and may be written in another order. So a
+                # chain of members that need one another is followed only once.
                 (label < self._n_names and self._first_names.get(state, 0) >> label & 1 != 0)
                 or self._may_write_surely(state, label)
                 or self._leads_on(state, label)
@@ -90,9 +92,9 @@ class OpenMembers(Closing):
     def _may_write_surely(self, state: State, label: int) -> bool:
         """Return True if one of many open alternatives surely allows it; a quick `_may_write`.
 
-        Those that speak of the key are looked at first. To tell apart what its value means to all
-        of them is left to when it is written; so is what is left of them all when the names before
-        the key stay absent.
+        Looks first at alternatives that mention the key. It does not split the value's cases for
+        all alternatives, nor compute what remains of them without the names before the key; that is
+        done when the key is written.
         """
         left, count, rule, keys = state
         if label >= self._n_names or rule.is_fact:
@@ -133,9 +135,9 @@ class OpenMembers(Closing):
         return [clause.parts[place] for place in sorted(found)[:_FEW_TRIED]]
 
     def _leads_on(self, state: State, label: int) -> bool:
-        """Return whether a member with key ``label`` may come next, by what may follow it."""
+        """Return whether a member with key ``label`` may come next, by the states after it."""
         if self._in_order and self._ways.rule_before(state, label) is self._language.book.no:
-            # What has to come before stays absent before all later keys too.
+            # Names that must come first stay absent before all later keys, too.
             self._barred_from[state] = min(label, self._barred_from.get(state, label))
             return False
         name = self._example(state, label) if label >= self._n_names else None
@@ -147,10 +149,10 @@ class OpenMembers(Closing):
         return False
 
     def _example(self, state: State, label: int) -> str | None:
-        """Return some unnamed key that a member with this label may have, where it matters that
-        such a key has been used: those that are left may be too few.
+        """Return an unnamed key for this label, if its use matters because too few keys may be
+        left.
 
-        Any of its class will do: whichever is used, as many of each class are left.
+        Any key of its class will do: each leaves the same number of keys of each class.
         """
         table = self._table
         if table.takes_any_key:
@@ -162,7 +164,7 @@ class OpenMembers(Closing):
         return self.spare.one(state[3], label)
 
     def may_close(self, state: State) -> bool:
-        """Return whether there are members that complete the object after ``state``."""
+        """Return whether members exist that complete the object after ``state``."""
         found = self._closable.get(state)
         if found is None:
             owed = self.some_members(state)
@@ -179,7 +181,7 @@ class OpenMembers(Closing):
         return found
 
     def owed(self, state: State) -> Members | None:
-        """Return the cheapest members still owed after ``state``; None if it cannot be closed."""
+        """Return the cheapest members needed after ``state``; None if it cannot be closed."""
         found = self._owed.get(state, False)
         if found is False:
             found = self.members(state)
@@ -198,11 +200,11 @@ class OpenMembers(Closing):
 
 
 class ObjectPlan(Frame):
-    """The frame of an object owed to the object assertions of several nodes at once.
+    """The frame of an object to which the object assertions of several nodes apply.
 
     Machine states are ``2 * i`` while punctuation and a key are written, ``2 * i + 1`` during the
-    member's value, for the i-th interned `State`; or, where states differ in nothing else, for
-    the mask of names still allowed.
+    member's value, for the i-th interned `State`; or, if states differ in nothing else, for the
+    mask of names still allowed.
     """
 
     nests = True
@@ -217,7 +219,7 @@ class ObjectPlan(Frame):
             table.spread(self._values.spread)
         self.names = table.names
         self._n_names = len(table.names)
-        # Whether an unnamed key may be right in one state and wrong in another.
+        # Whether an unnamed key may be allowed in one state and not in another.
         self._by_state = table.speaks_of_unnamed
         # Whether states differ in more than the names still allowed.
         self._is_involved = self.may_record = table.is_involved
@@ -226,10 +228,10 @@ class ObjectPlan(Frame):
         self._leaves: dict[object, KeyLeaf] = {}
         self._rests: dict[State, tuple[Text, tuple[str, ...]]] = {}
 
-    # What plain objects hardly need, and the first mask not at all.
+    # Rarely needed by plain objects, and never by the first mask.
 
     _unnamed: bool | None = None
-    _one_leaf: KeyLeaf | None = None  # that of all states, where no unnamed key matters
+    _one_leaf: KeyLeaf | None = None  # the leaf of all states, if no unnamed key matters
 
     @cached_property
     def _values(self) -> MemberWays:
@@ -258,13 +260,13 @@ class ObjectPlan(Frame):
     # -- keys -------------------------------------------------------------------------------
 
     def _class_of(self, matched: int) -> int:
-        """Class of an unnamed key, counted from 0; -1 when no value would do."""
+        """Return the class of an unnamed key, from 0; -1 if no value is possible."""
         label = self._table.label_of(matched)
         possible = self._language.values.is_possible(self._table.conjunctions[label])
         return label - self._n_names if possible else -1
 
     def _may_be_unnamed(self) -> bool:
-        """Return whether some value may be after an unnamed key that matches no pattern."""
+        """Return whether an unnamed key that matches no pattern can have a value."""
         found = self._unnamed
         if found is None:
             conjunction = self._table.conjunctions[self._table.label_of(0)]
@@ -282,7 +284,7 @@ class ObjectPlan(Frame):
         return found
 
     def _leaf(self, state: State) -> KeyLeaf:
-        """Return the leaf for keys: one for all states that allow the same unnamed keys."""
+        """Return the leaf for keys: the same for all states that allow the same unnamed keys."""
         if not self._by_state:
             leaf = self._one_leaf
             if leaf is None:
@@ -299,7 +301,7 @@ class ObjectPlan(Frame):
         how = language.space, language.options.named, language.missing
         if not (self._by_state or table.bits or table.must_match):
             return key_leaf(tuple(self.names), *how)
-        plan = weakref.ref(self)  # it holds its leaves: held in turn, both would be the collector's
+        plan = weakref.ref(self)  # it holds its leaves; a reference back would make a cycle
 
         def classify(matched: int) -> int:
             self = plan()
@@ -313,15 +315,16 @@ class ObjectPlan(Frame):
         return KeyLeaf(symbols, *how)
 
     def _menu(self, state: State, leaf: KeyLeaf) -> tuple[int | None, bool]:
-        """Return the keys that may come next, as a menu of the key symbols of ``leaf``, which is
-        the leaf for keys, and whether ``}`` may."""
+        """Return the keys that may come next, as a menu of the key symbols of ``leaf``, and whether
+        ``}`` may. ``leaf`` is the leaf for keys."""
         allowed, others, may_close = self._choices(state)
         if not allowed and not others:
             return None, may_close
         return leaf.symbols.menu(allowed, others), may_close
 
     def _choices(self, state: State) -> tuple[int, bool, bool]:
-        """Return the names that may come next, as a bit mask; whether other keys may, and ``}``."""
+        """Return the names that may come next, as a bit mask; whether other keys may; whether ``}``
+        may."""
         left, count, rule, _ = state
         table = self._table
         missing = left & table.required
@@ -334,7 +337,7 @@ class ObjectPlan(Frame):
         if table.most is not None and count + missing.bit_count() >= table.most:
             allowed, others = missing, False
         if first:
-            # Nothing beyond the first required name may come before it.
+            # No name after the first required one may come before it.
             allowed &= ((first & -first) << 1) - 1
         if self._is_involved:
             for label in bits(allowed):
@@ -351,18 +354,18 @@ class ObjectPlan(Frame):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a bit mask of names describes all that has been written and may be written."""
+        """Whether a bit mask of names is enough to describe a state."""
         table = self._table
         return table.takes_any_key and not self._is_involved and table.rule.kind == "all"
 
     @property
     def is_open(self) -> bool:
-        """Whether a plain object may have any keys beside those that it names."""
+        """Whether a plain object may have any keys besides its named ones."""
         return self._may_be_unnamed()
 
     @property
     def first(self) -> int:
-        """The names whose value can be written; the places of a plain object are such bit masks."""
+        """The names with possible values; the places of a plain object are such bit masks."""
         return self._table.possible_names()
 
     @property
@@ -371,12 +374,13 @@ class ObjectPlan(Frame):
         return self._leaf((0, 0, self._table.rule, ()))
 
     def choices(self, left: int) -> tuple[Iterable[int], bool, bool]:
-        """Return which names may follow in a plain object, whether any others, and ``}``."""
+        """Return the names that may follow in a plain object, whether others may, and whether ``}``
+        may."""
         allowed, _, may_close = self.keys_after(left)
         return bits(allowed), self.is_open, may_close
 
     def keys_after(self, left: int) -> tuple[int, bool, bool]:
-        """`_choices` of a plain object by the names that are still allowed."""
+        """Return `_choices` of a plain object for the names still allowed."""
         return self._choices((left, 0, self._table.rule, ()))
 
     def after(self, left: int, label: int) -> int:
@@ -384,11 +388,11 @@ class ObjectPlan(Frame):
         return self._values.left_after(left, label)
 
     def owed(self, label: int) -> int:
-        """Return the conjunction that the value of a plain object's member is owed to."""
+        """Return the conjunction for the value of a plain object's member."""
         return self._table.conjunctions[label]
 
     def ended(self, left: int) -> int:
-        """Return the frame's state when a plain object's member has ended."""
+        """Return the frame's state after a plain object's member."""
         return 2 * left + 1
 
     def holds(self, value: Any) -> bool:
@@ -409,7 +413,7 @@ class ObjectPlan(Frame):
     # -- the frame --------------------------------------------------------------------------
 
     def children(self) -> list[int]:
-        """Return the conjunctions that members may be owed to, as far as they can be foreseen."""
+        """Return the conjunctions that may apply to members, as far as they can be foreseen."""
         table = self._table
         for matched in (0, *table.bits.values()):
             table.label_of(matched)
@@ -420,16 +424,16 @@ class ObjectPlan(Frame):
         return out
 
     def required_children(self) -> list[int]:
-        """Return the conjunctions that every such object has a member for."""
+        """Return conjunctions such that every object has a member for each."""
         return [conjunction for _, conjunction in self.required_members()]
 
     def required_members(self) -> list[tuple[str, int]]:
-        """Return the required names, and the conjunctions that their values are owed to."""
+        """Return the required names, and the conjunctions for their values."""
         return self._table.required_members()
 
     @property
     def path(self) -> str:
-        """Where in the schema the object is, for messages."""
+        """The object's place in the schema, for messages."""
         return self._table.path
 
     def is_possible(self) -> bool:
@@ -440,7 +444,7 @@ class ObjectPlan(Frame):
         return self._open.may_close(((1 << self._n_names) - 1, 0, table.rule, ()))
 
     def open(self) -> Alternative:
-        """Return how such an object starts."""
+        """Return the alternatives with which such an object may start."""
         table = self._table
         possible, rule = table.possible_names(), table.rule
         if self._is_involved:
@@ -503,8 +507,8 @@ class ObjectPlan(Frame):
     def _finish_named(
         self, state: State, outcome: int, name: str | None
     ) -> tuple[Text | None, Collection[str]]:
-        """Return the fewest bytes after a key that is ``name``, None for one that no other member
-        has; and the unnamed keys of members in them."""
+        """Return the fewest bytes after the key ``name`` (None: a key that no other member has),
+        and the unnamed keys in these bytes."""
         best: Text | None = None
         keys: Collection[str] = ()
         for conjunction, after in self._values.steps(state, outcome - 1, name):
@@ -519,8 +523,8 @@ class ObjectPlan(Frame):
         return best, keys
 
     def _rest(self, state: State) -> tuple[Text, tuple[str, ...]] | None:
-        """Return the cheapest end of the object after ``state``, with the unnamed keys in it; None
-        if that is hopeless."""
+        """Return the cheapest end of the object after ``state``, and the unnamed keys in it; None
+        if there is no end."""
         found = self._rests.get(state)
         if found is None:
             if not self._language.values.is_solving:
@@ -562,14 +566,14 @@ class ObjectPlan(Frame):
         return max([len(rest), *[len(way) for way in after if way is not None]])
 
     def preferred(self, at: int) -> int | None:
-        """Return the outcome that `finish` counts on; see `frames.Frame`."""
+        """Return the outcome that `finish` assumes; see `frames.Frame`."""
         if at & 1:
             return None
         members = self._open.owed(self._state_at(at))
         return 1 + members[0][0] if members else CLOSE
 
     def shortest_text(self) -> Text | None:
-        """Return the shortest whole object, or None when there is none (or none known yet)."""
+        """Return the shortest whole object, or None if there is none (or none known yet)."""
         everything = (1 << self._n_names) - 1
         rest = self._close(self._open.owed((everything, 0, self._table.rule, ())), True)
         return whole(self._language, b"{", rest)

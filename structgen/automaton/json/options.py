@@ -114,36 +114,36 @@ class JsonOptions:
 
     @cached_property
     def reading(self) -> dict[str, Any]:
-        """Those by which schemas are read, as `json_schema.lower` takes them."""
+        """The options for reading schemas, as in `json_schema.lower`."""
         names = ("dialect", "documents", "format_assertion", "closed")
         return {name: getattr(self, name) for name in names}
 
     @cached_property
     def limits(self) -> Limits:
-        """What `compile` may do."""
+        """The limits of `compile`."""
         return Limits(self.max_work, self.max_memory_bytes)
 
     @cached_property
     def call_limits(self) -> Limits:
-        """What one call of a cursor may do."""
+        """The limits of one call of a cursor."""
         if self.max_mask_work is None:
             return self.limits
         return Limits(self.max_mask_work, self.max_memory_bytes, "max_mask_work")
 
     @cached_property
     def canonical(self) -> bool:
-        """Whether each name and whole number has one spelling only, and others few."""
+        """Whether names and whole numbers are written in only one way, and other values in few."""
         return self.spelling != "any"
 
     @cached_property
     def words(self) -> tuple[bytes, bytes, bytes]:
-        """How None, True and False are written."""
+        """The texts of None, True and False."""
         is_python = self.spelling == "python"
         return (b"None", b"True", b"False") if is_python else (b"null", b"true", b"false")
 
     @cached_property
     def named(self) -> Escapes:
-        """Spelling of strings the schema names, or gives a pattern or format."""
+        """How strings are written that the schema names, or that have a pattern or format."""
         if self.spelling == "python":
             return "python"
         if self.canonical:
@@ -152,14 +152,14 @@ class JsonOptions:
 
     @cached_property
     def free(self) -> Escapes:
-        """Spelling of all other strings."""
+        """How all other strings are written."""
         if self.spelling == "python":
             return "python"
         return "any-ascii" if self.ensure_ascii else "any"
 
 
 class ReadLimits(TypedDict, total=False):
-    """The limits of one call. A type as bytes does not keep these: its reader sets them."""
+    """The limits of one call. The bytes of a type do not contain them: the reader sets them."""
 
     max_work: int
     max_memory_bytes: int
@@ -204,7 +204,7 @@ def json_options(options: Mapping[str, Any]) -> JsonOptions:
 
 @lru_cache(maxsize=64, typed=True)
 def _remembered(**options: Any) -> JsonOptions:
-    """Most programs compile all their types with the same few options."""
+    """Cached, because most programs compile all types with the same few options."""
     return JsonOptions(**options)
 
 
@@ -214,8 +214,8 @@ _DEFAULT = JsonOptions()
 
 
 def part_options(part: ir.Json, given: Mapping[str, Any], chosen: JsonOptions) -> JsonOptions:
-    """Return the options of one JSON part of a type: its own, those ``given``, and what its
-    schema's ``x-guidance`` says beside them."""
+    """Return the options of one JSON part of a type: its own, those ``given``, and those of its
+    schema's ``x-guidance``."""
     own = dict(part.options)
     for name, value in guidance(part.schema).items():
         if name not in given and (name != "whitespace" or given.get("indent") is None):
@@ -239,14 +239,14 @@ _SEPARATED = {(",", ":"): "compact", (", ", ": "): "spaced", (", ?", ": ?"): "na
 
 
 def guidance(schema: Any) -> dict[str, Any]:
-    """Return the options that ``x-guidance`` at the root of a schema asks for.
+    """Return the options that ``x-guidance`` at the root of a schema sets.
 
-    llguidance's ``coerce_one_of`` and ``json_allow_general_unicode_escapes`` need none: ``oneOf``
-    is kept exactly, and strings that the schema does not name may be escaped anyway.
+    llguidance's ``coerce_one_of`` and ``json_allow_general_unicode_escapes`` need no option:
+    ``oneOf`` is enforced exactly, and strings that the schema does not name may be escaped anyway.
 
     Raises:
-        SchemaError: llguidance has no such option, or not of that type.
-        UnsupportedFeature: there is nothing here like one of them.
+        SchemaError: llguidance has no such option, or its type is another.
+        UnsupportedFeature: structgen has no counterpart of one of them.
     """
     if not isinstance(schema, Mapping) or GUIDANCE not in schema:
         return {}

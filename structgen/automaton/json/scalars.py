@@ -1,8 +1,8 @@
 """Turn the scalar assertions of several schema nodes into leaves.
 
-Combines assertions about numbers, knows how scalars may be spelt, and owns the leaves that all
+Combines assertions about numbers, knows how scalars may be written, and owns the leaves that all
 constraints share. `Scalars` makes the leaf of a string or number (without barred values) and of
-listed strings, spelt by one schema's options. Knows no conjunctions, objects or arrays; see
+listed strings, written by the options of one schema. Knows no conjunctions, objects or arrays; see
 `values`.
 """
 
@@ -61,12 +61,12 @@ def number_forms(types: int) -> tuple[int, ...]:
 def number_spec(
     types: int, nodes: Sequence[Node], options: JsonOptions, with_barred: bool = False
 ) -> NumberSpec:
-    """Return what numbers of these ``types`` must be like by the assertions of all ``nodes``.
+    """Return the conditions on numbers of these ``types`` by the assertions of all ``nodes``.
 
-    ``with_barred``: also those numbers that ``nodes`` bar one by one; see `excluding`.
+    ``with_barred``: include the numbers that ``nodes`` bar one by one; see `excluding`.
     """
     lows: list[tuple[Decimal, bool]] = []
-    highs: list[tuple[Decimal, bool]] = []  # each with whether it is in
+    highs: list[tuple[Decimal, bool]] = []  # each with whether it is included
     multiples: dict[Decimal, None] = {}
     non_multiples: dict[Decimal, None] = {}
     excluded: dict[Decimal, None] = {}
@@ -108,10 +108,10 @@ def number_spec(
 
 
 def spellings(value: Any, options: JsonOptions, types: int = ALL_TYPES) -> list[bytes]:
-    """Return how a scalar other than a string may be spelt: as serialisers write it.
+    """Return the texts of a scalar other than a string: those that serialisers write.
 
-    Unless ``options`` are canonical, a number also as an integer or with ``.0``, whichever
-    serialisers choose. ``types`` may ask for one of these forms.
+    Unless ``options`` are canonical, a whole number is written both as an integer and with ``.0``.
+    ``types`` may require one of these forms.
     """
     if isinstance(value, (int, float, Decimal)) and types & INTEGER in (DIGITS, POINTED):
         number = to_decimal(value)
@@ -142,7 +142,7 @@ def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
 def key_leaf(
     names: tuple[str, ...], space: Whitespace, escapes: Escapes, missing: frozenset[int]
 ) -> KeyLeaf:
-    """Return a shared leaf for keys of objects with these names; all others are one class."""
+    """Return a shared leaf for keys of objects with these names; all other keys are one class."""
     return AUTOMATA.get(_key_leaf, names, space, escapes, missing)
 
 
@@ -154,7 +154,7 @@ def _key_leaf(
 
 
 def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
-    """Return a shared leaf for the JSON strings of a regular language, or None when it is empty."""
+    """Return a shared leaf for the JSON strings of a regular language; None if it is empty."""
     kept = AUTOMATA if format_of(regex) is None else FORMAT_AUTOMATA
     return kept.get(_string_leaf, regex, escapes, missing)
 
@@ -167,7 +167,7 @@ def _string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> 
 
 
 def number_leaf(spec: NumberSpec) -> NumberLeaf | None:
-    """Return a shared leaf for numbers, or None when none satisfies ``spec``."""
+    """Return a shared leaf for numbers, or None if no number satisfies ``spec``."""
     return AUTOMATA.get(_number_leaf, spec)
 
 
@@ -180,7 +180,7 @@ def _number_leaf(spec: NumberSpec) -> NumberLeaf | None:
 def scalar_leaves(
     types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, spelling: str
 ) -> tuple[tuple[Leaf, int], ...]:
-    """Return the leaves, each with its start, of scalars with no assertion but ``types``."""
+    """Return the leaves, each with its start state, of scalars that only have ``types``."""
     leaves: list[Leaf] = []
     if types & STRING:
         string = string_leaf(ir.ANY_TEXT, escapes, missing)
@@ -204,7 +204,7 @@ _LOWER = frozenset(("minimum", "exclusive_minimum"))
 _UPPER = frozenset(("maximum", "exclusive_maximum"))
 
 _spelt_as_it_is = re.compile(r"[ !#-\[\]-~]*").fullmatch
-"""Printable ASCII without quotes and backslashes: what no option asks to be escaped."""
+"""Match printable ASCII without quotes and backslashes: no option escapes it."""
 
 
 class Scalars:
@@ -218,9 +218,9 @@ class Scalars:
     def __init__(self, options: JsonOptions, missing: frozenset[int]) -> None:
         self.options = options
         self.missing = missing
-        # Languages that are empty.
+        # Empty languages.
         self._no_strings: set[tuple[ir.Regex, Escapes]] = set()
-        # Those that are nobody else's.
+        # Leaves that only this schema uses.
         self._private: dict[tuple[ir.Regex, Escapes], StringLeaf] = {}
         # See `_single`.
         self._singles: dict[Any, Single] = {}
@@ -228,14 +228,14 @@ class Scalars:
 
     def of(self, types: int, nodes: Sequence[Node]) -> list[StringLeaf | NumberLeaf]:
         """Return the leaves of the strings and numbers among ``types`` that meet the assertions of
-        all ``nodes``, and may be among what these bar by value: `excluding` takes that out."""
+        all ``nodes``. They include values that the nodes bar; `excluding` removes these."""
         leaves: list[StringLeaf | NumberLeaf] = []
         if types & STRING:
             regex = string_regex(nodes, with_barred=True)
             string = None if regex is None else self._string_leaf(regex, nodes)
             if string is not None:
                 leaves.append(string)
-        # With exponents, what spells one number is as large as all that does.
+        # With exponents, the automaton of one number is as large as that of all.
         apart = self.options.canonical
         for form in number_forms(types):
             number = number_leaf(number_spec(form, nodes, self.options, with_barred=apart))
@@ -244,9 +244,9 @@ class Scalars:
         return leaves
 
     def listed(self, strings: dict[str, bool]) -> tuple[tuple[Leaf, int], ...]:
-        """Return the leaf, and its start, of those of ``strings`` that are allowed, if any.
+        """Return the leaf, and its start state, of the allowed ones of ``strings``, if any.
 
-        All are listed in it, so that one automaton serves whatever is barred.
+        The leaf has all strings, so that one automaton serves any set of barred ones.
         """
         named = AUTOMATA.get(NameLeaf, tuple(strings), self.options.named, self.missing)
         mask = (1 << len(strings)) - 1
@@ -265,14 +265,14 @@ class Scalars:
         return has_plain_string(node) or self.free_leaf(node) is not None
 
     def has_number(self, node: Node) -> bool:
-        """Return whether there is plainly a whole number that meets a node's assertions."""
+        """Return whether obviously a whole number meets a node's assertions."""
         bounds = OF_NUMBERS.intersection(vars(node))
         if bounds <= _LOWER or bounds <= _UPPER:
-            return True  # there is room for a digit more than the bound has
+            return True  # room for one digit more than the bound has
         return holds_a_whole(number_spec(DIGITS, [node], self.options))
 
     def _string_leaf(self, regex: ir.Regex, nodes: Sequence[Node]) -> StringLeaf | None:
-        """Return a leaf for strings; those with a pattern or format are spelt as names are."""
+        """Return a leaf for strings. Those with a pattern or format are written like names."""
         has_pattern = any(node.patterns for node in nodes)
         escapes = self.options.named if has_pattern else self.options.free
         if (regex, escapes) in self._no_strings:
@@ -287,7 +287,7 @@ class Scalars:
         return leaf
 
     def excluding(self, leaf: StringLeaf | NumberLeaf, barred: Barred) -> tuple[Leaf, int] | None:
-        """``leaf`` without the values ``barred``, and where it starts; None where nothing is
+        """Return ``leaf`` without the values ``barred``, and its start state; None if nothing is
         left."""
         found = self._excluding.get(leaf)
         if found is None:
@@ -298,8 +298,8 @@ class Scalars:
         )
 
     def _single(self, leaf: StringLeaf | NumberLeaf, key: Any, value: Any) -> Single:
-        """Return all ways to spell one value as ``leaf`` may, and where that automaton starts; None
-        for what ``leaf`` does not spell."""
+        """Return an automaton of all the ways in which ``leaf`` may write one value, and its start
+        state; None if ``leaf`` cannot write it."""
         if isinstance(leaf, StringLeaf):
             if not isinstance(value, str):
                 return None
@@ -331,7 +331,7 @@ class Scalars:
         return self._singles[name]
 
     def spell(self, name: str) -> bytes:
-        """``name`` as a JSON string in its shortest allowed spelling."""
+        """Return ``name`` as a JSON string in its shortest allowed form."""
         if _spelt_as_it_is(name):
             return b'"%b"' % name.encode()
         speller = json_string(_ONE_ATOM, self.options.named, self.missing)

@@ -1,19 +1,19 @@
-"""What a JSON value may look like: conjunctions of schema nodes → leaves and frames.
+"""The texts of JSON values: conjunctions of schema nodes → leaves and frames.
 
-Every value is owed to a *conjunction* (`conjunctions`): a set of schema nodes that all apply to it.
-`JsonLanguage` resolves a conjunction's in-place applicators into branches (disjunction outside,
-conjunction inside), and merges each branch's assertions type by type. For the machine it makes
-`Alternative`s: one leaf for all scalars of a kind, or an object or array leaf with its frame
-pushed. `scalars` knows how strings and numbers are spelt, `objects` and `arrays` what stands
-between the brackets. Everything about a conjunction is computed when first asked for.
+Every value has a *conjunction* (`conjunctions`): the set of schema nodes that apply to it.
+`JsonLanguage` resolves a conjunction's in-place applicators into branches (a disjunction of
+conjunctions), and merges each branch's assertions by type. For the machine it makes `Alternative`s:
+one leaf for all scalars of a kind, or an object or array leaf with its frame pushed. `scalars`
+knows how strings and numbers are written, `objects` and `arrays` what is between the brackets.
+Everything about a conjunction is computed on first use.
 
 `Emptiness` finds whether a conjunction has a value, and its shortest text: a least fixpoint over
 the conjunctions inside it. Cheap sufficient tests run first. So no mask leads into a dead end.
 
 `check` finds errors before the first text. It builds values where `quick_checks` cannot decide,
-looks for a string of each pattern, and checks that unique items can be distinguished.
-`contradiction` says why a root is empty: it follows required members and items down to the place
-that has no value, and names the assertions that exclude each other there.
+finds a string for each pattern, and checks that unique items can be distinguished. `contradiction`
+explains why a root is empty: it follows required members and items to the place without a value,
+and names the assertions there that exclude each other.
 """
 
 from __future__ import annotations
@@ -81,25 +81,25 @@ from .whitespace import indentation, whitespace
 AnyPlan: TypeAlias = ObjectPlan | ArrayPlan | Without
 
 Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[AnyPlan, ...]]
-"""Leaves with where each starts, and plans."""
+"""Leaves, each with its start state, and plans."""
 
 
 _MOST_UNDER_WAY = 12
-"""Most conjunctions of which one test whether they are clearly empty may depend on the next."""
+"""The deepest chain of conjunctions that one test for clear emptiness follows."""
 
 
 class Emptiness:
-    """Which conjunctions have texts, and their shortest ones.
+    """Knows which conjunctions have texts, and their shortest texts.
 
     Args:
         conjunctions: the conjunctions.
-        typed: the requirements that name one type, or none, and say nothing else.
+        typed: the requirements that only name one type, or none.
         plain: cheap tests of the nodes.
-        branches: gives a conjunction's branches, without those that contradict themselves by type.
-        shapes: gives the leaves and the object and array plans a value may take, possible or not.
+        branches: returns a conjunction's branches, without those whose types contradict each other.
+        shapes: returns the leaves and the object and array plans of a value, possible or not.
 
     Attributes:
-        levels: per requirement that `nesting` has made, the levels that it leaves.
+        levels: for each requirement of `nesting`, the levels that it allows.
         any_will_do: whether `shortest` may return any text, because only its existence matters.
     """
 
@@ -118,10 +118,10 @@ class Emptiness:
         self._branches = branches
         self._shapes = shapes
         self._shortest: dict[int, Text | None] = {}
-        self._some: dict[int, Text | None] = {}  # of each some text, if there is any
+        self._some: dict[int, Text | None] = {}  # any text of each, if there is one
         self._looking_at: set[int] = set()
         self.levels: dict[int, int] = {}
-        # Whether so many values satisfy a conjunction.
+        # Whether that many values satisfy a conjunction.
         self._many: dict[tuple[int, int], bool] = {}
 
     any_will_do = False
@@ -134,7 +134,7 @@ class Emptiness:
     # -- sufficient tests -------------------------------------------------------------------
 
     def plainly_possible(self, conjunction: int) -> bool:
-        """Return True where a cheap test settles it, building nothing."""
+        """Return True if a cheap test, which builds nothing, finds it possible."""
         levels = self.levels
         if not levels:
             return conjunction >= 0 and self._plain.possible(conjunction)
@@ -149,12 +149,12 @@ class Emptiness:
     def clearly_empty(self, conjunction: int, depth: int = 3) -> bool:
         """Return whether the conjunction is empty by its scalars and its required members.
 
-        A sufficient test that needs no fixpoint, ``depth`` levels deep.
+        A sufficient test without a fixpoint, ``depth`` levels deep.
         """
         under_way = self._looking_at
         if not depth or conjunction in under_way or len(under_way) >= _MOST_UNDER_WAY:
             return False
-        under_way.add(conjunction)  # to build its shapes may take to know just that
+        under_way.add(conjunction)  # building its shapes may need this very result
         try:
             leaves, plans = self._shapes(conjunction)
             return not leaves and all(
@@ -182,7 +182,7 @@ class Emptiness:
         key = conjunction, size
         found = self._many.get(key)
         if found is None:
-            self._many[key] = False  # to itself: a value may hold others of its kind
+            self._many[key] = False  # to itself: a value may contain others of its kind
             leaves, plans = self._shapes(conjunction)
             found = any(bytes_of_many(leaf, q, size - 1) is not None for leaf, q in leaves)
             if not found and plans and self.is_solving:
@@ -196,26 +196,26 @@ class Emptiness:
     def is_possible(self, conjunction: int) -> bool:
         """Return whether any value satisfies the conjunction."""
         if conjunction in self.typed:
-            return True  # a look at what most properties are
+            return True  # a quick check for most properties
         if conjunction == FALSE:
             return False
         if self.plainly_possible(conjunction):
             return True
-        # A leaf is only made when some text reaches its end.
+        # A leaf is only made if some text reaches its end.
         return bool(self._shapes(conjunction)[0]) or self.some(conjunction) is not None
 
     @property
     def is_solving(self) -> bool:
-        """Whether answers of `shortest` are provisional: a fixpoint is being computed."""
+        """Whether results of `shortest` are provisional, because a fixpoint is being computed."""
         return self._solving is not None
 
     @property
     def provisional(self) -> tuple[int, int]:
-        """As long as this is the same, so are the answers of `shortest`, to the one who asks."""
+        """While this value stays the same, so do the caller's results of `shortest`."""
         return self._reading, self._improvements
 
     def some(self, conjunction: int) -> Text | None:
-        """Return some text of the conjunction, found sooner than the shortest; None if empty."""
+        """Return any text of the conjunction, which is faster than the shortest; None if empty."""
         if self._solving is not None:
             return self.shortest(conjunction)
         self.any_will_do = True
@@ -225,10 +225,10 @@ class Emptiness:
             self.any_will_do = False
 
     def shortest(self, conjunction: int) -> Text | None:
-        """Return a shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
+        """Return a shortest text of the conjunction (see `Frame.finish`), or None if it is empty.
 
-        Least fixpoint over the conjunctions it depends on: recursion counts as impossible until
-        a way out of it is found.
+        A least fixpoint over the conjunctions that it depends on: recursion counts as impossible
+        until a way out of it is found.
         """
         if conjunction in self._shortest:
             return self._shortest[conjunction]
@@ -238,20 +238,20 @@ class Emptiness:
         key = self._conjunctions.requirements(conjunction) if levels else ()
         room = min([levels[ob] for ob in key if ob in levels], default=UNLIMITED)
         if room != UNLIMITED:
-            # Nearly always the shortest text of all is shallow enough: no level is then worked out.
+            # The shortest text is nearly always shallow enough, so no level has to be computed.
             text = self.shortest(self._conjunctions.of(ob for ob in key if ob not in levels))
             if text is None or height_of_text(text) <= room:
                 return text
         values = self._solving
         if values is not None:
-            # Inside the fixpoint below: answer with the best known so far.
+            # Inside the fixpoint below: return the best result so far.
             if conjunction not in values:
                 values[conjunction] = None
                 reading = self._reading
                 with self._conjunctions.placed(conjunction):
                     is_scalar = not self._shapes(conjunction)[1]
                 if is_scalar:
-                    # Or an object would be worked out anew after each of its members.
+                    # Otherwise an object would be computed again after each of its members.
                     self._improve(conjunction, values)
                     self._reading = reading
                 else:
@@ -261,10 +261,10 @@ class Emptiness:
         self._solving = values = {conjunction: None}
         self._unsolved = {conjunction: None}
         self._readers = {}
-        self._improvements += 1  # what was `provisional` is over
+        self._improvements += 1  # `provisional` results are invalid now
         try:
             while self._unsolved:
-                # The newest first: what a value is made of before the value itself.
+                # The newest first: the parts of a value before the value itself.
                 item, _ = self._unsolved.popitem()
                 self._improve(item, values)
         finally:
@@ -273,7 +273,7 @@ class Emptiness:
         return values[conjunction]
 
     def _improve(self, item: int, values: dict[int, Text | None]) -> None:
-        """Work out the shortest text of ``item`` from those known of what is inside."""
+        """Compute the shortest text of ``item`` from the known texts of its parts."""
         best = values[item]
         if best is not None and self.any_will_do:
             return
@@ -289,7 +289,7 @@ class Emptiness:
                 self._improvements += 1
 
     def _shortest_shape(self, conjunction: int) -> Text | None:
-        """Return the shortest text, as far as those of what is inside are known."""
+        """Return the shortest text, as far as the texts of the parts are known."""
         leaves, plans = self._shapes(conjunction)
         best: Text | None = None
         for leaf, start in leaves:
@@ -308,18 +308,19 @@ class Emptiness:
 
 
 _OUTSIDE, _IN_STRING, _ESCAPED, _OPENED = range(4)
-"""Where in a JSON text a place is: outside a string, in one, or in one after a backslash; or, for
-`indented`, behind an opening bracket."""
+"""Positions in a JSON text: outside a string, inside, or inside after a backslash; or, for
+`indented`, after an opening bracket."""
 
 _Depths: TypeAlias = tuple[int, int, int]
-"""How much deeper than where it begins part of a text goes, and how deep and where it ends."""
+"""For a part of a text: its maximum depth and the depth at its end, relative to its start, and the
+position there."""
 
 _Part: TypeAlias = tuple[Text, int, int]
-"""Part of a text, where it begins, or ends, and how deep."""
+"""A part of a text, its position at the start or end, and the depth there."""
 
 
 def height_of_text(text: Text) -> int:
-    """Return how deep a JSON text nests."""
+    """Return the nesting depth of a JSON text."""
     return answered((text, _OUTSIDE), _depths, {})[0]
 
 
@@ -344,7 +345,7 @@ def _depths(asked: tuple[Text, int]) -> Generator[tuple[Text, int], _Depths, _De
     left = text.times
     while left:
         inner, change, end = yield text.first, where
-        # Values nest as deep at their end as where they begin: once more is no deeper.
+        # Values end at the depth at which they begin, so repeating one is no deeper.
         rounds = left if end == where else 1
         last = depth + change * (rounds - 1)
         height = max(height, depth + inner, last + inner)
@@ -354,7 +355,7 @@ def _depths(asked: tuple[Text, int]) -> Generator[tuple[Text, int], _Depths, _De
 
 
 def indented(text: Text, indent: int, depth: int) -> Text:
-    """Return compact JSON as ``json.dumps(value, indent=indent)`` writes it at ``depth``."""
+    """Return compact JSON in the form of ``json.dumps(value, indent=indent)`` at ``depth``."""
 
     def lay_out(asked: _Part) -> Generator[_Part, _Part, _Part]:
         text, where, depth = asked
@@ -394,17 +395,18 @@ def indented(text: Text, indent: int, depth: int) -> Text:
 
 
 MAX_CONTAINERS = 500
-"""Most objects and arrays that one ``enum`` may list."""
+"""The most objects and arrays in one ``enum``."""
 
 MAX_SPELT_NUMBERS = 64
-"""Most numbers of one ``enum`` that may be spelt in every way; more are spelt as serialisers do."""
+"""The most numbers of one ``enum`` that may be written in every way; more are written as
+serialisers do."""
 
 MAX_DEPTH_COMPARED = 128
-"""Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
+"""The deepest nesting with unique items, because comparing them is recursive."""
 
 _BESIDE_A_LIST = OF_VALUES | IN_PLACE
 _ONE_FOR_ALL = ("numbered", "_brancher", "_nesting")
-"""What languages make when they are asked for it, and those of an indented text have in common."""
+"""Attributes made on first use that all languages of an indented text share."""
 
 _OF_WORDS = ((NULL, None), (BOOLEAN, True), (BOOLEAN, False))
 
@@ -442,7 +444,7 @@ class JsonLanguage(Language):
             else whitespace(options.whitespace, options.max_whitespace)
         )
         self.shortest = self.values.shortest
-        # What scalars of which only the type is asked depend on.
+        # The inputs of scalars whose only requirement is a type.
         self._how = options.free, missing, options.max_digits, options.spelling
         self._alternatives: dict[int, tuple[Alternative, ...]] = {}
         self._shapes: dict[int, Shapes] = {}
@@ -451,7 +453,7 @@ class JsonLanguage(Language):
         self.max_depth = options.max_depth
         self.used = graph.used
         if options.spelling == "python" and ("unique" in self.used or graph.lists_containers):
-            raise UnsupportedFeature(  # such values are read again while they are written
+            raise UnsupportedFeature(  # such values are parsed again while they are written
                 "uniqueItems, and enum of arrays and objects, in Python literals",
                 fix="Use spelling='canonical', or another syntax= of ToolCalls.",
             )
@@ -473,7 +475,7 @@ class JsonLanguage(Language):
     def at_depth(self, depth: int) -> JsonLanguage:
         """Return the language of values at ``depth``, as ``indent`` writes them.
 
-        Whether there are any, and which are short, is asked of the values without whitespace.
+        Which values exist, and which are short, is decided without whitespace.
         """
         indent, deeper = self.options.indent, self._deeper
         assert indent is not None
@@ -507,11 +509,11 @@ class JsonLanguage(Language):
 
     @cached_property
     def _draft4(self) -> bool:
-        """Whether it matters how whole numbers are written."""
+        """Whether the form of whole numbers matters."""
         return any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
 
     def _by_constants(self, conjunction: int) -> int:
-        """``conjunction`` with the objects and arrays that it bars as negated constants."""
+        """Return ``conjunction`` with its barred objects and arrays as negated constants."""
         owed: list[int] = []
         for requirement in self.conjunctions.requirements(conjunction):
             node = self.nodes[requirement >> 1]
@@ -531,11 +533,11 @@ class JsonLanguage(Language):
         """See `Language`."""
         levels = self.values.levels
         if not self._watch_from or (levels and any(2 * n in levels for n in nodes)):
-            return UNLIMITED  # it minds its depth by itself
+            return UNLIMITED  # it checks its depth itself
         return self._watch_from
 
     def opening(self) -> Alternative | None:
-        """Return `alternatives` of a root that is clearly an object, without building any."""
+        """Return `alternatives` of a root that is clearly an object, without building members."""
         opened = self._plain.opened(self.root) if self.root >= 0 else None
         return None if opened is None else PlainRoot(self).open(*opened)
 
@@ -617,7 +619,7 @@ class JsonLanguage(Language):
     def _apart(
         self, plan: ObjectPlan | ArrayPlan, barred: Barred
     ) -> ObjectPlan | ArrayPlan | Without:
-        """Return the plan of what ``plan`` allows and ``barred`` does not."""
+        """Return the plan of the values of ``plan`` without ``barred``."""
         frame = self._frames_apart.get(plan)
         if frame is None:
             inside = self.inside
@@ -642,7 +644,7 @@ class JsonLanguage(Language):
         )
 
     def _any_of(self, types: int) -> Shapes:
-        """Return the shapes of values of which nothing but ``types`` is asked."""
+        """Return the shapes of values whose only requirement is ``types``."""
         leaves = scalar_leaves(types & ~(OBJECT | ARRAY), *self._how)
         if types & (OBJECT | ARRAY) == 0:
             return leaves, ()
@@ -704,8 +706,8 @@ class JsonLanguage(Language):
         count = sum(key[0] == "number" for key in values if isinstance(key, tuple))
         few_numbers = not self.options.canonical and count <= MAX_SPELT_NUMBERS
         for key, value in values.items():
-            # In draft 4 the spelling of a number, which is open here, decides whether it is an
-            # integer: each way is judged, and inside a container by the plan itself.
+            # In draft 4 the form of a number, which is open here, decides whether it is an integer.
+            # So each form is checked; inside a container, the plan does it.
             forms = evaluate.forms(value) if self._draft4 else [value]
             by_plan = self._draft4 and isinstance(value, (dict, list, tuple))
             types = 0
@@ -737,14 +739,15 @@ class JsonLanguage(Language):
 
 
 MAX_CHECKED = 2_000
-"""Most combinations of subschemas that are built before the first text."""
+"""The most combinations of subschemas that are built before the first text."""
 
 
 def check(language: JsonLanguage) -> None:
-    """Build the first plans, so that errors come now.
+    """Build the first plans, so that errors are raised now.
 
-    Breadth first, up to `MAX_CHECKED` conjunctions: a schema's parts occur early, later ones
-    combine them in other ways. Cheap for plain schemas (see `quick_checks`), as most are.
+    Breadth first, up to `MAX_CHECKED` conjunctions: a schema's parts occur early, and later
+    conjunctions combine them in other ways. Cheap for plain schemas (see `quick_checks`), as most
+    are.
     """
     if "patterns" in language.used:
         _check_patterns(language)
@@ -764,7 +767,7 @@ def check(language: JsonLanguage) -> None:
 
 
 def _check_plans(language: JsonLanguage, plain: PlainNodes) -> None:
-    """Build what may not be plain."""
+    """Build the plans of conjunctions that may not be plain."""
     seen: set[int] = {language.unbounded_root}
     todo = deque(seen)
     below: dict[int, list[int]] = {}
@@ -779,7 +782,7 @@ def _check_plans(language: JsonLanguage, plain: PlainNodes) -> None:
         else:
             with language.conjunctions.placed(conjunction):
                 leaves, plans = language.shapes(conjunction)
-                # Budgets will count on these: when they ask it would be too late.
+                # Token budgets rely on these; later would be too late.
                 best: int | None = None
                 for leaf, start in leaves:
                     if isinstance(leaf, StringLeaf) and (
@@ -801,10 +804,10 @@ def _check_plans(language: JsonLanguage, plain: PlainNodes) -> None:
 
 
 def _check_unique(language: JsonLanguage, below: dict[int, list[int]]) -> None:
-    """Check that unique items can be distinguished: each must not be what another one is.
+    """Check that unique items can be distinguished, so that none equals another.
 
     Args:
-        below: for each conjunction those of its members and items.
+        below: for each conjunction, those of its members and items.
     """
     arrays = {
         conjunction: [p for p in language.shapes(conjunction)[1] if isinstance(p, ArrayPlan)]
@@ -830,9 +833,9 @@ def _check_unique(language: JsonLanguage, below: dict[int, list[int]]) -> None:
 
 
 def _check_patterns(language: JsonLanguage) -> None:
-    """Look for a string of each pattern: what needs too many states is reported here.
+    """Find a string for each pattern, so that a pattern with too many states raises here.
 
-    Formats by themselves are known to need few.
+    Formats alone are known to need few states.
     """
     for number, node in enumerate(language.nodes):
         if not node.patterns or has_plain_string(node):
@@ -840,7 +843,7 @@ def _check_patterns(language: JsonLanguage) -> None:
         formats = [format_of(pattern) for pattern in node.patterns]
         own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)
         if not own and node.min_length <= min(FORMATS[name].fewest for name in formats if name):
-            continue  # it says nothing beside the format
+            continue  # it adds nothing to the format
         with language.conjunctions.placed(language.conjunctions.of([2 * number])):
             if own:
                 try:
@@ -862,10 +865,10 @@ def _check_patterns(language: JsonLanguage) -> None:
 
 
 def _probe(language: JsonLanguage, node: Node, patterns: tuple[ir.Regex, ...]) -> None:
-    """`probe` of a node's patterns beside its lengths.
+    """Run `probe` for a node's patterns, with its lengths only if necessary.
 
-    By these, states are distinguished by what is left of them: many, though each is met once. So
-    they are only looked at where the patterns alone do not tell.
+    With lengths, each remaining count is a state: these are many, though each is visited once. So
+    they are included only if the patterns alone do not decide.
     """
     for least, most in dict.fromkeys(((0, None), (node.min_length, node.max_length))):
         alone = Node(node.path, patterns=patterns, min_length=least, max_length=most)
@@ -879,11 +882,11 @@ def _probe(language: JsonLanguage, node: Node, patterns: tuple[ir.Regex, ...]) -
 
 
 _MOST_LEVELS = 50
-"""How far down a contradiction is followed."""
+"""The most levels that a contradiction is followed down."""
 
 
 def contradiction(language: JsonLanguage) -> Unsatisfiable:
-    """Return the error that says why the language's root is empty."""
+    """Return the error that explains why the language's root is empty."""
     most = language.max_depth
     if language.root != language.unbounded_root and language.values.is_possible(
         language.unbounded_root
@@ -899,9 +902,9 @@ def contradiction(language: JsonLanguage) -> Unsatisfiable:
 
 
 def _why(language: JsonLanguage) -> tuple[str, str]:
-    """Return the deepest place that leaves nothing, and what is asserted there.
+    """Return the deepest place without a value, and the assertions there.
 
-    Of several alternatives the first is followed.
+    Follows the first of several alternatives.
     """
     conjunction, path = language.unbounded_root, "$"
     asked = "the schema there is false, which allows no value"
@@ -941,8 +944,8 @@ def _why(language: JsonLanguage) -> tuple[str, str]:
 def _impossible_within(
     language: JsonLanguage, branch: Branch, nodes: list[Node]
 ) -> Iterator[tuple[tuple[str, ...], str, int]]:
-    """Yield the members and items that must be there and cannot: the steps to each, what is wrong
-    where none is allowed, and its conjunction."""
+    """Yield the members and items that are required and impossible: the steps to each, the problem
+    if none is allowed, and its conjunction."""
     nothing = language.conjunctions.of([FALSE])
     if any(node.enum is not None for node in nodes):
         return
@@ -967,15 +970,15 @@ _CALLED = {
     "prefix": "prefixItems",
     "unique": "uniqueItems",
 }
-"""Which fields of nodes messages tell, and what they call those that no keyword is called like."""
+"""The fields of nodes that messages mention, and the names of those that are not keywords."""
 
 _OF_REQUIREMENTS = ("additional", "items", "property_names")
-"""Those whose numbers name other nodes."""
+"""The fields whose numbers are other nodes."""
 
 
 def _asserted(types: int, nodes: list[Node]) -> str:
-    """Return what is asserted of a value of ``types``, in the words of the schema."""
-    # Integers may have to be without a point. What may be any number is not called an integer.
+    """Return the assertions on a value of ``types``, in the words of the schema."""
+    # Integers may have to be without a point. Any number is not called an integer.
     bits_of = TYPE_BITS | {"integer": DIGITS if types & NUMBER != NUMBER else ALL_TYPES}
     names = [name for name, bits in bits_of.items() if types & bits == bits]
     asserted = [] if types == ALL_TYPES else [f"type {' or '.join(names)}"]

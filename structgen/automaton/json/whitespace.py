@@ -1,8 +1,8 @@
 """Whitespace between JSON tokens, as a tiny automaton that structural leaves embed.
 
-States are integers: 0 where nothing has been read yet, `Whitespace.after_mark` directly after a
-comma or colon. `Whitespace.edges` gives the whitespace bytes that may follow, `Whitespace.may_end`
-whether the next JSON token may start.
+States are integers: 0 before anything is read, `Whitespace.after_mark` directly after a comma or
+colon. `Whitespace.edges` has the whitespace bytes that may follow, `Whitespace.may_end` whether the
+next JSON token may start.
 
 `Punctuation` is the leaf that all arrays share, and all objects: brackets and commas with the
 whitespace around them.
@@ -22,38 +22,38 @@ from structgen.grammar import ir
 from structgen.grammar.regex import parse_python
 
 STYLES = ("natural", "compact", "spaced")
-"""Those with whitespace after commas and colons at most."""
+"""The styles with whitespace only after commas and colons."""
 
 JSON_WHITESPACE = ir.char_set([(0x20, 0x20), (0x09, 0x0A), (0x0D, 0x0D)])
 
 
 class Whitespace:
-    """The whitespace a JSON text may hold at each place where RFC 8259 allows some.
+    """The whitespace of a JSON text at each place where RFC 8259 allows some.
 
     Args:
         style: ``"natural"`` for at most one space after each comma and colon and none elsewhere,
             ``"compact"`` for none, ``"spaced"`` for exactly one there, ``"flexible"`` for any run
             of space, tab, line feed and carriage return, or a regular expression (Python syntax)
-            for what each place may hold.
-        max_run: longest run under ``"flexible"``, in characters.
+            for the whitespace of each place.
+        max_run: the longest run under ``"flexible"``, in characters.
 
     Attributes:
-        edges: for each state the whitespace bytes that may follow, with the states they lead to.
-        may_end: for each state whether the next JSON token may start.
+        edges: for each state, the whitespace bytes that may follow, with the states after them.
+        may_end: for each state, whether the next JSON token may start.
         after_mark: the state after a comma or colon.
         comma, colon: each with the shortest whitespace around it.
         first, last, empty: the shortest whitespace after an opening bracket, before a closing one,
-            and between two with nothing else inside.
+            and between the brackets of an empty value.
 
     Raises:
-        OptionError: no regular expression, or one that matches something that is not JSON
-            whitespace, or nothing, or needs too many states.
+        OptionError: not a regular expression, or one that matches text that is not JSON whitespace,
+            or matches nothing, or needs too many states.
     """
 
     def __init__(self, style: str = "natural", max_run: int = 20) -> None:
         self.edges: list[dict[int, int]] = []
         self.may_end: list[bool] = []
-        self.made: dict[Callable[..., Any], Any] = {}  # what is kept with it; see `kept`
+        self.made: dict[Callable[..., Any], Any] = {}  # objects stored with it; see `kept`
         try:
             self._explore(_automaton(style, max_run))
         except CompileLimitExceeded as error:
@@ -70,7 +70,7 @@ class Whitespace:
 
     @property
     def weight(self) -> int:
-        """Its size in bytes, roughly, with the leaves that are kept with it."""
+        """Its size in bytes, roughly, with the leaves stored with it."""
         leaves = [one for one in self.made.values() if isinstance(one, Leaf)]
         return 1000 + 500 * len(self.edges) + sum([leaf.weight for leaf in leaves])
 
@@ -106,7 +106,7 @@ class Whitespace:
 
 
 def _near(style: str) -> str:
-    """Return a question about the style that was meant, if one is near."""
+    """Return a question that suggests the style that was meant, if one is near."""
     names = (*STYLES, "flexible")
     asked = style.strip().lower()
     near = [name for name in names if len(asked) > 2 and name.startswith(asked)]
@@ -144,7 +144,7 @@ _styled = lru_cache(maxsize=len(STYLES))(Whitespace)
 
 
 def whitespace(style: str, max_run: int = 20) -> Whitespace:
-    """Whitespace that schemas share; args as for `Whitespace`. A pattern may need megabytes."""
+    """Return shared whitespace; arguments as for `Whitespace`. A pattern may need megabytes."""
     return _styled(style) if style in STYLES else AUTOMATA.get(Whitespace, style, max_run)
 
 
@@ -152,7 +152,7 @@ _T = TypeVar("_T")
 
 
 def kept(make: Callable[[Whitespace], _T]) -> Callable[[Whitespace], _T]:
-    """Keep what is made of some whitespace as long as that."""
+    """Store an object made of some whitespace as long as that whitespace lives."""
 
     @wraps(make, updated=())
     def made(space: Whitespace) -> _T:
@@ -163,11 +163,11 @@ def kept(make: Callable[[Whitespace], _T]) -> Callable[[Whitespace], _T]:
 
 
 class Indentation(Whitespace):
-    """The whitespace that ``json.dumps(value, indent=indent)`` writes in an object or array.
+    """The whitespace of ``json.dumps(value, indent=indent)`` in an object or array.
 
     Args:
         indent: spaces for each level.
-        depth: how many objects and arrays are open inside it, itself among them.
+        depth: the number of open objects and arrays inside it, itself included.
     """
 
     def __init__(self, indent: int, depth: int) -> None:
@@ -186,12 +186,12 @@ CLOSE, ITEM = 0, 1
 class Punctuation(Leaf):
     """The punctuation around items, or around members up to a key's first character.
 
-    Ends with `CLOSE` behind the closing bracket; with `ITEM` where an item starts, or behind the
-    quote of a key.
+    Ends with `CLOSE` after the closing bracket; with `ITEM` where an item starts, or after the
+    opening quote of a key.
 
     Args:
         space: whitespace allowed around it.
-        brackets: the opening and the closing one.
+        brackets: the opening and the closing bracket.
         is_quoted: whether a quote follows the opening bracket or comma.
     """
 
@@ -203,11 +203,13 @@ class Punctuation(Leaf):
         self._is_quoted = is_quoted
 
     def open(self, item: bool, close: bool) -> int:
-        """State before the opening bracket, after which an item may come, or the closing one."""
+        """Return the state before the opening bracket, after which an item may come, or the closing
+        bracket."""
         return self.state(("open", item, close))
 
     def after_item(self, item: bool, close: bool) -> int:
-        """State after an item, where ``,`` and another one may come, or the closing bracket."""
+        """Return the state after an item, after which ``,`` and another item may come, or the
+        closing bracket."""
         return self.state(("next", 0, item, close))
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
@@ -238,9 +240,9 @@ class Punctuation(Leaf):
 
 
 class IndentedPunctuation(Punctuation):
-    """The same with different whitespace at each place; see `Indentation`.
+    """`Punctuation` with different whitespace at each place; see `Indentation`.
 
-    After the first byte, a state is the rest of the possible texts, each with its outcome.
+    After the first byte, a state is the rests of the possible texts, each with its outcome.
     """
 
     def _edges(self, key: Any) -> Mapping[int, Any]:

@@ -1,8 +1,8 @@
-"""Regular expressions as lazy automata over characters, and how characters are spelt as bytes.
+"""Regular expressions as lazy automata over characters, and characters as bytes.
 
 In reading order: `alphabet` (code points cut into classes), `expressions`, `derivatives`,
 `lookarounds` (Brzozowski derivatives of expressions in normal form), `quotes` (pieces of a
-document, one more kind of expression), `automaton` (all of these as one automaton, with runs of
+document, another kind of expression), `automaton` (all of these as one automaton, with runs of
 characters), `encoding` (UTF-8, JSON strings), `symbols` (automaton and encoding together, for
 leaves).
 """

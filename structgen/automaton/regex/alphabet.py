@@ -1,9 +1,9 @@
-"""Alphabets of minterms: the code points cut into the few classes that a language can tell apart.
+"""Alphabets of minterms: code points divided into the few classes that a language distinguishes.
 
-A language of a few character sets cannot distinguish code points that lie in the same sets.
-`Alphabet` computes these classes (minterms; D'Antoni & Veanes 2017) once. From then on a character
-set is a bit mask over minterms in a Python int, and set operations are integer operations. Knows no
-bytes, regular expressions or JSON.
+A language of a few character sets cannot distinguish code points that are in the same sets.
+`Alphabet` computes these classes (minterms; D'Antoni & Veanes 2017) once. Then a character set is a
+bit mask over minterms in a Python int, and set operations are integer operations. Knows no bytes,
+regular expressions or JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Alphabet:
         everything: mask with every minterm's bit set.
         starts: sorted first code points of the intervals; ``minterms[i]`` is the minterm of
             interval i (`NO_ATOM` for the surrogates, which no text contains).
-        key: a hashable value equal for equal partitions.
+        key: a hashable value, the same for equal partitions.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Alphabet:
 
     def __init__(self, sets: Iterable[Ranges]) -> None:
         distinct = sorted(set(sets))
-        # Each set has a bit for each minterm, of which there are as many.
+        # Each set has a bit for each minterm, and there are as many minterms as sets.
         WORK.spend(len(distinct) ** 2 >> 10)
         WORK.hold(len(distinct) ** 2 >> 2)
         events: dict[int, int] = {0: 0, SURROGATES[0]: 0, SURROGATES[1] + 1: 0}
@@ -73,7 +73,7 @@ class Alphabet:
                 continue
             starts.append(start)
             minterms.append(minterm)
-        # Tuples of numbers: unlike lists, the garbage collector soon leaves them alone.
+        # Tuples of numbers: unlike lists, the garbage collector soon stops visiting them.
         self.starts, self.minterms = tuple(starts), tuple(minterms)
         self.representatives = tuple(representatives)
         self.n_minterms = len(by_signature)
@@ -109,7 +109,7 @@ class Alphabet:
         return self._masks[ranges]
 
     def minterms_between(self, low: int, high: int) -> int:
-        """Mask of the minterms that occur in ``low .. high`` (surrogates count for nothing)."""
+        """Return the mask of the minterms that occur in ``low .. high``, without surrogates."""
         if low > high:
             return 0
         mask = 0
@@ -122,14 +122,14 @@ class Alphabet:
         return mask
 
     def single_minterm(self, low: int, high: int) -> int:
-        """Return the one minterm that fills ``low .. high`` completely, or `NO_ATOM`."""
+        """Return the minterm that contains all of ``low .. high``, or `NO_ATOM`."""
         i = bisect_right(self.starts, low) - 1
         if i + 1 < len(self.starts) and self.starts[i + 1] <= high:
             return NO_ATOM
         return self.minterms[i]
 
     def samples(self, mask: int, most: int) -> list[str]:
-        """Up to ``most`` characters of the minterms in ``mask``, ordinary ones first."""
+        """Return up to ``most`` characters of the minterms in ``mask``, ordinary ones first."""
         minterms = self.ascii_minterms()
         found = [char for char in _ORDINARY if mask >> minterms[ord(char)] & 1][:most]
         runs = zip(self.minterms, pairwise((*self.starts, MAX_CODE_POINT + 1)), strict=True)

@@ -1,15 +1,15 @@
 r"""Regular expressions as lazy automata over minterms, for leaves.
 
-`SymbolAutomaton` is the interface that leaves use. `RegexAutomaton` implements it: a state is what
-is left of the expression, by `derivatives`, and none is a dead end. It knows runs: many characters
-of one set, read in one step. `encoding` spells minterms as bytes.
+`SymbolAutomaton` is the interface that leaves use. `RegexAutomaton` implements it: a state is the
+rest of the expression (`derivatives`), and no state is a dead end. It knows runs: many characters
+of one set, read in one step. `encoding` writes minterms as bytes.
 
-`StructuralHash` gives equal expressions of different automata the same digest, so that results
-about the texts of one pattern serve all.
+`StructuralHash` gives equal expressions of different automata the same digest, so that they share
+results.
 
 `TokenHorizon` drops upper bounds that no token can reach, so that states far from a bound are one,
-as in ``\S+(\s+\S+){0,40}`` beside ``maxLength: 500``. Lower bounds stay: shortest completions are
-the same.
+as in ``\S+(\s+\S+){0,40}`` beside ``maxLength: 500``. Lower bounds stay, so shortest completions do
+not change.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from .lookarounds import Moves
 from .quotes import Interval, Passages
 
 MAX_SPELLING = 12
-"""Most bytes of one character: two escaped surrogates."""
+"""The most bytes of one character: two escaped surrogates."""
 
 _PLAIN = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))
-"""Characters that are one byte in every spelling."""
+"""Characters that every encoding writes as one byte."""
 
 _OTHERS = ((0, 0x1F), (0x7F, ir.MAX_CODE_POINT))
-"""Those that may be more than two."""
+"""Characters that may take more than two bytes."""
 
 MAX_RUN = 1 << 16
-"""Longest run where its states have to be checked one by one; no token is longer."""
+"""The longest run whose states have to be checked one by one; no token is longer."""
 
 
 class Names(NamedTuple):
     """Some names of a finite set, all of printable ASCII without quotes and backslashes.
 
     Attributes:
-        edges: per node of a trie its ``(byte, child)`` pairs.
-        ends: per node the name that ends there, or -1.
-        below: per node the names that end there or below, as a mask.
-        node: where to start.
-        allowed: the names that may be read, as a mask; -1: all that are below.
+        edges: for each node of a trie, its ``(byte, child)`` pairs.
+        ends: for each node, the name that ends there, or -1.
+        below: for each node, the names that end there or below, as a mask.
+        node: the start node.
+        allowed: the names that may be read, as a mask; -1: all below the node.
     """
 
     edges: Mapping[int, tuple[tuple[int, int], ...]]
@@ -63,14 +63,14 @@ class Names(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Bounds on the lengths of an expression's texts, at a glance.
+    """Bounds on the lengths of an expression's texts.
 
     Attributes:
-        short: some text has no more characters.
-        rest: from any place in a text that can be ended at all, that many characters are enough.
-        most: characters that every text has at most; None for no bound.
-        width: bytes of the cheapest character wherever one may be read, at most,
-        widest: and of any character.
+        short: the number of characters of some text.
+        rest: the number of characters that suffice to end any text that can still end.
+        most: the most characters of a text; None for no bound.
+        width: the most bytes of the cheapest character at any place.
+        widest: the most bytes of any character.
     """
 
     short: int
@@ -86,8 +86,8 @@ class Quoting(NamedTuple):
     Attributes:
         passages: the quotes of the document.
         masks: the minterms of each class of its characters.
-        read: the text that has been read.
-        state_of: the state after another text.
+        read: the text so far.
+        state_of: returns the state after another text.
     """
 
     passages: Passages
@@ -111,11 +111,11 @@ class Quoting(NamedTuple):
 class SymbolAutomaton(Protocol):
     """A lazy deterministic automaton over the minterms of an alphabet, without dead states.
 
-    Expressions and keys (`json.keys`) implement it. The defaults here answer for both.
+    Expressions and keys (`json.keys`) implement it. The defaults are right for both.
 
     Attributes:
         has_expressions: whether `expression` can show that several states have the same texts.
-        is_private: whether it holds a document, which is dropped after its last use.
+        is_private: whether it holds a document, which must be freed after its last use.
     """
 
     alphabet: Alphabet
@@ -128,22 +128,23 @@ class SymbolAutomaton(Protocol):
         """Its size in bytes, roughly."""
 
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
-        """Disjoint ``(minterm mask, next state)`` pairs."""
+        """Return disjoint ``(minterm mask, next state)`` pairs."""
 
     def follow(self, state: int, minterm: int) -> int | None:
         """Return the next state after one minterm, or None."""
 
     def read(self, state: int, text: bytes) -> int | None:
-        """Return the next state after some characters of ASCII, or None."""
+        """Return the next state after ASCII characters, or None."""
 
     def label(self, state: int) -> int:
-        """Outcome when the text ends here, or -1."""
+        """Return the outcome when the text ends here, or -1."""
 
     def run(self, state: int) -> tuple[int, int]:
-        """Minterms of which many can be read in a row, and how many (-1: any number).
+        """Return minterms that can be read many times in a row, and how many times (-1: any
+        number).
 
         After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is the rest of
-        this one. After all of them, more may follow from there. ``(0, 0)`` if nothing is known.
+        this one. After all of them, more may follow. ``(0, 0)`` if unknown.
         """
 
     def after_run(self, state: int, count: int) -> int:
@@ -155,35 +156,34 @@ class SymbolAutomaton(Protocol):
     def phases(self, state: int) -> tuple[int, ...] | None:
         """Return the counts, ascending from 0, at which the run of ``state`` changes.
 
-        From one count up to before the next one the states after that many characters differ in how
-        much of the run is left only: what else may be read, where that leads and whether the text
-        may end is the same. None where each may differ from the others.
+        Between two counts, the states differ only in the rest of the run: what else may be read,
+        where it leads, and whether the text may end is the same. None if every state may differ.
         """
         return None
 
     def free(self, state: int) -> int | None:
-        """Return a state that differs from ``state`` by the labels of finitely many texts only."""
+        """Return a state that differs from ``state`` only in the labels of finitely many texts."""
         return None
 
     def unnamed(self, state: int) -> int | None:
-        """Return the state that differs from ``state`` by the labels of its special texts only,
-        where all texts continue and labels depend on more than names.
+        """Return the state that differs from ``state`` only in the labels of its special texts, if
+        all texts continue and labels depend on more than names.
 
-        None where that is not so, or not known.
+        None otherwise, or if unknown.
         """
         return None
 
     def beside_names(self, state: int) -> int | None:
-        """Return the state of the texts that expressions decide on, besides allowed or barred
-        names; it may lead nowhere.
+        """Return the state of the texts that expressions decide, besides allowed or barred names;
+        it may be a dead state.
 
-        None where that is not so, and where the names are not those of plain bytes.
+        None if there is none, or if the names are not plain bytes.
         """
         return None
 
     def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
-        """Return ``(byte, next state, whether it leads anywhere)`` for each character that
-        continues a name, from a state with `beside_names` or one that leads nowhere."""
+        """Return ``(byte, next state, whether it is alive)`` for each character that continues a
+        name, from a state with `beside_names` or a dead one."""
         return []
 
     def at_least(self, state: int) -> int:
@@ -191,13 +191,13 @@ class SymbolAutomaton(Protocol):
         return 0
 
     def quoting(self, state: int) -> Quoting | None:
-        """Return the quotes that are the texts of ``state``, if there are no others."""
+        """Return the quotes that are the texts of ``state``, if it has no other texts."""
         return None
 
     def is_open(self, state: int) -> bool:
         """Return whether every text can be read from ``state`` and still become accepted.
 
-        False where that is not obvious.
+        False if this is not obvious.
         """
         return False
 
@@ -206,17 +206,18 @@ class SymbolAutomaton(Protocol):
         return None
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
-        """Return the expression and state that fully describe the texts from ``state``, if any."""
+        """Return the expression and state that completely describe the texts from ``state``, if
+        any."""
 
     def in_expression(self, state: int) -> int:
-        """Return the state that equals a state of that expression."""
+        """Return the state that is equivalent to a state of that expression."""
 
     def special(self, state: int) -> list[tuple[int, int]]:
-        """Return ``(code point, next state)`` towards texts, where `free` or `names` has some."""
+        """Return ``(code point, next state)`` towards the special texts of `free` or `names`."""
         return []
 
     def names(self, state: int) -> Names | None:
-        """Return all that may be read, if known to be names; labels are their numbers."""
+        """Return all texts, if they are known to be names; labels are their numbers."""
         return None
 
     def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
@@ -224,11 +225,11 @@ class SymbolAutomaton(Protocol):
         return None
 
     def special_texts(self, state: int) -> Mapping[str, int]:
-        """Return those texts themselves, each with a number of its own."""
+        """Return the special texts, each with its own number."""
         return {}
 
     def special_label(self, state: int, number: int) -> int:
-        """`label` after the text of that number."""
+        """Return `label` after the special text of that number."""
         return -1
 
 
@@ -240,7 +241,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         alphabet: minterms at least as fine as the expression's character sets; None builds them.
 
     Raises:
-        CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.
+        CompileLimitExceeded: more than `expressions.MAX_NODES` derivatives were needed.
     """
 
     def __init__(self, regex: ir.Regex, alphabet: Alphabet | None = None) -> None:
@@ -251,7 +252,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         self._pruned: dict[int, Moves] = {}
         self._open_parts: dict[int, int | None] = {}
         self._spans: dict[int, Span | None] = {NONE: None, EPSILON: Span(0, 0, 0, 1, 1)}
-        # Without bounds, no state is like another one.
+        # Without bounds, no state is equivalent to another.
         self.has_expressions = self._is_counting
         self.is_private = bool(self.expressions.quotes)
 
@@ -260,9 +261,9 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     def run(self, state: int) -> tuple[int, int]:
         """Return a set of minterms that can repeat, and how often; -1 for any number.
 
-        From ``state``, after ``j`` characters of the set (``j`` at most the number), the automaton
-        is in `after_run` of ``state`` and ``j``; all these states have the same run, shortened,
-        and are alive. An empty set says that nothing is known.
+        From ``state``, after ``j`` characters of the set (``j`` up to the number), the automaton is
+        in `after_run` of ``state`` and ``j``. All these states are alive and have the rest of the
+        same run. An empty set means unknown.
         """
         found = self._runs.get(state)
         if found is None:
@@ -279,7 +280,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return self._settled[state]
 
     def after_run(self, state: int, count: int) -> int:
-        """Return the language-equal state after ``count`` characters of ``run(state)``'s set."""
+        """Return the equivalent state after ``count`` characters of ``run(state)``'s set."""
         if not count:
             return state
         chars, most = self.run(state)
@@ -288,7 +289,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return self._advance(state, count, chars) if count else state
 
     def phases(self, state: int) -> tuple[int, ...] | None:
-        """See `SymbolAutomaton`: known for a repeat of one set, whatever follows it."""
+        """See `SymbolAutomaton`: known for a repeat of one set, with anything after it."""
         expressions = self.expressions
         repeat = expressions.nodes[state]
         if repeat[0] == CAT:
@@ -298,17 +299,18 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         _, body, least, most = repeat
         chars = self.run(state)[0]
         if not chars or expressions.nodes[body] != (SET, chars):
-            return None  # what follows may begin like it
+            return None  # what follows may begin the same way
         bounds = (0, least, most) if most > least else (0, least)
         return bounds if least else (0, *bounds[2:])
 
     def looks_around(self, state: int) -> bool:
-        """Return whether there are anchors or lookarounds: no run is known, as every character
-        read can change a lookbehind further on."""
+        """Return whether there are anchors or lookarounds. Then no run is known, because each
+        character can change a later lookbehind."""
         return self._looks is not None and self._looks.are_in(state)
 
     def _find_run(self, node: int) -> tuple[int, int, int]:
-        """Return an expression's run: set, length, and the state an endless run settles in."""
+        """Return an expression's run: its set, its length, and the state in which an endless run
+        settles."""
         found = self._found_runs.get(node)
         if found is None:
             found = self._found_runs[node] = self._look_for_run(node)
@@ -355,7 +357,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     def _before_last(self, parts: list[int]) -> int | None:
         """Return the repeat of ``(?:a{0,n}b)?`` for sets where ``a`` may be the last, too.
 
-        Reading what is in both leaves ``(?:a{0,n-1}b)?``, as in the labels of host names.
+        A character that is in both sets leaves ``(?:a{0,n-1}b)?``, as in the labels of host names.
         """
         expressions = self.expressions
         if len(parts) != 2 or parts[0] != EPSILON:
@@ -369,7 +371,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return args[0]
 
     def _run_before(self, chars: int, rest: int) -> int:
-        """Return those of ``chars``, a run's, that cannot begin ``rest``, which follows it."""
+        """Return the characters of a run that cannot begin ``rest``, which follows it."""
         if chars:
             for mask, _ in self.derive(rest):
                 chars &= ~mask
@@ -405,7 +407,8 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     def _alive_for(self, node: int, most: int) -> int:
         """Return the largest count up to ``most`` after which the run's states are still alive."""
         chars = self._find_run(node)[0]
-        # Mostly all are, or all but as many as what follows the run needs: so from above.
+        # Usually all are alive, or all except as many as the part after the run needs: so search
+        # from above.
         low, high, step = most, most, 1
         while low and not self._is_alive(self._advance(node, low, chars)):
             high = low - 1
@@ -428,28 +431,28 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     # -- reading ----------------------------------------------------------------------------
 
     def moves(self, state: int) -> Moves:
-        """Return where each minterm leads; minterms that lead nowhere are left out."""
+        """Return the next state for each minterm, without those that lead nowhere."""
         moves = self._pruned.get(state)
         if moves is None:
             raw = self.derive(state)
             alive = [move for move in raw if self._is_alive(move[1])]
-            # One tuple for both, as nearly always: the collector looks at each.
+            # Usually one tuple for both, because the garbage collector visits each.
             moves = self._pruned[state] = raw if len(alive) == len(raw) else tuple(alive)
         return moves
 
     def follow(self, state: int, minterm: int) -> int | None:
-        """Return the state after one minterm, or None where it leads nowhere."""
+        """Return the state after one minterm, or None if it is not allowed."""
         for mask, to in self.moves(state):
             if mask >> minterm & 1:
                 return to
         return None
 
     def read(self, state: int, text: bytes) -> int | None:
-        """Return the state after some characters of ASCII, or None where they lead nowhere."""
+        """Return the state after ASCII characters, or None if they are not allowed."""
         minterms = self.alphabet.ascii_minterms()
         for i, byte in enumerate(text):
             if self._looks is None:
-                # No state on the way need be known to be alive: the last one decides.
+                # Intermediate states need no check whether they are alive: the last one decides.
                 end = self._read_node(state, text[i:], minterms)
                 return end if self._is_alive(end) else None
             minterm = minterms[byte]
@@ -462,10 +465,10 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return state
 
     def _read_node(self, node: int, text: bytes, minterms: tuple[int, ...]) -> int:
-        """Return the derivative of an expression without anchors by some characters of ASCII.
+        """Return the derivative of an expression without anchors by ASCII characters.
 
-        What repeats a set is read at once, and conjunctions part by part: their states on the way
-        are many and nobody asks for them.
+        Repeats of a set are read at once, and conjunctions part by part: the many states between
+        are never needed.
         """
         expressions = self.expressions
         nodes, known = expressions.nodes, self._moves
@@ -506,7 +509,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     def _read_quote(
         self, which: int, read: Interval, text: bytes, minterms: tuple[int, ...]
     ) -> int:
-        """Like `_read_node`, in a quote: make no states on the way."""
+        """Like `_read_node`, in a quote: makes no states on the way."""
         passages = self.expressions.quotes[which]
         for byte in text:
             minterm = minterms[byte]
@@ -548,7 +551,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return self.expressions.least[state]
 
     def is_open(self, state: int) -> bool:
-        """See `SymbolAutomaton`: so it is for patterns that are searched for."""
+        """See `SymbolAutomaton`: true for patterns with search semantics."""
         return self.open_part(state) is not None
 
     def open_part(self, state: int) -> int | None:
@@ -572,8 +575,8 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
             if kind == ALT:
                 todo += args
             elif kind == AND:
-                # What is searched for may come as late as one likes, so also once the text is
-                # long enough; and less is missing of that after any text than before.
+                # A searched pattern may come at any later place, so also when the text is long
+                # enough; and after any text less is missing than before.
                 any_count, nodes = (REP, expressions.any_char), expressions.nodes
                 rest = [p for p in args if nodes[p][:2] != any_count or nodes[p][3] != -1]
                 if len(rest) == 1 and (found := self._find_open(rest[0])) is not None:
@@ -581,14 +584,14 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return None
 
     def span(self, node: int) -> Span | None:
-        """Return how long texts from ``node`` are; None where that is not obvious."""
+        """Return bounds on the lengths of texts from ``node``; None if not obvious."""
         if node not in self._spans:
             self._spans[node] = self._find_span(node)
         return self._spans[node]
 
     @cached_property
     def _by_width(self) -> tuple[int, int]:
-        """The minterms of characters that are one byte, and of those that may be more than two."""
+        """The minterms of one-byte characters, and of those that may take more than two bytes."""
         plain, others = (
             [self.alphabet.minterms_between(*span) for span in spans] for spans in (_PLAIN, _OTHERS)
         )
@@ -608,7 +611,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
                 return None
             _, least, most = args
             longest = None if most < 0 or body.most is None else most * body.most
-            # In its first round, perhaps, with all others that are owed still to come.
+            # Perhaps in its first round, with all other required rounds still to come.
             rest = body.rest + body.short * max(0, least - 1)
             return body._replace(short=body.short * least, rest=rest, most=longest)
         if kind == AND:
@@ -622,7 +625,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         width, widest = max(part.width for part in parts), max(part.widest for part in parts)
         mosts = [part.most for part in parts if part.most is not None]
         is_bounded = len(mosts) == len(parts)
-        if kind == ALT:  # some alternative that has begun like the text has an end
+        if kind == ALT:  # some alternative with the same beginning has an end
             rest, short = max(part.rest for part in parts), min(part.short for part in parts)
             return Span(short, rest, max(mosts) if is_bounded else None, width, widest)
         rest = short = 0
@@ -632,7 +635,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return Span(short, rest, sum(mosts) if is_bounded else None, width, widest)
 
     def _span_of_all(self, parts: list[int]) -> Span | None:
-        """`span` of a conjunction."""
+        """Return the `span` of a conjunction."""
         expressions = self.expressions
         nodes = [expressions.nodes[part] for part in parts]
         lengths = [node for node in nodes if node[0] == REP and node[1] == expressions.any_char]
@@ -644,12 +647,12 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
             expressions.least[others[0]] >= least and (longest < 0 or only.short <= longest)
             for _, _, least, longest in lengths
         ):
-            # One expression within a number of characters: wherever some text of it still fits,
-            # what has the fewest characters from there on does.
+            # One expression with a maximum length: wherever any text still fits, the one with the
+            # fewest characters does.
             return only._replace(most=most)
         if most is None:
             return None
-        # No text is longer than the longest.
+        # No text is longer than the longest text.
         widest = min(span.widest for span in known)
         return Span(most, most, most, widest, widest)
 
@@ -663,26 +666,26 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
 
 
 _SIZE = 16
-"""Bytes of a content: two that are equal by chance are not to be expected."""
+"""Bytes of a digest, enough to make collisions practically impossible."""
 
 
 class StructuralHash:
-    """The contents of one automaton's states."""
+    """Digests of one automaton's states."""
 
     def __init__(self, automaton: RegexAutomaton) -> None:
         self._automaton = automaton
         self._known: dict[int, bytes] = {}
 
     def of(self, state: int) -> bytes | None:
-        """Return the content of the rest in ``state``; None with lookarounds or anchors.
+        """Return the digest of ``state``; None with lookarounds or anchors.
 
-        Cost: a microsecond or two for each part of an expression that is met for the first time.
+        Cost: a microsecond or two for each new part of an expression.
         """
         return None if self._automaton.looks_around(state) else self._of_node(state)
 
     def _of_node(self, node: int) -> bytes:
         known, nodes = self._known, self._automaton.expressions.nodes
-        # The end of a long sequence comes first, or it would take as deep a recursion.
+        # Start at the end of a long sequence, to avoid deep recursion.
         chain = [node]
         while chain[-1] not in known and nodes[chain[-1]][0] == CAT:
             chain.append(nodes[chain[-1]][2])
@@ -723,7 +726,7 @@ class StructuralHash:
 
     @cached_property
     def _spans(self) -> list[list[tuple[int, int]]]:
-        """The intervals of each minterm: their first code points, and those beyond."""
+        """The intervals of each minterm: their first code points, and their ends (exclusive)."""
         alphabet = self._automaton.alphabet
         found: list[list[tuple[int, int]]] = [[] for _ in range(alphabet.n_minterms)]
         ends = *alphabet.starts[1:], ir.MAX_CODE_POINT + 1
@@ -734,20 +737,19 @@ class StructuralHash:
 
 
 _MANY = 4
-"""Bounds that are worth a search through the tokens for how often one can repeat something: that
+"""Only bounds of at least this size justify searching the tokens for the most repetitions, which
 takes as long as a walk."""
 
 
 class TokenHorizon:
-    """States of one automaton that texts of limited length cannot tell apart.
+    """States of one automaton that texts of limited length cannot distinguish.
 
     Args:
         automaton: the automaton.
-        longest: most characters of a text, one that is cut included.
-        most_of: given some sets of minterms, how often at most a text holds a character of the
-            first, and later one of the second, and so on: how often it can repeat what takes all
-            of these. None if that is not known yet, and the second argument says not to search
-            for it.
+        longest: the most characters of a text, a cut one included.
+        most_of: for some sets of minterms, returns how often a text can contain a character of the
+            first, later one of the second, and so on: how often it can repeat an expression that
+            needs all of these. None if unknown and the second argument forbids searching.
     """
 
     def __init__(
@@ -764,7 +766,7 @@ class TokenHorizon:
         self._orders: dict[int, int] = {}
 
     def alike(self, state: int) -> int:
-        """Return a state equal to ``state``; often itself."""
+        """Return a state equivalent to ``state``; often ``state`` itself."""
         found = self._alike.get(state)
         if found is None:
             looks_around = self._automaton.looks_around(state)
@@ -772,13 +774,14 @@ class TokenHorizon:
         return found
 
     def _without_length(self, node: int, parts: list[int]) -> int:
-        """Return an expression beside ``.{0,n}``, without that if ``n`` is far away."""
+        """Return an expression in conjunction with ``.{0,n}``, without the latter if ``n`` is far
+        away."""
         split = self._beside_length(parts)
         if split is None:
             return node
         rest, most = split
-        # Whatever has been read, something of so few bytes is still to come: what is shortest has
-        # no more characters than that.
+        # After any text, an end is at most this many bytes away, so a shortest text has no more
+        # characters.
         span = self._automaton.span(rest)
         if span is None or most < self._longest + span.rest * span.width:
             return node
@@ -798,7 +801,7 @@ class TokenHorizon:
         return (rest[0], most) if len(rest) == 1 and len(parts) == 2 else None
 
     def _unbounded(self, node: int) -> int:
-        """Return an expression without the upper bounds that are out of reach."""
+        """Return an expression without the upper bounds that no text can reach."""
         found = self._limitless.get(node)
         if found is None:
             found = self._limitless[node] = self._make_unbounded(node)
@@ -825,8 +828,8 @@ class TokenHorizon:
         return node
 
     def _times(self, body: int, most: int) -> int:
-        """Return how often at most a text can hold ``body`` whole; ``most`` or more where that is
-        not worth finding out."""
+        """Return how often a text can contain all of ``body`` at most; ``most`` or more if this is
+        not worth computing."""
         least = self._automaton.expressions.least[body]
         times = self._longest // max(least, 1)
         if times < most:
@@ -841,7 +844,8 @@ class TokenHorizon:
         return min(times, found)
 
     def _needed(self, node: int) -> list[int]:
-        """Sets of minterms: every text of ``node`` holds a character of each, in this order."""
+        """Return sets of minterms: every text of ``node`` contains a character of each, in this
+        order."""
         kind, *args = self._automaton.expressions.nodes[node]
         if kind == SET:
             return [args[0]]

@@ -1,9 +1,9 @@
-"""Derivatives of regular expressions by minterms, and which expressions have any text.
+"""Derivatives of regular expressions by minterms, and which expressions match any text.
 
 Reading a minterm in an expression gives its Brzozowski derivative (Brzozowski 1964; Owens, Reppy &
-Turon 2009 for derivative classes), by classes of minterms that lead to the same one. Intersection
+Turon 2009 for derivative classes), by classes of minterms with the same derivative. Intersection
 and complement cost nothing extra. `lookarounds` handles anchors and lookarounds, `expressions` the
-normal form. Knows no runs of characters, nor what leaves ask.
+normal form. Knows no runs of characters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .quotes import Interval, passages_of
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
     """Return all character sets that occur in ``regex`` (iterative: nesting costs no stack).
 
-    Formats have few parts, each in many places; each part is visited once.
+    Visits each part once: formats have few parts, each at many places.
     """
     found: set[ir.Ranges] = set()
     seen: set[ir.Regex] = set()
@@ -49,7 +49,7 @@ def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
 
 
 class Derivatives:
-    """One regular expression and all that is derived of it.
+    """A regular expression and its derivatives.
 
     Args:
         regex: the expression.
@@ -60,7 +60,7 @@ class Derivatives:
         expressions: the nodes.
 
     Raises:
-        CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.
+        CompileLimitExceeded: more than `expressions.MAX_NODES` derivatives were needed.
     """
 
     def __init__(self, regex: ir.Regex, alphabet: Alphabet | None) -> None:
@@ -71,20 +71,20 @@ class Derivatives:
         self._looks: lookarounds.Lookarounds | None = None
         self._sums: dict[Any, list[tuple[int, ...]]] = {}
         self._is_counting = False
-        # By document that is quoted, the minterms of each class of its characters.
+        # By quoted document, the minterms of each class of its characters.
         self.classes: list[list[int]] = []
-        # Where it starts. There may be no text; from other states there is one.
+        # The start state. It may have no text; all other states have one.
         self.start = self._lower(regex, {})
         self._sums.clear()
 
     def label(self, state: int) -> int:
-        """0 when the text may end here, else -1."""
+        """Return 0 if the text may end here, else -1."""
         return 0 if self.expressions.flags[state] & 0b001 else -1
 
     # -- from the IR ------------------------------------------------------------------------
 
     def _lower(self, regex: ir.Regex, known: dict[ir.Regex, int]) -> int:
-        """Return the node of an expression; ``known``: those of the parts met so far."""
+        """Return the node of an expression; ``known``: the nodes of its parts so far."""
         expressions = self.expressions
         found = known.get(regex)
         if found is not None:
@@ -122,24 +122,24 @@ class Derivatives:
         return node
 
     def _checksum(self, regex: ir.Checksum) -> int:
-        """Return the node of a checksum: a sum for each place, each number of characters in gaps
-        that is still to come, and each remainder that is owed.
+        """Return the node of a checksum: a node for each place, each number of gap characters left,
+        and each remainder that is still needed.
 
-        What ends alike is the same nodes, and worked out once.
+        Equal endings share nodes and are computed once.
         """
         expressions = self.expressions
         modulus, between = (
             regex.modulus,
             expressions.set_of(self.alphabet.mask(regex.between.ranges)),
         )
-        # What ends alike is known by all that follows, for each place.
+        # Equal endings are identified by what follows, for each place.
         WORK.spend(len(regex.steps) ** 2 >> 4)
         WORK.hold(4 * len(regex.steps) ** 2)
-        # A row of remainders for each number of gaps, before there are any.
+        # A row of remainders for each number of gaps, still without gaps.
         WORK.spend(modulus * (1 + regex.count) >> 2)
         WORK.hold(8 * modulus * (1 + regex.count))
         nothing = (NONE,) * modulus
-        # By how many gaps are still to be filled, and by what is still to be added.
+        # By the number of gaps still to fill, and the sum still to add.
         owed = [(EPSILON, *nothing[1:])] + [nothing] * regex.count
         for place in reversed(range(len(regex.steps))):
             gaps = tuple(gap - place for gap in regex.gaps if gap >= place)
@@ -179,7 +179,7 @@ class Derivatives:
         return self.expressions.quote(len(self.classes) - 1, passages.root)
 
     def _ways(self, parts: Iterable[int]) -> int:
-        """Return the sum of distinct sequences that each begin with a different character."""
+        """Return the union of sequences that each begin with a different character."""
         expressions = self.expressions
         flat: list[int] = []
         for part in parts:
@@ -199,8 +199,7 @@ class Derivatives:
         """Return the derivatives of a node, by classes of minterms."""
         moves = self._moves.get(node)
         if moves is None:
-            # Of a long chain of optional parts the end comes first, or it would take as deep a
-            # recursion.
+            # Start at the end of a long chain of optional parts, to avoid deep recursion.
             chain = [node]
             while True:
                 kind, *args = self.expressions.nodes[chain[-1]]
@@ -259,14 +258,14 @@ class Derivatives:
     def overlay(
         self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
     ) -> Moves:
-        """Combine move maps minterm by minterm; with ``every``, one missing in a map is lost."""
+        """Combine move maps by minterm; with ``every``, drop minterms that a map lacks."""
         maps = [m for m in maps if m] if not every else maps
         if len(maps) == 1:
             return maps[0]
         groups: dict[tuple[int, ...], int] = {}
         for mask, targets in _common(maps) if every else _refined(maps):
             groups[targets] = groups.get(targets, 0) | mask
-        # Each is looked at part by part, made or known; nodes that are new cost more.
+        # Part by part, without making nodes: new nodes cost more.
         WORK.spend(1 + (len(groups) * len(maps) >> 2))
         merged: dict[int, int] = {}
         for targets, mask in groups.items():
@@ -309,7 +308,7 @@ class Derivatives:
         return liveness.is_alive(
             node,
             self._alive,
-            lambda at: (  # it ends, or is plain
+            lambda at: (  # it may end, or is plain
                 bool(expressions.flags[at] & 0b001)
                 or (not expressions.flags[at] & 0b11000 and at != NONE)
             ),
@@ -317,11 +316,11 @@ class Derivatives:
         )
 
     def _alive_by_length(self, node: int) -> bool | None:
-        """`_is_alive` of a conjunction with ``.{a,b}``, where the shortest text of the rest
+        """`_is_alive` of a conjunction with ``.{a,b}``, if the shortest text of the other part
         decides.
 
-        Most conjunctions are a pattern beside a length, far from its end: a search for one would
-        go through as many states as characters are missing.
+        Most conjunctions are a pattern with a length, far from its limit: a search would visit a
+        state for each missing character.
         """
         expressions = self.expressions
         kind, *parts = expressions.nodes[node]
@@ -334,7 +333,7 @@ class Derivatives:
                     return False
                 if len(parts) == 2:
                     rest = parts[0] if part == parts[1] else parts[1]
-                    # Of what is plain the lower bound is the length of some text.
+                    # For plain expressions, the lower bound is the length of some text.
                     if not expressions.flags[rest] & 0b11000 and (
                         expressions.least[rest] >= other[2] or expressions.grows[rest]
                     ):
@@ -343,7 +342,7 @@ class Derivatives:
 
 
 def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the minterms that all of ``maps`` move on, by where each of them leads."""
+    """Return the minterms that all ``maps`` have, grouped by their next states."""
     pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]
     for moves in maps[1:]:
         pieces = [
@@ -356,7 +355,7 @@ def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _refined(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the minterms that any of ``maps`` moves on, by where those lead that do."""
+    """Return the minterms that any of ``maps`` has, grouped by their next states."""
     if sum(mask.bit_count() for moves in maps for mask, _ in moves) <= 3 * len(maps):
         return _refined_by_minterm(maps)
     pieces: list[tuple[int, tuple[int, ...]]] = [(mask, (to,)) for mask, to in maps[0]]

@@ -1,17 +1,17 @@
-r"""How one code point is spelt in bytes: automata from bytes to minterms.
+r"""The bytes of code points: automata from bytes to minterms.
 
-`Utf8` spells plain text. `JsonString` spells the inside of a JSON string (RFC 8259) as raw UTF-8 or
-as an escape. ``escapes="any"`` allows every legal spelling, ``"canonical"`` only the shortest one
-(and ``\uXXXX`` for anything outside ASCII), so that names have one spelling and can be forced.
-``"any-ascii"`` and ``"canonical-ascii"`` allow those of them that are ASCII, ``"python"`` those
-that Python's literals read alike: no surrogate pairs.
+`Utf8` writes plain text. `JsonString` writes the inside of a JSON string (RFC 8259) as raw UTF-8 or
+as an escape. ``escapes="any"`` allows every legal form, ``"canonical"`` only the shortest one (and
+``\uXXXX`` for anything outside ASCII), so that names have one form and can be forced.
+``"any-ascii"`` and ``"canonical-ascii"`` allow only the ASCII forms of these, ``"python"`` those
+that Python's literals read the same way: no surrogate pairs.
 
-An encoding is a tree of nodes built on demand. Node 0 is between two characters; every other
-node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the minterm that
-is now complete (``~minterm``, < 0). ``reach(node)`` is the mask of the minterms that can still come
-out, so that a caller can prune dead spellings. Nodes that cover one minterm are shared, so a plain
-string's UTF-8 automaton has eight states. Overlong forms and surrogates do not exist. Equal
-alphabets share their encodings of strings (`json_string`). Knows characters only, no languages.
+An encoding is a tree of nodes built on demand. Node 0 is between two characters; every other node
+is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the completed minterm
+(``~minterm``, < 0). ``reach(node)`` is the mask of the minterms that can still be completed, so
+that a caller can prune dead ends. Nodes for one minterm are shared, so a plain string's UTF-8
+automaton has eight states. There are no overlong forms or surrogates. Equal alphabets share their
+encodings of strings (`json_string`). Knows only characters, no languages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Row: TypeAlias = "dict[int, int]"
 Escapes: TypeAlias = Literal["any", "canonical", "any-ascii", "canonical-ascii", "python"]
 
 ASCII_ONLY = frozenset(["any-ascii", "canonical-ascii"])
-"""The spellings in which everything outside ASCII is escaped."""
+"""The values of ``escapes`` that escape everything outside ASCII."""
 
 GROUND = 0
 _SHORT = {0x62: 0x08, 0x66: 0x0C, 0x6E: 0x0A, 0x72: 0x0D, 0x74: 0x09}
@@ -40,16 +40,16 @@ _BLOCKS = [
     (0xF0, 0x10000),
     *((lead, (lead & 0x07) << 18) for lead in range(0xF1, 0xF5)),
 ]
-"""Each lead byte of UTF-8, and the first character that it begins."""
+"""Each lead byte of UTF-8, with the first character that it begins."""
 _HEX = [(b, int(chr(b), 16)) for b in b"0123456789abcdefABCDEF"]
 _CONTINUATION = [(0x80 + value, value) for value in range(64)]
 _DIGITS = {4: _HEX, 6: _CONTINUATION}
-"""By how many bits of a code point each of them says: bytes, and what they say."""
+"""By the number of bits that each digit holds: bytes, with their values."""
 _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 
 
 def may_escape(code_point: int, escapes: str, barred: frozenset[int] = frozenset()) -> bool:
-    """Return whether ``\\uXXXX`` may spell a code point below U+10000.
+    """Return whether ``\\uXXXX`` may write a code point below U+10000.
 
     ``barred`` are the lead bytes that cannot be written.
     """
@@ -65,9 +65,9 @@ class Utf8:
 
     spelling = "utf8"
     barred: frozenset[int] = frozenset()
-    """Encodings with the same spelling and barred bytes spell every character alike."""
+    """Encodings with the same ``escapes`` and barred bytes write every character the same way."""
     _first_raw = 0
-    """From here on, characters of ASCII may be written as they are."""
+    """From this code point on, ASCII characters may be written unescaped."""
 
     def __init__(self, alphabet: Alphabet) -> None:
         self.alphabet = alphabet
@@ -78,7 +78,8 @@ class Utf8:
         self._shortest: dict[int, dict[int, bytes]] = {}
 
     def row(self, node: int) -> Row:
-        """Outgoing bytes of ``node``: deeper node, or ``~minterm``. Do not change the dict."""
+        """Return the outgoing bytes of ``node``: deeper nodes, or ``~minterm``. Do not change the
+        dict."""
         row = self._rows[node]
         if row is None:
             build, *of_what = self._keys[node]
@@ -86,18 +87,17 @@ class Utf8:
         return row
 
     def follow(self, node: int, byte: int) -> int | None:
-        """Return one entry of `row`, or None: characters of one byte need no row."""
+        """Return one entry of `row`, or None. Characters of one byte need no row."""
         if node == GROUND and byte < 0x80:
             return ~self.alphabet.minterm(byte)
         return self.row(node).get(byte)
 
     def reach(self, node: int) -> int:
-        """Mask of the minterms that can complete from ``node``."""
+        """Return the mask of the minterms that can be completed from ``node``."""
         return self._reach[node]
 
     def span(self, node: int) -> tuple[int, int] | None:
-        """First and last of the code points that ``node`` chooses from, if they are one range and
-        it is known."""
+        """Return the first and last code point below ``node``, if they are one known range."""
         kind, *key = self._keys[node]
         if kind != "_digits" or key[-1] != NO_ATOM:
             return None
@@ -109,7 +109,8 @@ class Utf8:
         return chr(code_point).encode()
 
     def shortest(self, node: int) -> dict[int, bytes]:
-        """Map each minterm that can complete from ``node`` to the fewest bytes that do so."""
+        """Map each minterm that can be completed from ``node`` to the fewest bytes that complete
+        it."""
         found = self._shortest.get(node)
         if found is None and node == GROUND:
             found = self._shortest[node] = self._shortest_characters()
@@ -131,17 +132,17 @@ class Utf8:
         return found
 
     def _shortest_characters(self) -> dict[int, bytes]:
-        """`shortest` between two characters, read off the alphabet."""
+        """`shortest` between two characters, computed from the alphabet."""
         found: dict[int, bytes] = {}
         alphabet = self.alphabet
-        # What cannot be written as it is may come before what can.
+        # Characters that must be escaped may come before others.
         blocks = [start for lead, start in _BLOCKS if lead not in self.barred and self.barred]
         for i, (first, minterm) in enumerate(zip(alphabet.starts, alphabet.minterms, strict=True)):
             if minterm == NO_ATOM:
                 continue
             beyond = alphabet.starts[i + 1] if i + 1 < len(alphabet.starts) else MAX_CODE_POINT + 1
-            # Those of one byte come first. Spellings outside ASCII grow with the code point, in
-            # length and in byte order.
+            # One-byte forms come first. Outside ASCII, forms grow with the code point, in length
+            # and in byte order.
             end, raw = min(beyond, 0x80), self._first_raw
             points = [*range(max(first, raw), end), *range(first, min(end, raw))]
             if beyond > 0x80:
@@ -183,10 +184,10 @@ class Utf8:
     def _after(
         self, bits: int, remaining: int, low: int, first: int, last: int, minterm: int = NO_ATOM
     ) -> int | None:
-        """Return where ``remaining`` digits of that many bits begin, which choose one of the code
-        points from ``low + first`` to ``low + last``, all of them of ``minterm`` if that is given.
+        """Return the node before ``remaining`` digits of that many bits, which choose a code point
+        from ``low + first`` to ``low + last``, all in ``minterm`` if given.
 
-        A node, or ``~minterm`` where there are no digits; None where nothing can come of it.
+        A node, or ``~minterm`` if there are no digits; None if no code point is possible.
         """
         if minterm == NO_ATOM:
             minterm = self.alphabet.single_minterm(low + first, low + last)
@@ -219,14 +220,14 @@ class Utf8:
 
 
 class JsonString(Utf8):
-    """The inside of a JSON string over ``alphabet``; the closing quote is the caller's business.
+    """The inside of a JSON string over ``alphabet``, without the closing quote.
 
     Args:
         alphabet: the minterms.
-        escapes: ``"any"`` allows every spelling RFC 8259 allows; ``"canonical"`` only the shortest
-            spelling of ASCII, and raw or ``\\uXXXX`` for the rest; with ``"any-ascii"`` and
-            ``"canonical-ascii"`` everything outside ASCII is escaped. ``"python"`` is canonical
-            without two ``\\uXXXX`` for one character, which are two to Python.
+        escapes: ``"any"`` allows every form of RFC 8259; ``"canonical"`` only the shortest form of
+            ASCII, and raw or ``\\uXXXX`` for the rest. ``"any-ascii"`` and ``"canonical-ascii"``
+            escape everything outside ASCII. ``"python"`` is canonical without two ``\\uXXXX`` for
+            one character, which Python reads as two.
         missing: bytes from 0x7F on that cannot be written: characters that need one are escaped.
     """
 
@@ -237,7 +238,7 @@ class JsonString(Utf8):
     ) -> None:
         super().__init__(alphabet)
         self.escapes = escapes
-        # Without some continuation byte no lead byte is sure to lead to anything.
+        # If a continuation byte is missing, no lead byte is sure to have a valid continuation.
         continues = any(0x80 <= byte < 0xC0 for byte in missing)
         self.barred = missing | frozenset(range(0xC2, 0xF5)) if continues else missing
         self.spelling = escapes
@@ -293,11 +294,11 @@ class JsonString(Utf8):
         return row
 
     def _allowed_escape(self, code_point: int) -> bool:
-        """Return whether ``\\uXXXX`` may spell this code point below U+10000."""
+        """Return whether ``\\uXXXX`` may write this code point below U+10000."""
         return may_escape(code_point, self.escapes, self.barred)
 
     def _hex(self, digits: int, prefix: int) -> int | None:
-        """Return where ``digits`` more hex digits begin; None where nothing can come of them."""
+        """Return the node before ``digits`` more hex digits; None if no code point is possible."""
         alphabet = self.alphabet
         first, last = prefix << 4 * digits, (prefix + 1 << 4 * digits) - 1
         is_partly_barred = first < 0x80 and self.escapes not in ("any", "any-ascii")
@@ -315,7 +316,7 @@ class JsonString(Utf8):
         return self._node(("_hex_row", digits, prefix), reach) if reach else None
 
     def _one_escaped(self, code: int) -> int | None:
-        """Return where one code unit leads that is a surrogate, or may not be escaped."""
+        """Return the node after one code unit that is a surrogate, or may not be escaped."""
         if not (0xD800 <= code <= 0xDBFF and self._has_pairs):
             is_allowed = not 0xD800 <= code <= 0xDFFF and self._allowed_escape(code)
             return ~self.alphabet.minterm(code) if is_allowed else None
@@ -340,7 +341,7 @@ def _pairs(high: int) -> int:
 
 _strings: weakref.WeakValueDictionary[Any, JsonString] = weakref.WeakValueDictionary()
 _made: deque[JsonString] = deque(maxlen=16)
-"""The last few: those that most schemas use are not made again when no constraint is left."""
+"""The last few, so that common ones survive while no constraint exists."""
 
 
 def json_string(

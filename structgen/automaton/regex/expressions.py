@@ -1,10 +1,9 @@
 """Regular expressions in a normal form, hash-consed to integers: the states of a pattern.
 
-Equal expressions are one node, as far as the normal form shows (Owens, Reppy & Turon 2009), so a
-pattern has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. `Expressions` owns
-the nodes, their limits, the constructors, and the normal form of alternatives, which keeps the
-widest where they overlap. Sets of characters are masks of minterms. Knows neither derivatives nor
-the IR.
+Expressions that are equal by the normal form are one node (Owens, Reppy & Turon 2009), so a pattern
+has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. `Expressions` owns the
+nodes, their limits, the constructors, and the normal form of alternatives, which keeps the widest
+of overlapping ones. Character sets are masks of minterms. Knows neither derivatives nor the IR.
 """
 
 from __future__ import annotations
@@ -19,29 +18,30 @@ from .alphabet import Alphabet
 from .quotes import Interval, Passages
 
 MAX_NODES = 200_000
-"""Most expressions one pattern may derive before it is refused."""
+"""The most expressions that one pattern may derive before it is refused."""
 
 MAX_SIZE = 3_000_000
-"""Most parts that these may have together: alternatives that grow are as costly as many."""
+"""The most parts of all these expressions: growing alternatives are as costly as many alternatives.
+"""
 
 ROOM = 10
-"""How much more of both patterns may have whose states grow steadily with the text."""
+"""Factor for both limits for patterns whose states grow steadily with the text."""
 
 _MOST_LEAST = 1 << 48
-"""Lower bounds on lengths are known up to here."""
+"""The largest lower bound on lengths."""
 
 NONE, EPSILON = 0, 1
 SET, CAT, ALT, REP, AND, NOT, QUOTE = range(2, 9)
 
 
 _MOST_BEFORE = 3
-"""Most factors before a repeat that are compared to find out that another alternative covers it."""
+"""The most factors before a repeat that are compared to find an alternative that covers it."""
 
 _NO_END = 1 << 60
-"""The upper bound of a repeat without one, among upper bounds."""
+"""The upper bound of an unbounded repeat."""
 
 _Counted = tuple[tuple[int, ...], int, int]
-"""What comes before a repeat, what it repeats, and what comes after."""
+"""The parts before a repeat, its body, and the parts after."""
 
 
 class Expressions:
@@ -49,19 +49,20 @@ class Expressions:
 
     Attributes:
         alphabet: the minterms of its sets.
-        nodes: per node its kind and its parts: nodes, a mask of minterms, or bounds (-1: none).
-            ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and bounds,
+        nodes: for each node, its kind and its parts: nodes, a mask of minterms, or bounds (-1:
+            none). ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and bounds,
             ``QUOTE`` the number of a document and an interval of it.
         flags: per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable
             when the text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums
             and repeats.
-        least: per node a lower bound on the characters of a text.
-        grows: per node whether there is a text of each length from that bound on; 0 if in doubt.
-        size: how many parts all nodes have together.
-        quotes: the documents that are quoted.
+        least: for each node, a lower bound on the characters of a text.
+        grows: for each node, whether there is a text of each length from that bound on; 0 if
+            unknown.
+        size: the number of parts of all nodes.
+        quotes: the quoted documents.
         any_char: the node of any one character.
         everything: the node of all texts.
-        room: how many times the usual limits it may grow to.
+        room: the factor for the usual limits.
     """
 
     def __init__(self, alphabet: Alphabet) -> None:
@@ -82,7 +83,7 @@ class Expressions:
     # -- what a node is ---------------------------------------------------------------------
 
     def sequence(self, node: int) -> list[int]:
-        """Return the parts of a sequence, however many; other nodes are one of their own."""
+        """Return the parts of a sequence; any other node is its only part."""
         out: list[int] = []
         while self.nodes[node][0] == CAT:
             out.append(self.nodes[node][1])
@@ -93,7 +94,7 @@ class Expressions:
     # -- construction -----------------------------------------------------------------------
 
     def node(self, key: tuple[int, ...], flags: int) -> int:
-        """Return the node of a kind with parts, which are in normal form already."""
+        """Return the node of a kind with parts in normal form."""
         found = self._ids.get(key)
         if found is None:
             found = len(self.nodes)
@@ -233,7 +234,7 @@ class Expressions:
         return self.node((AND, *sorted(flat)), (flags & 0b111) | anchors | 0b10000)
 
     def _as_one_repeat(self, parts: set[int]) -> set[int]:
-        """``parts`` of a conjunction with all repeats of one set as one: ``[a-z]*`` beside
+        """Return ``parts`` of a conjunction with all repeats of one set merged: ``[a-z]*`` and
         ``.{2,9}`` is ``[a-z]{2,9}``."""
         repeats: list[tuple[int, ...]] = []
         for part in parts:
@@ -253,7 +254,7 @@ class Expressions:
         return {NONE} if one == NONE else {one, *parts.difference([item[0] for item in repeats])}
 
     def complement(self, body: int) -> int:
-        """Return the node of all texts but those of ``body``."""
+        """Return the node of all texts except those of ``body``."""
         if body == NONE:
             return self.everything
         if body == self.everything:
@@ -267,7 +268,7 @@ class Expressions:
     # -- sums ---------------------------------------------------------------------------------
 
     def alt(self, parts: Iterable[int]) -> int:
-        """Return the node of a sum."""
+        """Return the node of a union."""
         flat: set[int] = set()
         chars = 0
         stack = list(parts)
@@ -301,10 +302,10 @@ class Expressions:
         return self.node((ALT, *sorted(flat)), flags)
 
     def _subsume(self, parts: set[int]) -> set[int]:
-        """Drop ``r{a,b}·s`` when ``r{c,d}·s`` with c <= a, b <= d is there: keeps counters few.
+        """Drop ``r{a,b}·s`` beside ``r{c,d}·s`` with c <= a, b <= d, to keep few counters.
 
-        Where ``s`` takes any text, what ``r`` reads beyond ``c`` times may as well belong to it;
-        and something may be before both.
+        If ``s`` matches any text, repeats of ``r`` beyond ``c`` may as well belong to ``s``. Both
+        may have the same parts before them.
         """
         if len(parts) < 2:
             return parts
@@ -344,8 +345,9 @@ class Expressions:
         return self._adjoined(out) if len(out) > 1 else out
 
     def _adjoined(self, parts: set[int]) -> set[int]:
-        """``parts`` with ``q·r{a,b}·s`` and ``q·r{c,d}·s`` as one ``q·r{a,d}·s`` where no count is
-        left out between them: in ``(?:a|b|ab){1000}`` any of hundreds of counts may be left."""
+        """Return ``parts`` with ``q·r{a,b}·s`` and ``q·r{c,d}·s`` merged into ``q·r{a,d}·s`` if no
+        count is missing between them: in ``(?:a|b|ab){1000}`` any of hundreds of counts may be
+        left."""
         groups: dict[_Counted, list[tuple[int, int, int]]] = {}
         n_counted = 0
         for part in parts:
@@ -382,7 +384,7 @@ class Expressions:
         return self._subsume(parts - gone | joined) if gone else parts
 
     def _find_counted(self, part: int) -> tuple[tuple[_Counted, int, int], ...]:
-        """Return a sequence's repeats: what comes before, is repeated and comes after; bounds."""
+        """Return a sequence's repeats: the parts before, the body, the parts after; bounds."""
         found: list[tuple[_Counted, int, int]] = []
         before: tuple[int, ...] = ()
         rest = part
@@ -397,8 +399,8 @@ class Expressions:
         return tuple(found)
 
     def _without_covered(self, parts: set[int]) -> set[int]:
-        """Drop ``q·[x]*·s`` when ``[x]*·s`` is there and ``q`` has no other characters: of what
-        overlaps in a pattern the widest part remains."""
+        """Drop ``q·[x]*·s`` beside ``[x]*·s`` if ``q`` has no other characters: of overlapping
+        parts of a pattern, the widest remains."""
         stars: dict[int, int] = {}
         for part in parts:
             node = self.nodes[part]
@@ -427,7 +429,7 @@ class Expressions:
         return out
 
     def _all_chars(self, node: int) -> int:
-        """Return the minterms that texts of an expression hold, or more."""
+        """Return the minterms that texts of an expression contain; a superset."""
         found = self._chars.get(node)
         if found is None:
             kind, *args = self.nodes[node]

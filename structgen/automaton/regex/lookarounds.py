@@ -1,15 +1,15 @@
-"""Derivatives of regular expressions with lookarounds, wherever they are.
+"""Derivatives of regular expressions with lookarounds at any place.
 
-A lookahead limits all the text that is left, so a state that begins with one is an intersection:
-``(?=r)·s`` is ``r·Σ* ∩ s``. Inside a repeat, ``s`` is not known locally. So the derivative is taken
-together with a *continuation*, everything that follows up to the end of the text, and each
-lookahead passed on the way to the character is intersected there.
+A lookahead restricts the rest of the text, so a state that begins with one is an intersection:
+``(?=r)·s`` is ``r·Σ* ∩ s``. Inside a repeat, ``s`` is not known locally. So the derivative is
+computed together with a *continuation*, everything that follows up to the end of the text, and each
+lookahead before the character is intersected there.
 
-A lookbehind limits the text so far. Its node holds the derivative of ``Σ*·r`` by that text, which
-shows whether it is true. Each character moves all lookbehind nodes of a state on, however deep
-(`Lookarounds._shift`). ``^`` is the lookbehind of nothing and ``$`` the lookahead of nothing. A
-lookahead inside a lookbehind must outlive the match it is in: there the expression is paired
-with what the rest of the text must match (`_WITH`).
+A lookbehind restricts the text so far. Its node holds the derivative of ``Σ*·r`` by that text,
+which shows whether it is true. Each character advances all lookbehind nodes of a state, at any
+depth (`Lookarounds._shift`). ``^`` is the lookbehind of nothing and ``$`` the lookahead of nothing.
+A lookahead inside a lookbehind must outlive its match: there the expression is paired with the
+condition on the rest of the text (`_WITH`).
 
 The constructions are those of alternating automata (Chandra, Kozen & Stockmeyer 1981), written as
 derivatives; Moseley et al. 2023 (PLDI) give location-based derivatives for lookarounds outside of
@@ -32,25 +32,25 @@ Moves: TypeAlias = "tuple[tuple[int, int], ...]"
 """Disjoint ``(minterm mask, next state)`` pairs."""
 
 MAX_WORK = 2_000_000
-"""Most derivatives of parts that are taken for one pattern: some ten seconds."""
+"""The most derivatives of parts for one pattern: about ten seconds."""
 
 MAX_CONDITIONS = 256
-"""Most sets of lookaheads that one place can be passed under."""
+"""The most sets of lookaheads under which one place can be passed."""
 
-# Kinds of nodes beside those of `expressions`. An _AHEAD holds what the rest of the text must
-# match, a _BEHIND the derivative by the text so far and whether it is negated, an _OWN a state that
-# ends before the text may.
+# Kinds of nodes besides those of `expressions`. An _AHEAD holds the condition on the rest of the
+# text, a _BEHIND the derivative by the text so far and whether it is negated, an _OWN a state that
+# ends before the text does.
 _AHEAD, _BEHIND, _WITH, _OWN = 10, 11, 12, 13
 
 Conditions: TypeAlias = "frozenset[frozenset[int]]"
-"""Alternatives; in each, expressions that all the text that is left must match."""
+"""Alternatives; in each, expressions that the rest of the text must match."""
 
 _ALWAYS: Conditions = frozenset((frozenset(),))
 _NEVER: Conditions = frozenset()
 
 
 class Derivable(Protocol):
-    """What `Lookarounds` ask of `derivatives.Derivatives`."""
+    """The part of `derivatives.Derivatives` that `Lookarounds` use."""
 
     expressions: Expressions
 
@@ -60,17 +60,17 @@ class Derivable(Protocol):
     def overlay(
         self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
     ) -> Moves:
-        """Combine move maps minterm by minterm; with ``every``, one missing in a map is lost."""
+        """Combine move maps by minterm; with ``every``, drop minterms that a map lacks."""
 
 
 class Lookarounds:
-    """What one automaton does with its lookarounds. Bit 3 of a node's flags says it has some.
+    """The lookarounds of one automaton. Bit 3 of a node's flags marks nodes that have some.
 
     Anchors are lookarounds, too.
     """
 
     def __init__(self, automaton: Derivable) -> None:
-        # The automaton holds this: held back, it would take the collector to free them.
+        # The automaton holds this object; a reference back would need the garbage collector.
         self._held_by = weakref.ref(automaton)
         self._expressions = automaton.expressions
         self._work = 0
@@ -88,7 +88,7 @@ class Lookarounds:
         return automaton
 
     def are_in(self, node: int) -> bool:
-        """Return whether derivatives of ``node`` are taken here."""
+        """Return whether ``node`` has lookarounds, so that its derivatives are computed here."""
         return (
             bool(self._expressions.flags[node] & 0b1000) or self._expressions.nodes[node][0] == _OWN
         )
@@ -125,11 +125,11 @@ class Lookarounds:
         return expressions.node((_BEHIND, so_far, int(negate)), 0b11000 | holds * 0b101)
 
     def of_its_own(self, node: int) -> int:
-        """``node`` as a text of its own: its lookarounds see nothing outside of it."""
+        """Return ``node`` as a separate text: its lookarounds see nothing outside of it."""
         flags = self._expressions.flags[node]
         if not flags & 0b1000:
             return node
-        # To the outside a plain expression, which is empty exactly where the inner text may end.
+        # From outside a plain expression, which may be empty exactly where the inner text may end.
         return self._expressions.node((_OWN, node), 0b10000 | (flags & 1) * 0b111)
 
     def _with(self, rest: int, node: int) -> int:
@@ -145,7 +145,8 @@ class Lookarounds:
     # -- derivatives ------------------------------------------------------------------------
 
     def derivative(self, node: int) -> Moves:
-        """Return the derivative of a state: an expression that reaches to the end of the text."""
+        """Return the derivative of a state: of an expression that reaches to the end of the
+        text."""
         kind, *args = self._expressions.nodes[node]
         if kind == _OWN:
             moves = self._automaton.derive(args[0])
@@ -153,7 +154,7 @@ class Lookarounds:
         return self._shift_moves(self._ahead_of_end(node))
 
     def _ahead_of_end(self, node: int) -> Moves:
-        """`derivative` with the lookbehinds still where they were."""
+        """`derivative` without advancing the lookbehinds."""
         expressions = self._expressions
         automaton = self._automaton
         if not expressions.flags[node] & 0b1000:
@@ -186,11 +187,11 @@ class Lookarounds:
         return tuple((mask, to) for mask, to in out if mask and to != NONE)
 
     def _consume(self, node: int, then: int, behind: bool) -> Moves:
-        """Return the derivatives of ``node·then`` whose character is read in ``node``.
+        """Return the derivatives of ``node·then`` for a character read in ``node``.
 
         Args:
             node: an expression in the middle.
-            then: all that follows it.
+            then: everything after it.
             behind: ``then`` ends here and not at the end of the text; lookaheads are paired with it
                 instead of being intersected.
         """
@@ -231,8 +232,8 @@ class Lookarounds:
             rest = expressions.repeat(body, max(least - 1, 0), most - 1 if most > 0 else most)
             ways = [self._consume(body, expressions.cat(rest, then), behind)]
             if least > 1 and most != 1:
-                # Some rounds may read nothing, and so may all that have to be. One is enough to
-                # owe what it owes; between it and the last allowed, any number may follow.
+                # Rounds may be empty, also all required ones. One is enough for the conditions of
+                # an empty round; after it, any number may follow up to the maximum.
                 rest = expressions.repeat(body, 0, most - 2 if most > 0 else most)
                 for rests in self._empty(body):
                     moves = self._consume(body, expressions.cat(rest, then), behind)
@@ -244,7 +245,8 @@ class Lookarounds:
         return []  # _AHEAD and _BEHIND read nothing; an AND or NOT here is an _OWN
 
     def _under(self, rests: frozenset[int], moves: Moves, behind: bool) -> Moves:
-        """``moves`` where the rest of the text matches all of ``rests`` as well."""
+        """Return ``moves`` with the extra condition that the rest of the text matches all
+        ``rests``."""
         if not rests or not moves:
             return moves
         automaton = self._automaton
@@ -261,7 +263,8 @@ class Lookarounds:
         return tuple((mask, to) for to, mask in out.items() if to != NONE)
 
     def _empty(self, node: int) -> Conditions:
-        """Under what conditions ``node`` matches nothing here, more text being left."""
+        """Return the conditions under which ``node`` matches the empty text here, with more text to
+        come."""
         expressions = self._expressions
         flags = expressions.flags[node]
         if not flags & 0b1000:
@@ -308,7 +311,7 @@ class Lookarounds:
         return tuple((mask, to) for to, mask in out.items())
 
     def _shift_all(self, mask: int, node: int) -> list[tuple[int, int]]:
-        """``node`` after each of the characters in ``mask``."""
+        """Return ``node`` after each of the characters in ``mask``."""
         behinds = sorted(self._behinds_of(node))
         if not behinds:
             return [(mask, node)]
@@ -325,7 +328,7 @@ class Lookarounds:
         ]
 
     def _step(self, so_far: int, bit: int) -> int:
-        """Return the derivative of what a lookbehind holds."""
+        """Return the derivative of a lookbehind's state."""
         moves = self._steps.get(so_far)
         if moves is None:
             if self._expressions.flags[so_far] & 0b1000:
@@ -336,7 +339,7 @@ class Lookarounds:
         return next((to for mask, to in moves if mask & bit), NONE)
 
     def _behinds_of(self, node: int) -> frozenset[int]:
-        """Return what all lookbehinds in ``node`` hold."""
+        """Return the states of all lookbehinds in ``node``."""
         expressions = self._expressions
         chain: list[int] = []  # as long as the pattern: no recursion
         while node not in self._behinds and expressions.flags[node] & 0b1000:
@@ -356,7 +359,7 @@ class Lookarounds:
         return held
 
     def _shift(self, node: int, bit: int) -> int:
-        """``node`` after the character ``bit``: every lookbehind moved on by it."""
+        """Return ``node`` with every lookbehind advanced by the character ``bit``."""
         expressions = self._expressions
         chain: list[int] = []  # as long as the pattern: no recursion
         while (node, bit) not in self._shifted and self._behinds_of(node):

@@ -1,11 +1,10 @@
-"""Verbatim pieces of one document: what may follow what has been read.
+"""Verbatim quotes of a document: what may follow the text so far.
 
-`Passages` sorts the places where quotes may begin by the text that follows them, only as far as
-somebody reads. This is a suffix array made on demand (the lazy construction of Giegerich, Kurtz and
-Stoye 2003). What has been read is an interval of it and a number of characters. So memory depends
-on the document alone, and nothing is searched. Characters that count as the same are one *class*.
-Hold `core.GROW` while using it, because sorting moves places. Knows no expressions, encodings or
-vocabularies.
+`Passages` sorts the places where quotes may begin by the text after them, only as far as needed.
+This is a lazy suffix array (the construction of Giegerich, Kurtz and Stoye 2003). A position is an
+interval of it and the number of characters read. So memory depends only on the document, and there
+is no search. Equivalent characters are one *class*. Hold `core.GROW` while using it, because
+sorting moves places. Knows no expressions, encodings or vocabularies.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 MAX_CHARACTERS = 4_000_000
-"""Most characters of one document: 25 bytes are kept of each."""
+"""The most characters of a document. Each takes 25 bytes."""
 
 
 class Interval(NamedTuple):
-    """Beginnings of quotes that continue alike.
+    """Starts of quotes with the same text so far.
 
     Attributes:
-        low: the first of them, in the order of the text that follows them,
-        high: and one more than the last.
-        depth: that many characters have been read.
+        low: the first of them, sorted by the text after them.
+        high: one more than the last of them.
+        depth: the number of characters read.
     """
 
     low: int
@@ -52,9 +51,9 @@ class Passages:
         quote: the document, and the conditions on its quotes.
 
     Attributes:
-        digest: what nothing else has.
-        sets, codes, at, is_end, starts: as `grammar.quotes.Document` has them.
-        root: where nothing has been read.
+        digest: a unique digest.
+        sets, codes, at, is_end, starts: those of `grammar.quotes.Document`.
+        root: the interval before any character.
 
     Raises:
         CompileLimitExceeded: the document has more than `MAX_CHARACTERS`.
@@ -86,7 +85,7 @@ class Passages:
 
     @property
     def weight(self) -> int:
-        """About how many bytes it has grown by."""
+        """Roughly the number of bytes by which it has grown."""
         return 300 * len(self._children)
 
     # -- reading ----------------------------------------------------------------------------
@@ -111,7 +110,7 @@ class Passages:
         most = len(self.sets)
         code = np.full(high - low, most, self.codes.dtype)
         code[continues] = self.codes[at[continues]]
-        # What ends comes last. Of a few kinds of numbers that are small, this is quick.
+        # Ends come last. Fast, because there are few different small numbers.
         self._order[low:high] = here[code.argsort(kind="stable")]
         counts = np.bincount(code, minlength=most)[:most]
         present = counts.nonzero()[0]
@@ -123,7 +122,7 @@ class Passages:
         }
 
     def after(self, interval: Interval, codes: Iterable[int]) -> Interval | None:
-        """Return the interval after more characters of some classes, or None."""
+        """Return the interval after characters of these classes, or None."""
         found: Interval | None = interval
         for code in codes:
             if found is None:
@@ -132,14 +131,15 @@ class Passages:
         return found
 
     def _one(self, interval: Interval) -> tuple[int, int, int]:
-        """Return the place of an interval of one, and where its quote may end first and last."""
+        """Return the place of an interval with one start, and the first and last ends of its
+        quote."""
         which = self._order[interval.low]
         at = int(self.starts[which]) + interval.depth
         return at, int(self._first[which]), int(self._last[which])
 
     def standing(self, interval: Interval) -> tuple[Int32, Int32, Int32, Int32]:
-        """Return all beginnings, how far each has been read, and where its quote may end next and
-        last."""
+        """Return all starts, how far each has been read, and the next and last ends of its
+        quote."""
         low, high, depth = interval
         here = self._order[low:high]
         starts = self.starts[here]
@@ -147,7 +147,7 @@ class Passages:
         return starts, at, self.next_end(at, self._first[here]), self._last[here]
 
     def least(self, interval: Interval) -> int:
-        """Return the fewest characters that are still to be read; 0 where a quote may end."""
+        """Return the fewest characters to an end; 0 where a quote may end."""
         if interval.high - interval.low == 1:
             place, first, _ = self._one(interval)
             return max(first, int(self._next_end[place])) - place
@@ -155,7 +155,8 @@ class Passages:
         return int((end - at).min())
 
     def most_left(self, widths: list[int]) -> int:
-        """Return the greatest distance to an end anywhere in a quote, given bytes by class."""
+        """Return the greatest distance to an end, in bytes, anywhere in a quote, given bytes by
+        class."""
         upto = self.upto(widths)
         between = np.diff(upto[np.flatnonzero(self.is_end)]).max(initial=0)
         return int(max((upto[self._first] - upto[self.starts]).max(), between))
@@ -163,7 +164,7 @@ class Passages:
     def nearest(
         self, interval: Interval, widths: list[int], first: list[int] | None = None
     ) -> tuple[int, int]:
-        """Return the read position that is nearest to an end, and that end.
+        """Return the current position that is nearest to an end, and that end.
 
         Args:
             widths: the bytes of each class of characters.
@@ -178,11 +179,11 @@ class Passages:
             at, end = at[here], self.next_end(at[here] + 1, end[here])
             cost = upto[end] - upto[at + 1] + np.array(first)[self.codes[at]]
         best = np.flatnonzero(cost == cost.min())
-        chosen = best[at[best].argmin()]  # the first of them, so that answers are reproducible
+        chosen = best[at[best].argmin()]  # the first of them, so that results are reproducible
         return int(at[chosen]), int(end[chosen])
 
     def upto(self, widths: list[int]) -> Int64:
-        """Return the bytes of all characters before each one, by the bytes of each class."""
+        """Return the bytes of all characters before each one, given the bytes of each class."""
         if self._summed[0] != widths:
             self._summed = widths, np.concatenate(([0], np.array(widths)[self.codes].cumsum()))
         found: Int64 = self._summed[1]
@@ -191,7 +192,7 @@ class Passages:
     _summed: tuple[list[int], Any] = ([], None)
 
     def next_end(self, at: Int32, first: Int32) -> Int32:
-        """Return where quotes that have been read up to ``at`` may end next, from ``first`` on."""
+        """Return the next ends, from ``first`` on, of quotes that have been read up to ``at``."""
         found: Int32 = np.maximum(first, self._next_end[at])
         return found
 
@@ -207,8 +208,8 @@ class Passages:
         }
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """Return the places of ``text`` in the document as a quote: each first and one more than
-        last character, in order."""
+        """Return the places of ``text`` in the document as a quote: start and end (exclusive), in
+        order."""
         if not len(self.starts):
             return []
         interval = self.after(self.root, [self._class_of.get(char, -1) for char in text])
@@ -225,7 +226,7 @@ _known: weakref.WeakValueDictionary[ir.Quote, Passages] = weakref.WeakValueDicti
 
 
 def passages_of(quote: ir.Quote) -> Passages:
-    """Return the `Passages` of a quote: one for all, as long as it is in use."""
+    """Return the `Passages` of a quote, shared as long as it is in use."""
     found = _known.get(quote)
     if found is None:
         found = _known[quote] = Passages(quote)
@@ -233,7 +234,7 @@ def passages_of(quote: ir.Quote) -> Passages:
 
 
 def unquotable(regex: ir.Regex) -> str:
-    """Return why a document in ``regex`` has nothing to quote; empty where each has something."""
+    """Return why a document in ``regex`` has nothing to quote; empty if each has something."""
     for node in ir.nodes(regex):
         if isinstance(node, ir.Quote) and not len(passages_of(node).starts):
             least = counted(node.least, node.unit)

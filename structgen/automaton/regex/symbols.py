@@ -1,10 +1,10 @@
-"""Automata over characters together with their encoding: edges and shortest ways in bytes.
+"""Automata over characters combined with their encoding: edges and shortest ways in bytes.
 
-The symbols of an automaton are the minterms of an alphabet, which an encoding (`encoding`) spells.
-`leaf` owns leaves, their states and caches.
+The symbols of an automaton are the minterms of an alphabet, which an encoding (`encoding`) writes
+as bytes. `leaf` owns leaves, their states and caches.
 
-`probe` checks that the states of a text's automaton do not grow out of all proportion. It looks at
-what texts lead to, up to the shortest that ends, and refuses languages with too many states.
+`probe` checks that the number of an automaton's states does not explode. It visits the states of
+texts up to the length of the shortest complete text, and refuses languages with too many states.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .encoding import GROUND, Utf8
 from .expressions import ROOM
 
 MAX_SEARCH = 2_000_000
-"""Most states a search for the shortest completion of one leaf may visit."""
+"""The most states that the search for the shortest completion of a leaf may visit."""
 
 NO_STATE = -(1 << 62)
 """No symbol automaton has this state."""
 
 
 _LONG_RUN = 64
-"""Characters of a run that are owed at least, for a search to read them at once."""
+"""The fewest required characters of a run that a search reads at once."""
 
 _Entry: TypeAlias = "tuple[int, int, int, int, int, Text]"
-"""(least cost in all, minus the cost so far, tie-breaker, symbol state, index of the entry before,
-bytes that led here): among equally good ways the furthest continues."""
+"""(least total cost, minus the cost so far, tiebreaker, symbol state, index of the previous entry,
+bytes that led here). Among equally good ways, the one that is furthest continues."""
 
 
 def shortest_path(
@@ -48,24 +48,24 @@ def shortest_path(
     estimate: Callable[[int], int] | None = None,
     most: int | None = None,
 ) -> list[tuple[int, Text]] | None:
-    """Return the way of fewest bytes from a symbol state and encoding node to an end state.
+    """Return the way with the fewest bytes from a symbol state and encoding node to an end state.
 
     Args:
         symbols: the automaton.
-        encoding: how its symbols are spelt.
-        symbol_state: where the way starts,
-        node: and how far into a character.
-        is_end: which states end: accepting ones, or such that ``estimate`` is exact for them.
-        estimate: never more than the bytes still to come (A*); None for `SymbolAutomaton.at_least`.
-        most: bytes that it may have.
+        encoding: how its symbols are written.
+        symbol_state: the start state.
+        node: the start node of the encoding.
+        is_end: returns whether a state is an end: accepting, or one for which ``estimate`` is
+            exact.
+        estimate: a lower bound on the remaining bytes (A*); None for `SymbolAutomaton.at_least`.
+        most: the most bytes of the way.
 
     Returns:
-        The symbol states on the way, each with the bytes that lead there from the one before; None
-        when no such state can be reached in that many bytes. Long runs of one character are one
-        step.
+        The symbol states on the way, each with the bytes from the previous one; None if no end can
+        be reached in that many bytes. Long runs of one character are one step.
 
     Raises:
-        CompileLimitExceeded: more than `MAX_SEARCH` states had to be visited.
+        CompileLimitExceeded: the search visited more than `MAX_SEARCH` states.
     """
     if node == GROUND and is_end(symbol_state):
         return []
@@ -82,7 +82,7 @@ def shortest_path(
                 heapq.heappush(heap, (in_all, -so_far, next(counter), to, previous, text))
 
     push(symbol_state, node, 0, 0)
-    done: dict[int, int] = {}  # at what cost; a better way may still turn up
+    done: dict[int, int] = {}  # with its cost; a better way may still be found
     while heap:
         _, cost, _, state, previous, spelt = heapq.heappop(heap)
         cost = -cost
@@ -106,8 +106,8 @@ def shortest_path(
 def steps(
     symbols: SymbolAutomaton, encoding: Utf8, state: int, node: int
 ) -> list[tuple[int, Text]]:
-    """Return where each move leads, in the fewest bytes; and a long run, if it is owed. The longest
-    first, then in byte order."""
+    """Return the next state of each move, with its fewest bytes; and a long run, if it is required.
+    The longest first, then in byte order."""
     spelling = encoding.shortest(node)
     found: list[tuple[int, Text]] = []
 
@@ -121,8 +121,8 @@ def steps(
         add(to, mask, 1)
     owed = symbols.at_least(state) if node == GROUND else 0
     if owed >= _LONG_RUN:
-        # So many characters have to come: those of a run are read at once. No state in between is
-        # made, of which a `minLength` would have as many as characters.
+        # This many characters are required: those of a run are read at once, without intermediate
+        # states. A `minLength` would have one for each character.
         chars, most = symbols.run(state)
         count = owed if most < 0 else min(owed, most)
         if count >= _LONG_RUN:
@@ -138,7 +138,7 @@ def _in_order(text: bytes) -> tuple[int, bytes]:
 def spell_edges(
     symbols: SymbolAutomaton, encoding: Utf8, key: tuple[int, int]
 ) -> dict[int, tuple[int, int]]:
-    """Outgoing bytes of ``(symbol state, encoding node)``, without those that lead nowhere."""
+    """Return the outgoing bytes of ``(symbol state, encoding node)``, without dead ends."""
     symbol_state, node = key
     target: dict[int, int] = {}
     live = 0
@@ -177,42 +177,42 @@ MANY_BEGINNINGS = (
     "a counted repetition that may begin anywhere, as in .*a.{20}, needs a set of states for each "
     "combination of beginnings. Lower its count, or specify what comes before it"
 )
-"""What to do about too many states."""
+"""How to fix a pattern with too many states."""
 
 MAX_PROBED = 20_000
 MAX_PROBED_A_CHARACTER = 100
-"""States of a pattern that texts up to the length of its shortest may lead to, and how many more
-for each character of that. The 1,723 patterns of MaskBench have 990 states at most."""
+"""The most states that texts up to the length of a pattern's shortest text may lead to, per
+character of that length. The 1,723 patterns of MaskBench have at most 990 states."""
 
 MAX_PROBED_BYTES = 64 << 20
-"""Most memory that these states may take."""
+"""The most memory that these states may take."""
 
 _TELLING_STATES = 500
 _FEWEST_LEVELS = 32
-"""So many states, at that many lengths of text, tell how fast states grow."""
+"""The numbers of states at this many lengths of text show how fast they grow."""
 
 
 def probe(symbols: SymbolAutomaton, encoding: Utf8, least: int = 0) -> bool:
-    """Look at what texts of each length up to the shortest that ends lead to.
+    """Visit the states of all texts up to the length of the shortest complete one.
 
-    So a language whose states grow out of all proportion shows. Where they grow steadily, by a
-    few more a character, not all are looked at: here and there along a shortest text.
+    This reveals languages whose states explode. If states grow steadily, by a few per character, it
+    visits only samples along a shortest text.
 
     Args:
         symbols: the automaton.
         encoding: how its symbols are spelt.
-        least: characters up to which it is looked at, too, where there are few states.
+        least: number of characters up to which states are visited in any case, if there are few.
 
     Returns:
-        Whether all states were looked at.
+        Whether all states were visited.
 
     Raises:
-        CompileLimitExceeded: it needs too many states.
+        CompileLimitExceeded: there are too many states.
     """
     start = symbols.start
     expression = symbols.expression(start)
     if symbols.is_private:
-        return True  # it has no more states than a document has places, each met when it is read
+        return True  # its states are places of a document, each visited when it is read
     most_bytes = MAX_PROBED_BYTES + (expression[0].weight if expression else 0)
     n_levels = _probe(symbols, start, most_bytes, least)
     if not n_levels or expression is None:
@@ -222,17 +222,17 @@ def probe(symbols: SymbolAutomaton, encoding: Utf8, least: int = 0) -> bool:
     while path and at < len(path) - _FEWEST_LEVELS:
         at = min(at + 2 * n_levels, len(path) - _FEWEST_LEVELS)
         n_levels = _probe(symbols, path[at][0], most_bytes) or _FEWEST_LEVELS
-    # What one text leads to is a small part of them; a long life may meet many.
+    # One text visits a small part of them; many texts may visit many.
     expression[0].expressions.room = ROOM
     return False
 
 
 def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int, least: int = 0) -> int:
-    """Look at the states after a symbol state, up to the first that may end after ``least``
-    characters, until all take ``most_bytes``.
+    """Visit the states after a symbol state, up to the first that may end after ``least``
+    characters, until they take ``most_bytes``.
 
     Returns:
-        0, or, where they grow steadily, after how many characters that was seen.
+        0, or, if they grow steadily, the number of characters after which that was clear.
     """
     most = MAX_PROBED + MAX_PROBED_A_CHARACTER * symbols.at_least(start)
     expression = symbols.expression(start)
@@ -252,7 +252,7 @@ def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int, least: int = 0
         weights.append(weight)
         last = widths[-_FEWEST_LEVELS // 4 :]
         if len(seen) > MAX_PROBED and all(2 * now >= 3 * then for then, now in pairwise(last)):
-            most = MAX_PROBED  # to look at more would take long, and tell the same
+            most = MAX_PROBED  # more would take long without more information
         if len(seen) > most or weight > most_bytes:
             raise CompileLimitExceeded(
                 f"a pattern needs too many automaton states: {MANY_BEGINNINGS}",
@@ -266,11 +266,12 @@ def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int, least: int = 0
 
 
 def _is_steady(widths: list[int], weights: list[int]) -> bool:
-    """Return whether the states grow at most with the square of the text's length, equally large.
+    """Return whether the states grow at most with the square of the text's length, with constant
+    size.
 
     Args:
-        widths: how many states are new, by the length of text,
-        weights: and the bytes that all states so far take.
+        widths: the number of new states, by length of text.
+        weights: the bytes of all states so far, by length of text.
     """
     n, window = len(widths), _FEWEST_LEVELS // 4
     if n < _FEWEST_LEVELS:
@@ -281,5 +282,6 @@ def _is_steady(widths: list[int], weights: list[int]) -> bool:
         weights[-1] - weights[-1 - window],
         weights[half - 1] - weights[half - 1 - window],
     )
-    # The square makes four of one; and a state that lists counts becomes twice as large.
+    # Quadratic growth: four times as many for twice the length; and states that list counts double
+    # in size.
     return now <= 4.5 * then and grown * then <= 1.4 * grown_then * now

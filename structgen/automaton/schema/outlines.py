@@ -171,7 +171,8 @@ class Outline(NamedTuple):
     closed: tuple[frozenset[str], ...]
 
     def owed(self, name: str) -> tuple[int, ...]:
-        """Return the requirements on the member ``name``; FALSE is among them if it is forbidden."""
+        """Return the requirements on the member ``name``; FALSE is among them if it is
+        forbidden."""
         found = self.members.get(name, ())
         if self.closed and any(name not in names for names in self.closed):
             return (*found, FALSE)
