@@ -123,8 +123,8 @@ class Demands:
         return demand < 0 or self.settling(demand) != self.settling(anything)
 
     def covers(self, other: int, demand: int) -> bool:
-        """Return whether every text allowed after one demand is known to be allowed after another.
-        """
+        """Return whether every text allowed after one demand is known to be allowed after
+        another."""
         mask, may_end = self.settling(demand)
         settling, ends = self.settling(other)
         return other == demand or bool(mask and mask & ~settling == 0 and ends >= may_end)

@@ -386,7 +386,8 @@ class ArrayPlan(Frame):
         return self.spec.is_simple or self.spec.items(state) is not None
 
     def _most(self) -> int | None:
-        """The most items possible: ``maxItems``, or the index of the first item without a value."""
+        """Return the most items possible: ``maxItems``, or the index of the first item without a
+        value."""
         spec = self.spec
         if self._limit is None:
             # -1 stands for "no limit": None is "not computed yet".
@@ -405,7 +406,7 @@ class ArrayPlan(Frame):
         return None if self._limit < 0 else self._limit
 
     def children(self) -> list[int]:
-        """The conjunctions for the items."""
+        """Return the conjunctions for the items."""
         spec = self.spec
         out = [spec.item(i) for i in range(spec.prefix + 1)]
         if spec.contains:

@@ -414,8 +414,8 @@ class KeySymbols(SymbolAutomaton):
 
     @functools.cached_property
     def _decides(self) -> str:
-        """Which expressions decide whether a text can become an unnamed key: ``"none"``, ``"one"``
-        (there is only one), or ``"all"``."""
+        """Return which expressions decide whether a text can become an unnamed key: ``"none"``,
+        ``"one"`` (there is only one), or ``"all"``."""
         n = self._n_patterns
         if n == len(self._automata) <= _FEW_PATTERNS:
             if all(self._classify(matched) >= 0 for matched in range(1 << n)):
