@@ -192,6 +192,8 @@ async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionRe
         RequestError: a question or option is wrong.
     """
     given = request.questions
+    if isinstance(host, EmbeddingHost) and host.embedder.is_cross_encoder:
+        raise RequestError(f"{model} is a reranker and cannot make decisions.", param="model")
     try:
         if isinstance(given, Mapping) and any(isinstance(one, Mapping) for one in given.values()):
             given = questions_from_json(given)

@@ -421,6 +421,7 @@ class Asking:
         owner: str | None = None,
         url: str | None = None,
         model: str | None = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         """Begin.
 
@@ -430,9 +431,10 @@ class Asking:
             owner: on whose behalf, who need not show a key again; None: nobody's.
             url: what all lines ask for; None: each says.
             model: answers every line, whatever model it names; None: the one that it names.
+            is_over: whether no more lines begin now.
         """
         self._app, self._loop, self._owner = app, loop, owner
-        self._url, self._model = url, model
+        self._url, self._model, self._is_over = url, model, is_over
         self._under_way: dict[object, Future[tuple[int, str, bytes]] | None] = {}
         self._beside: set[object] = set()  # those beside which there were others at some time
         self._is_last, self._is_stopped = threading.Event(), False
@@ -461,6 +463,8 @@ class Asking:
 
     def _answer(self, row: Row | BadRow) -> Row:
         self._wait(0)
+        if self._is_over():
+            raise _Stopped
         if isinstance(row, BadRow):
             return _refused_line(None, row.error)
         custom_id, url, body = map(row.get, ("custom_id", "url", "body"))
@@ -637,7 +641,17 @@ class Batches:
         """
         files = self._files
         batch = files.get(owner, id_)
-        asking = Asking(self._app, loop, owner=owner, url=batch["endpoint"])
+        until = math.inf
+
+        def is_over() -> bool:
+            """Return whether it is the turn of other owners. One line is answered, at least."""
+            nonlocal until
+            if until == math.inf:
+                until = time.monotonic() + _TURN
+                return False
+            return time.monotonic() > until and any(one[0] != owner for one in [*self._waiting])
+
+        asking = Asking(self._app, loop, owner=owner, url=batch["endpoint"], is_over=is_over)
         self._now = id_, asking
         if self._is_ending or not is_under_way(batch):
             return None
@@ -665,13 +679,10 @@ class Batches:
             files.note(owner, batch)
             if batch["status"] == "cancelling":
                 asking.stop()
-            turn = _Turn(
-                lines, parts.n_done, lambda: any(one[0] != owner for one in [*self._waiting])
-            )
-            whole = Source(turn.rows)
+            is_whole = True
             try:
                 about: Any = {"first": parts.n_done, "outcome": outcome, "close": asking.stop}
-                with Job(whole, asking, window=_WINDOW, **about) as job:
+                with Job(lines, asking, window=_WINDOW, **about) as job:
                     job.write(parts, note_progress)
             except _Full:
                 message = (
@@ -679,9 +690,9 @@ class Batches:
                 )
                 problems = [{"code": "storage_full", "message": message}]
             except _Stopped:
-                turn.is_whole = False
+                is_whole = False
             is_cancelled = files.get(owner, id_)["status"] == "cancelling"
-            if not is_cancelled and not problems and not turn.is_whole:
+            if not is_cancelled and not problems and not is_whole:
                 files.note(owner, batch)
                 return 0
             batch["status"] = "finalizing"
@@ -787,30 +798,6 @@ def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
                 if len(errors) == _MOST_LISTED:
                     break
     return errors
-
-
-@final
-class _Turn:
-    """Lines of a batch as long as it is its turn.
-
-    Attributes:
-        is_whole: whether all lines were read.
-    """
-
-    def __init__(self, lines: Source, first: int, has_others: Callable[[], bool]) -> None:
-        self._lines, self._first, self._has_others = lines, first, has_others
-        self.is_whole = False
-
-    def rows(self) -> Iterator[Row | BadRow]:
-        """Yield all lines, or those that are read before the turn is over."""
-        until = math.inf
-        for number, row in enumerate(self._lines.read()):
-            if time.monotonic() > until and self._has_others():
-                return
-            if number == self._first:  # one line of each turn is answered, at least
-                until = time.monotonic() + _TURN
-            yield row
-        self.is_whole = True
 
 
 def listed(found: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from structgen import OptionError, RequestError, Runner
+from structgen.decisions import Predicate
 from structgen.media import Image
 from structgen.options import OPTIONS
 from structgen.runner import vectors
@@ -20,6 +21,7 @@ from structgen.runner.hosts import EmbeddingHost
 from structgen.runner.requests import (
     ChatRequest,
     CompletionRequest,
+    DecisionRequest,
     EmbeddingRequest,
     RerankRequest,
 )
@@ -503,6 +505,20 @@ def test_queries_and_documents_get_the_prompts_of_the_model(
     if input_type is not None:
         with pytest.raises(RequestError, match="input_type"):
             asyncio.run(asked(prompt_name="query"))
+
+
+def test_a_reranker_makes_no_vectors_and_no_decisions() -> None:
+    """Decisions were a ModelError: a 503 of the server, which clients repeat."""
+    embedder: Any = SimpleNamespace(is_cross_encoder=True, max_length=None)
+    host = EmbeddingHost(embedder)
+    decision = DecisionRequest(state="a", questions={"q": Predicate("?")})
+    for work in (
+        vectors.embed(host, EmbeddingRequest(input="a"), "tiny", ""),
+        vectors.decide(host, decision, "tiny"),
+    ):
+        with pytest.raises(RequestError, match="tiny is a reranker") as caught:
+            asyncio.run(work)
+        assert caught.value.param == "model"
 
 
 def test_the_schema_is_told_where_that_is_asked_for(runner: Runner) -> None:

@@ -255,8 +255,7 @@ def test_a_long_batch_lets_others_go_first(tmp_path: Path, monkeypatch: pytest.M
         assert [one["custom_id"] for one in made] == [str(i) for i in range(12)]
 
     run(tmp_path, work, app)
-    assert app.asked.index("b") < 12  # before the long one was done
-    assert len(app.asked) == 13  # no line twice
+    assert app.asked == ["a", "b", *"a" * 11]  # lines that were only read wait, too
 
 
 def test_answers_end_where_there_is_no_room(tmp_path: Path) -> None:
