@@ -2,8 +2,8 @@
 
 In reading order: `token_masks` (`Mask`, `MaskEngine`), `frame_walks` (frames through the trie),
 `leaf_walks` (leaves through the trie), `walk_store` (the caches of walks), `node_sets` (one or many
-nodes of the trie), `reach` (tokens that a budget rules out), `named_tokens` (special tokens in
-grammars), `grouping` (NumPy helpers); `text` walks strings by whole characters, `cfg` walks
+nodes of the trie), `reach` (tokens that a token budget rules out), `named_tokens` (special tokens
+in grammars), `grouping` (NumPy helpers); `text` walks strings by whole characters, `cfg` walks
 grammars. Knows no model and no sequence.
 """
 

@@ -1,12 +1,12 @@
 """Walk frames through a vocabulary's trie: what follows a leaf, as far as a token reaches.
 
 `leaf_walks` reports the tokens that end inside a leaf and the nodes at which the leaf may end. From
-there `FrameWalks` continues with what the frames below allow. It caches walks of frames, and of
-leaves that only this constraint has.
+there `FrameWalks` continues with the frames below. It caches walks of frames, and of leaves that
+only this constraint has.
 
-In an array with unique items, which items came before matters only once the next item ends.
-`Forgetting` finds the trie nodes below which no token reaches that far. There, one walk serves all
-texts (`Frame.forget`); the few other nodes are walked with the text.
+In an array with unique items, earlier items matter only when the next item ends. `Forgetting` finds
+the trie nodes below which no token reaches that far. There, one walk serves all texts
+(`Frame.forget`); the few other nodes are walked with the text.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from .walk_store import (
 )
 
 _MOST_VISITED = 400
-"""Places below one node that are looked at before it is left to the text."""
+"""After this many places below a node, it is walked with the text."""
 
 
 class Apart(NamedTuple):
-    """What `Forgetting.apart` finds.
+    """The result of `Forgetting.apart`.
 
     Attributes:
         at: the frame's state that has forgotten the text.
-        node: the nodes from which that is as good, as one; None for none.
+        node: the nodes for which that state is equivalent, as one node; None if there are none.
         others: the other nodes.
     """
 
@@ -66,7 +66,7 @@ class Apart(NamedTuple):
 
 
 class Forgetting:
-    """Which nodes may be walked without the text, for the frames of one machine."""
+    """Finds the nodes that may be walked without the text, for the frames of one machine."""
 
     def __init__(self, machine: Machine, store: WalkStore) -> None:
         self._machine = machine
@@ -76,7 +76,7 @@ class Forgetting:
         self._plenty: GenerationalCache[tuple[Leaf, int, int], bool] = store.cache()
 
     def apart(self, frame: Frame, at: int, outcome: int, node: Node, limited: bool) -> Apart | None:
-        """Separate the nodes of ``node``, at which ``frame`` resumes; None if no text can be
+        """Split the nodes of ``node``, at which ``frame`` resumes; None if no text can be
         forgotten."""
         forgotten = frame.forget(at, outcome)
         if forgotten is None:
@@ -105,11 +105,11 @@ class Forgetting:
         return Apart(at, store.nodes.join(alike) if alike else None, (*others,))
 
     def _is_alike(self, frame: Frame, at: int, outcome: int, node: int, limited: bool) -> bool:
-        """Return whether no token ends an item of ``frame`` below ``node``, or nearly does."""
+        """Return whether no token ends, or nearly ends, an item of ``frame`` below ``node``."""
         resumed = self._machine.resumed
         n_barred = frame.forgotten(at)
         n_visited = 0
-        # leaf, its state, node, the frame's state below it, and whether that is within an item
+        # leaf, its state, node, the frame's state below it, and whether that is inside an item
         todo = [
             (way.leaf, way.q, node, way.frames[-1][1], False)
             for way in resumed(frame, at, outcome, limited)
@@ -134,14 +134,14 @@ class Forgetting:
                     continue
                 for way in resumed(frame, below, leaf.labels[to], limited):
                     if way.leaf is None:
-                        continue  # the array is closed, and with it all that it compares
+                        continue  # the array is closed, so nothing is compared any more
                     if len(way.frames) != 1:
                         return False
                     todo.append((way.leaf, way.q, child, way.frames[0][1], True))
         return True
 
     def _has_plenty(self, leaf: Leaf, q: int, count: int) -> bool:
-        """Return whether some text is left from ``q`` whichever ``count`` ones are barred."""
+        """Return whether some text is left from ``q`` if any ``count`` texts are barred."""
         key = (leaf, q, count)
         found = self._plenty[key]
         if found is None:
@@ -156,13 +156,13 @@ _NO_NODE = -1
 Frames: TypeAlias = "tuple[tuple[Frame, int], ...]"
 
 Ends: TypeAlias = "tuple[Leaf | None, tuple[Any, ...], Frames]"
-"""Where the tokens of one walk end: what was walked, None for frames; the ends, as in `LeafWalk` or
-`FrameWalk`; and the frames above the one below, topmost first; or further ones."""
+"""The ends of the tokens of one walk: the leaf, None for frames; the ends, as in `LeafWalk` or
+`FrameWalk`; and the frames above the lowest one, topmost first; or further ends."""
 
 FrameWalk: TypeAlias = "tuple[Tokens, Node, tuple[Ends, ...]]"
-"""What a frame does from one trie node, until it is closed: tokens that end before that, or exactly
-there; the node (real or virtual) where it is closed, or -1; and the stacks in which those tokens
-end, see `token_ends`. Tuples and not named ones: see `walk_store.WalkMemo`."""
+"""The walk of a frame from one trie node until it is closed: tokens that end before or exactly
+there; the node (real or virtual) where it is closed, or -1; and the stacks in which these tokens
+end, see `token_ends`. Plain tuples: see `walk_store.WalkMemo`."""
 
 
 def token_ends(
@@ -170,7 +170,7 @@ def token_ends(
 ) -> Iterator[tuple[Leaf, int | tuple[int, int], Frames]]:
     """Yield the stacks in which a frame's walk ends: leaf, state, and frames above the lowest.
 
-    Topmost frame first. Some come twice. Only budgets ask.
+    Topmost frame first. May contain duplicates. Used only for token budgets.
     """
     for leaf, inner, frames in ends:
         above = frames + below
@@ -182,7 +182,7 @@ def token_ends(
 
 
 TokenEnd: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
-"""A leaf, where in it tokens end (see `walk_store.End`), and the continuation below it."""
+"""A leaf, an end of tokens in it (see `walk_store.End`), and the continuation below it."""
 
 
 def token_ends_over(stacks: Stacks, ends: Iterable[Ends], below: int) -> Iterator[TokenEnd]:
@@ -198,7 +198,7 @@ class FrameWalks:
     """Walks of the frames and leaves of one machine over one vocabulary.
 
     Args:
-        caches: what goes with the constraint: of walks of frames, and of leaves of its own.
+        caches: the caches of this constraint: of walks of frames, and of its own leaves.
     """
 
     def __init__(self, machine: Machine, walker: Walker, caches: Caches) -> None:
@@ -208,7 +208,7 @@ class FrameWalks:
         self._walk_uncached: LeafWalker = walker.walk_uncached
         self._store = walker.store
         self._most_room = walker.store.most_opened + 1
-        self._most_repeats = 8 * walker.store.size + 4096  # bytes: each token twice, and some more
+        self._most_repeats = 8 * walker.store.size + 4096  # bytes: each token twice, plus a reserve
         self._frame_walks: GenerationalCache[tuple[Frame, int, int, Node, int], FrameWalk]
         self._frame_walks = caches[2]
         self._walks: WalkMemo = walker.store.memo(*caches[3:])
@@ -225,7 +225,7 @@ class FrameWalks:
         return found
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
-        """Return what ``leaf`` does from its state ``q`` with whole tokens."""
+        """Return the walk of ``leaf`` from its state ``q`` with whole tokens."""
         last = self._walker.strings.last(leaf, q) if continuation == BOTTOM else None
         return self._leaf_walk(leaf, q, ROOT) if last is None else last
 
@@ -239,8 +239,8 @@ class FrameWalks:
     ) -> Iterator[tuple[Tokens, Iterable[TokenEnd]]]:
         """Like `walks_after`, if the continuation depends on the text.
 
-        It yields tokens with the places in which they end, node by node where the text matters.
-        ``is_string``: the string that is open in ``tape`` ends there.
+        Yields tokens with their ends, node by node where the text matters. ``is_string``: the
+        string that is open in ``tape`` ends there.
         """
         stacks, store = self._stacks, self._store
         todo = [(continuation, outcome, node)]
@@ -283,8 +283,8 @@ class FrameWalks:
     def _walk_otherwise(
         self, frame: Frame, at: int, outcome: int, node: Node, room: int, tape: TextHistory
     ) -> tuple[FrameWalk, Iterable[int]] | None:
-        """Return what follows strings that are none of those which ``frame`` distinguishes, and the
-        nodes at which one of these ends. None where that is not known."""
+        """Return the walk after strings that ``frame`` does not distinguish, and the nodes at which
+        a distinguished one ends. None if unknown."""
         otherwise = frame.otherwise(at, outcome) if frame.records(at, outcome) else None
         if otherwise is None:
             return None
@@ -311,7 +311,7 @@ class FrameWalks:
     def _walk_forgetting(
         self, frame: Frame, at: int, outcome: int, node: Node, room: int
     ) -> tuple[FrameWalk, Iterable[int]]:
-        """`_frame_walk` as far as no text is needed, and the nodes that need it."""
+        """Return `_frame_walk` as far as no text is needed, and the nodes that need it."""
         walk = _NOTHING_AFTER
         if frame.records(at, outcome):
             apart = self._forgetting.apart(frame, at, outcome, node, not room)
@@ -322,7 +322,7 @@ class FrameWalks:
         return walk, self._store.nodes.real(node).tolist()
 
     def _room(self, frame: Frame, continuation: int) -> int:
-        """Return how many frames may nest over ``frame`` before resuming is limited."""
+        """Return how many frames may nest above ``frame`` before resuming is limited."""
         most = self._most_room
         room = frame.limit - self._stacks.depths[continuation]
         return most if room > most else room if room > 0 else 0
@@ -330,12 +330,14 @@ class FrameWalks:
     def walks_after(
         self, continuation: int, outcome: int, node: Node
     ) -> list[tuple[FrameWalk, int]]:
-        """Return the walks of all frames that ``node`` leads through, with what lies below each."""
+        """Return the walks of all frames that ``node`` leads through, with the continuation below
+        each."""
         stacks, most_room = self._stacks, self._most_room
         depths = stacks.depths
         out: list[tuple[FrameWalk, int]] = []
         todo = [(continuation, outcome, node)]
-        for continuation, outcome, node in todo:  # which grows, by a few: most tokens end before
+        # grows by a few
+        for continuation, outcome, node in todo:
             WORK.left -= 1
             if WORK.left < 0:
                 raise WORK.too_much()
@@ -354,9 +356,9 @@ class FrameWalks:
         return out
 
     def _frame_walk(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
-        """Return what ``frame`` does from ``node``, where its leaf has ended with ``outcome``.
+        """Return the walk of ``frame`` from ``node``, after its leaf has ended with ``outcome``.
 
-        Up to ``room`` frames that nest may be pushed before resuming is limited; no more than
+        Up to ``room`` nesting frames may be pushed before resuming is limited; at most
         `_most_room`, which is more than a token can push.
         """
         if frame.limit == UNLIMITED:
@@ -371,13 +373,13 @@ class FrameWalks:
             else:
                 ways = self._machine.resumed(frame, at, outcome, not room)
                 if ways is POP:
-                    return b"", node, ()  # not worth remembering
+                    return b"", node, ()  # not worth caching
                 found = self._walk_ways(ways, node, room)
             self._frame_walks[key] = found
         return found
 
     def _walk_on(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
-        """Like `_frame_walk`, where what follows does not depend on the text."""
+        """Like `_frame_walk`, if the continuation does not depend on the text."""
         key = (frame, at, outcome, node, room)
         found = self._frame_walks[key]
         if found is None:
@@ -386,7 +388,7 @@ class FrameWalks:
         return found
 
     def _walk_ways(self, ways: tuple[Alternative, ...], node: Node, room: int) -> FrameWalk:
-        """Return what a frame does from ``node`` that continues in one of ``ways``."""
+        """Return the walk of a frame from ``node`` that continues in one of ``ways``."""
         closed: list[Node] = []
         ends: list[Ends] = []
         tokens = b""
@@ -401,7 +403,7 @@ class FrameWalks:
                 if walk is None:
                     walk = self._walk_uncached(leaf, way.q, node, memo)
                 _, more, exits, inner = walk
-                if leaf.labels[way.q] >= 0:  # it may be empty: walks tell where text of it ends
+                if leaf.labels[way.q] >= 0:  # it may be empty: walks report where its text ends
                     exits = (*exits, (leaf.labels[way.q], node))
                 tokens += more
                 if inner:
@@ -420,7 +422,7 @@ class FrameWalks:
         return tokens, closed_at, tuple(ends)
 
     def _once(self, tokens: Tokens) -> Tokens:
-        """Return each token once; it occurs once for each way to split its text."""
+        """Return each token once; before, it occurs once for each way to split its text."""
         WORK.spend(self._store.size >> 9)
         has = np.zeros(self._store.size, bool)
         has[ids_of(tokens)] = True
@@ -435,7 +437,7 @@ class FrameWalks:
         closed: list[Node],
         ends: list[Ends],
     ) -> Tokens:
-        """Walk on through ``frames`` (top first); nodes where the last one is closed are added.
+        """Continue through ``frames`` (top first); add the nodes where the last one is closed.
 
         ``room`` is that of the last one.
         """
@@ -443,7 +445,7 @@ class FrameWalks:
         for frame, at in frames:
             frames = frames[1:]
             here = room
-            if room < self._most_room:  # those that nest above the last one
+            if room < self._most_room:  # the nesting frames above the last one
                 nested = frame.nests and bool(frames)
                 here = max(0, room - nested - sum(above.nests for above, _ in frames[:-1]))
             more, closed_at, inner = self._frame_walk(frame, at, outcome, node, here)

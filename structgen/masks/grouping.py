@@ -1,7 +1,7 @@
 """NumPy helpers: concatenated ranges, groups of equal values, token ids as bits, growing tables.
 
-`RowTable` holds where the states of an automaton lead, as arrays filled as states are reached.
-`StateRows` are those of a leaf, by byte, for walks level by level.
+`RowTable` holds the transitions of an automaton as arrays, which are filled when states are
+reached. `StateRows` are those of a leaf, by byte, for walks level by level.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from structgen.automaton.core import Leaf
 
 
 def ranges(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return all of ``first[i] .. last[i] - 1``, one after another."""
+    """Return all of ``first[i] .. last[i] - 1``, concatenated."""
     lengths = last - first
     ends = lengths.cumsum()
     if not len(ends):
@@ -28,9 +28,9 @@ def ranges(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[np.in
 
 
 def starts_of(ordered: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return where each different value of an array in order begins.
+    """Return the start of each run of equal values in a sorted array.
 
-    In place of `numpy.unique`, whose first call imports masked arrays: 10 ms.
+    Replaces `numpy.unique`, whose first call takes 10 ms to import masked arrays.
     """
     is_first = np.empty(len(ordered), bool)
     is_first[:1] = True
@@ -39,23 +39,24 @@ def starts_of(ordered: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the different ``values``, ascending."""
+    """Return the distinct ``values``, ascending."""
     ordered = np.sort(values)
     found: npt.NDArray[Any] = ordered[starts_of(ordered)]
     return found
 
 
 def bits_of(ids: npt.ArrayLike, n_words: int) -> npt.NDArray[np.uint32]:
-    """Token ids (repeats allowed) as a packed mask, uint32 ``[n_words]``."""
+    """Return token ids (repeats allowed) as a packed mask, uint32 ``[n_words]``."""
     flags = np.zeros(n_words * 32, np.uint8)
     flags[np.asarray(ids, np.int32)] = 1
     return np.packbits(flags, bitorder="little").view("<u4").astype(np.uint32, copy=False)
 
 
 def words_of(ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Return the words of a packed mask with these token ids (repeats allowed), and their places.
+    """Return the nonzero words of a packed mask of token ids (repeats allowed), and their
+    positions.
 
-    Cost: what sorting does; a few hundred are cheaper so than by `bits_of`.
+    Cost: that of sorting; for a few hundred ids, cheaper than `bits_of`.
     """
     ids = np.sort(ids)
     positions = ids >> 5
@@ -64,7 +65,7 @@ def words_of(ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDA
 
 
 def words_of_few(ids: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Like `words_of`, one by one, which is quicker for a few dozen."""
+    """Like `words_of`, in a loop, which is faster for a few dozen ids."""
     table: dict[int, int] = {}
     for token in ids:
         table[token >> 5] = table.get(token >> 5, 0) | 1 << (token & 31)
@@ -72,7 +73,7 @@ def words_of_few(ids: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
 
 
 BIT: npt.NDArray[np.uint32] = (1 << np.arange(32)).astype(np.uint32)
-"""The word in which that bit alone is set: uint32 [32]."""
+"""The word with only that bit set: uint32 [32]."""
 
 
 _FIRST_SIZE = 16
@@ -82,11 +83,11 @@ class RowTable(ABC):
     """Arrays by state, filled for each state on first use.
 
     Args:
-        width: how many symbols there are.
-        charge: called with the bytes that the arrays grow by.
+        width: the number of symbols.
+        charge: called with the bytes by which the arrays grow.
 
     Attributes:
-        rows: int32 [states, width]; the next state, or -1, of the states that `cover` has seen.
+        rows: int32 [states, width]; the next state, or -1, for the states that `cover` has seen.
         columns: further arrays of a subclass, with their initial values.
     """
 
@@ -100,10 +101,10 @@ class RowTable(ABC):
 
     @abstractmethod
     def fill(self, state: int) -> None:
-        """Write the row of a state, for which there is room, and what goes with it."""
+        """Write the row and columns of a state. The arrays have room for it."""
 
     def cover(self, states: npt.NDArray[np.signedinteger]) -> None:
-        """Make sure that every one of ``states`` has its row."""
+        """Ensure that each of ``states`` has its row."""
         if not len(states):
             return
         top = int(states.max())
@@ -131,9 +132,9 @@ class StateRows(RowTable):
     """The states of one leaf.
 
     Args:
-        leaf: gives the leaf, which may not be kept alive.
-        charge: called with the bytes that the arrays grow by.
-        loops: whether a run leads back to a state; None: it is not asked.
+        leaf: returns the leaf, which this must not keep alive.
+        charge: called with the bytes by which the arrays grow.
+        loops: returns whether a run leads back to a state; None: not needed.
 
     Attributes:
         labels: int32 [states]; their outcomes, or -1.

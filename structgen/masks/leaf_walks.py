@@ -5,8 +5,8 @@ at one node. It reports the tokens that end inside the leaf and the nodes where 
 `string_walks` walks text; `TrieWalk` walks everything else byte by byte, also the lexers of
 grammars. Knows no frames, constraints or masks.
 
-`Digits` walks numbers through tries whose tokens hold several digits, as Llama 3's do. A number's
-automaton mostly counts digits. So digit strings are walked as ranges of integers, one group a
+`Digits` walks numbers through tries whose tokens have several digits, like Llama 3's. A number's
+automaton mostly counts digits. So digit strings are walked as ranges of integers, one group per
 state, instead of a thousand nodes.
 """
 
@@ -52,14 +52,15 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _ZERO = ord("0")
 _MOST_DIGITS = 4
-"""Longest digit strings that are walked so: arrays have an entry for each that there may be."""
+"""The longest digit strings that are walked like this: arrays have an entry for each possible one.
+"""
 
 
 _FAR = 1 << 30
-"""More bytes than there may be tokens."""
+"""More bytes than the possible number of tokens."""
 
 _MANY_DIGITS = 256
-"""Digit strings of which fewer are walked one by one."""
+"""Fewer digit strings than this are walked one by one."""
 
 
 class _Level(NamedTuple):
@@ -67,10 +68,10 @@ class _Level(NamedTuple):
 
     Attributes:
         nodes: int32; their nodes, -1 for none.
-        tokens: int32; the token that each of them is, or -1; None where one is several.
-        is_full: whether every one has a node and is a token.
-        continuing: bool; whether tokens continue behind it; None where none does.
-        others: bool; whether with something else than a digit; None where none does.
+        tokens: int32; the token of each, or -1; None if one has several tokens.
+        is_full: whether each has a node and a token.
+        continuing: bool; whether tokens continue after each; None if none does.
+        others: bool; whether tokens continue with a byte other than a digit; None if none does.
     """
 
     nodes: Int32
@@ -84,9 +85,9 @@ class Digits:
     """The digit strings of one trie.
 
     Attributes:
-        count: how many nodes they take.
-        longest: the most digits that a token begins with.
-        is_walked: whether `walk` serves: there are none that are too long for it.
+        count: the number of their nodes.
+        longest: the most digits with which a token begins.
+        is_walked: whether `walk` can be used: none of them is too long.
     """
 
     def __init__(self, trie: Trie) -> None:
@@ -140,10 +141,11 @@ class Digits:
         )
 
     def walk(self, leaf: Leaf, q: int, out: WalkBuilder, nodes: NodeSets) -> list[tuple[int, int]]:
-        """Add what ``leaf`` does from its state ``q`` at the root with the digits that tokens begin
-        with; the states after other bytes, with the nodes there.
+        """Add the walk of ``leaf`` from its state ``q`` at the root through the digits of tokens;
+        and the states after other bytes, with their nodes.
 
-        Cost: some microseconds for each state that digits lead to, and what that takes to make.
+        Cost: some microseconds for each state that digits lead to, plus the cost of making the
+        state.
         """
         exits: dict[int, list[Int32]] = {}
         others: list[tuple[int, int]] = []
@@ -161,7 +163,7 @@ class Digits:
                         continuing = values[level.continuing[values]]
                         if len(continuing):
                             exits.setdefault(outcome, []).append(level.nodes[continuing])
-                # States that nothing is read from need no row, which is what takes time.
+                # States from which nothing is read need no row; rows take the time.
                 if level.others is not None and level.others[values].any():
                     where = level.nodes[values[level.others[values]]]
                     others += self._others(leaf.row(state), where)
@@ -195,7 +197,7 @@ class Digits:
         return found if level.is_full else found[found >= 0]
 
     def _others(self, row: dict[int, int], nodes: Int32) -> Iterator[tuple[int, int]]:
-        """Yield where bytes that are no digits lead."""
+        """Yield the states after bytes that are not digits."""
         child = self._trie.child
         steps = [(byte, to) for byte, to in row.items() if not 0 <= byte - _ZERO <= 9]
         for node in nodes.tolist() if steps else ():
@@ -206,13 +208,13 @@ class Digits:
 
 
 _MOST_VISITS = 400
-"""Trie nodes that are looked at one by one before NumPy takes over,"""
+"""After this many nodes visited one by one, NumPy takes over,"""
 
 _FEW_NODES = 40
-"""and that many of a level with which it stops."""
+"""and stops at a level with this many nodes or fewer."""
 
 _FEW_BYTES = 4
-"""A set's children by that many bytes are found one by one."""
+"""A set's children by up to this many bytes are found one by one."""
 
 
 class TrieWalk(WalkBuilder):
@@ -223,13 +225,13 @@ class TrieWalk(WalkBuilder):
     Args:
         leaf: the leaf.
         nodes: nodes of the trie, and sets of them.
-        rows: gives where bytes lead from the leaf's states, as arrays.
-        q: the leaf's state where the walk begins,
-        node: and the node.
+        rows: returns the transitions of the leaf's states by byte, as arrays.
+        q: the start state of the leaf.
+        node: the start node.
         set_aside: collects states at nodes that are walked in another way.
-        continuing: the part of a node from which some token continues after an outcome, -1 for
-            nothing; None where any byte may follow.
-        allowed: after that outcome, which bytes.
+        continuing: returns the part of a node from which some token continues after an outcome, -1
+            if there is none; None if any byte may follow.
+        allowed: returns the bytes that may follow an outcome.
     """
 
     __slots__ = ("_allowed", "_continuing", "_rows", "_set_aside", "leaf", "nodes", "todo")
@@ -255,14 +257,14 @@ class TrieWalk(WalkBuilder):
         self.todo: list[tuple[int, Node]] = [(q, node)]
 
     def narrow(self) -> None:
-        """Walk on depth first, until that gets too much."""
+        """Continue depth first, until there are too many nodes."""
         nodes, leaf, todo = self.nodes, self.leaf, self.todo
         n_nodes, n_children = nodes.n_nodes, nodes.n_children
         first_child, byte_of = nodes.first_child, nodes.byte
         token_start, token_ids = nodes.token_start, nodes.token_ids
         child_of, ids, exits, ends = nodes.trie.child, self.ids, self.exits, self.ends
         labels, row_of = leaf.labels, leaf.row
-        continues = leaf.continues if leaf.of_grammar else None  # which texts would make rows for
+        continues = leaf.continues if leaf.of_grammar else None  # texts would make rows for these
         set_aside, continuing = self._set_aside, self._continuing
         visits = 0
         while todo:
@@ -331,7 +333,7 @@ class TrieWalk(WalkBuilder):
             self.todo.append((state, at))
 
     def _wide(self) -> None:
-        """Level by level, until it is narrow again or nothing but runs are left."""
+        """Walk level by level, until it is narrow again or only runs are left."""
         sets, trie, rows = self.nodes, self.nodes.trie, self._rows()
         parts = [(sets.real(at), state) for state, at in self.todo]
         self.todo.clear()
@@ -366,8 +368,8 @@ class TrieWalk(WalkBuilder):
             self.take(np.concatenate(seen_nodes), np.concatenate(seen_states))
 
     def take(self, nodes: Nodes, states: Int32) -> None:
-        """Take tokens that end at ``nodes``, reached in one of ``states``, and where the leaf may
-        end there."""
+        """Add the tokens that end at ``nodes``, reached in ``states``, and the nodes where the leaf
+        may end."""
         sets, trie, rows = self.nodes, self.nodes.trie, self._rows()
         rows.cover(states)
         self.parts.append(sets.tokens_at(nodes).tobytes())
@@ -391,7 +393,7 @@ class Walker:
     """The caches and walks of one vocabulary.
 
     Attributes:
-        store: what walks are kept in.
+        store: the store of walks.
         texts: the vocabulary's texts.
         strings: walks of text.
     """
@@ -406,12 +408,12 @@ class Walker:
     # -- one leaf ---------------------------------------------------------------------------
 
     def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
+        """Walk ``leaf`` from state ``q`` at ``node``; cached in ``memo``."""
         found = memo.get(leaf, q, node)
         return self.walk_uncached(leaf, q, node, memo) if found is None else found
 
     def walk_uncached(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """As `leaf_walk`, where ``memo`` does not hold the walk yet."""
+        """Like `leaf_walk`, for a walk that is not in ``memo`` yet."""
         WORK.left -= 2
         if WORK.left < 0:
             raise WORK.too_much()
@@ -429,7 +431,7 @@ class Walker:
                 if found is None:
                     found = self.strings.behind_text(leaf, q, node)
                 if found is not None and node != ROOT:
-                    return found  # of parts that are remembered, for one frame, which is, too
+                    return found  # from cached parts, for one frame, which is cached, too
             else:
                 found = self.strings.in_text(leaf, state, node, memo)
         elif isinstance(leaf, LimitedLeaf):
@@ -445,17 +447,17 @@ class Walker:
             if size > 4 * self.store.n_words:
                 found = self.store.with_row(found)
                 size = 0
-            if leaf.is_shared and q >= leaf.report_from:  # its states have numbers as they come
+            if leaf.is_shared and q >= leaf.report_from:  # its states are numbered in order of use
                 size += leaf.grown()
         memo.put(leaf, q, node, found)
-        # What walks cost is looked at once a mask, when that is charged.
+        # The cost of walks is checked once per mask, when it is charged.
         self.store.used += size + 400
         return found
 
     def alike(self, leaf: Leaf, q: int) -> int:
         """Return a state of ``leaf`` with the same tokens as ``q``, shared by many such states.
 
-        After each token the shortest completion is as long, too.
+        The shortest completion after each token has the same length, too.
         """
         if not leaf.holds_text:
             return leaf.alike(q, self._digits.longest)
@@ -466,10 +468,10 @@ class Walker:
         return q if to == state else leaf.in_text(to)
 
     def _walk_without(self, leaf: ExcludingLeaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """Return the walk of a leaf without some of its texts: that of the whole leaf, which is
-        remembered for it, less what is on the few paths that spell a barred text.
+        """Return the walk of a leaf without some of its texts: the cached walk of the whole leaf,
+        without the few paths that write a barred text.
 
-        Cost: a step for each trie node on those paths.
+        Cost: a step for each trie node on these paths.
         """
         base, barred = leaf.base, leaf.key(q)
         memo = self.store.walks if base.is_shared else memo
@@ -509,10 +511,11 @@ class Walker:
         return row, ids, exits, (*stops,)
 
     def _limited_walk(self, leaf: LimitedLeaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """Return the walk of a leaf that counts tokens: that of its inner leaf, less the tokens
-        that end where the text could no longer end in those that are left.
+        """Return the walk of a leaf with a token limit: that of its inner leaf, without the tokens
+        after which the text could not end within the remaining tokens.
 
-        Cost: near the limit 0.1 µs for each node of the trie, once for each state of the inner one.
+        Cost: near the limit, 0.1 µs for each node of the trie, once for each state of the inner
+        leaf.
         """
         inner, (at, left) = leaf.inner, leaf.inside(q)
         if left < 0:
@@ -525,8 +528,8 @@ class Walker:
         return row, ids, exits, ends
 
     def _bytes_left(self, leaf: Leaf, q: int, node: Node) -> tuple[Int32, Int32]:
-        """Return the tokens that end inside a leaf, and how many bytes its shortest end then takes;
-        those of 0 left out."""
+        """Return the tokens that end inside a leaf, with the bytes of its shortest end after each;
+        without those with 0."""
         found = self._left[leaf, q, node]
         if found is None:
             tokens: list[Int32] = []
@@ -546,7 +549,7 @@ class Walker:
     def _tokens_without(
         self, row: Bits | None, ids: Tokens, gone: list[int] | Int32
     ) -> tuple[Bits | None, Tokens]:
-        """Return the tokens of a walk without some."""
+        """Return the tokens of a walk without the given ones."""
         if not len(gone):
             return row, ids
         if row is not None:
@@ -569,8 +572,7 @@ class Walker:
         return Digits(self.store.trie)
 
     def _number_walk(self, leaf: Leaf, q: int, memo: WalkMemo) -> LeafWalk:
-        """Return the walk of a number from the root, all digit strings that it cannot tell apart at
-        once."""
+        """Return the walk of a number from the root, with equivalent digit strings at once."""
         found = WalkBuilder()
         for state, node in self._digits.walk(leaf, q, found, self.store.nodes):
             ids = self.store.nodes.tokens_of(node)
@@ -586,7 +588,7 @@ class Walker:
         return self.store.finished(found)
 
     def _walk_bytes(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """Return the walk of a leaf byte by byte, but for its texts."""
+        """Return the walk of a leaf byte by byte, except its texts."""
         texts: dict[int, list[int]] = {}
 
         def rows() -> StateRows:
@@ -608,19 +610,19 @@ class Walker:
 
 
 class CacheInfo(NamedTuple):
-    """What the caches of masks hold, over all vocabularies in use.
+    """The sizes of the mask caches, over all vocabularies in use.
 
     Attributes:
-        vocabularies: how many vocabularies have caches.
-        n_bytes: bytes charged to them, of both generations.
-        budget: bytes they may take together.
-        entries: remembered walks, rows and masks.
+        vocabularies: the number of vocabularies with caches.
+        n_bytes: bytes of the caches, both generations.
+        budget: the most bytes that they may take together.
+        entries: the number of cached walks, rows and masks.
         turns: how often the older generation was dropped.
-        tables: bytes of tables that depend on the vocabularies alone and are never dropped.
-        automata: bytes of the automata that schemas share, whatever the vocabulary; see
+        tables: bytes of tables that depend only on the vocabularies and are never dropped.
+        automata: bytes of the automata that schemas share, independent of vocabularies; see
             `automaton.core.shared`.
         constraints: bytes of the automata of live constraints, roughly. They grow with the outputs;
-            past 64 MB a constraint starts a new one.
+            beyond 64 MB a constraint starts a new one.
     """
 
     vocabularies: int
@@ -638,7 +640,7 @@ def cache_info() -> CacheInfo:
 
     Returns:
         `CacheInfo`: over all vocabularies in use, the bytes that caches take (``n_bytes``) and may
-        take (``budget``), how much is remembered and was dropped; see its attributes.
+        take (``budget``), how much is cached and was dropped; see its attributes.
     """
     with _walkers_lock:
         walkers = list(_walkers.values())

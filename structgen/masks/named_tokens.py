@@ -1,13 +1,14 @@
-"""Tokens that a grammar names, such as ``<|tool_call|>``: one symbol each, whatever their text.
+"""Tokens that a grammar names, such as ``<|tool_call|>``: one symbol each, independent of their
+text.
 
-To the automaton such a token is two bytes that no text contains
+For the automaton such a token is two bytes that no text contains
 (`cfg.embedded_terminals.spelling`), so plans, masks and positions need no special case.
 `NamedTokens` maps these bytes to token ids. A named token is allowed only where the grammar names
-it. Where its text is wanted, other tokens spell the text.
+it. Its text is written with other tokens.
 
 Some names stand for several tokens: ``<[12,20-30]>``, ``<[^12]>``, ``!<name>`` or ``<[*]>``. Their
-two bytes stand for any of these tokens, each of which also still stands for its text. Tokens that
-end the sequence or are a piece of a character are never among them.
+two bytes represent any of these tokens, each of which can also still write its text. Tokens that
+end the sequence or are part of a character are excluded.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class NamedTokens:
         ids: their token ids, in the same order.
         tokens: by token id, the bytes that the automaton reads; empty if it cannot read the token.
         texts: by token id, the bytes in the output's text.
-        textual: those of ``ids`` that are named alone and that also are text in the vocabulary.
+        textual: the ``ids`` that are named alone and are also text in the vocabulary.
         several: the ids that are named together, by their bytes.
     """
 
@@ -85,7 +86,7 @@ class NamedTokens:
         return bool(self.ids)
 
     def encode(self, data: bytes) -> list[int]:
-        """Return the fewest tokens, or nearly, that the automaton reads as ``data``."""
+        """Return nearly the fewest tokens that the automaton reads as ``data``."""
         if not self.ids:
             return self._vocabulary.encode_bytes(data)
         first, *parts = data.split(bytes([MARK]))
@@ -102,7 +103,7 @@ class NamedTokens:
         return self._vocabulary.count_tokens(text)
 
     def plan(self, text: Text) -> Plan:
-        """Return the tokens of `encode`, for texts that may be too long to be written out."""
+        """Return the tokens of `encode`, for texts that may be too long to write out."""
         if isinstance(text, Rope) and not self.ids:
             return Plan(self._spelt(text), self.count(text))
         tokens = self.encode(flat(text))
@@ -114,7 +115,7 @@ class NamedTokens:
             yield int(trie.token_ids[trie.token_start[node]])
 
     def respelt(self, tokens: Sequence[int]) -> list[int]:
-        """``tokens``, which spell text, without named ones among them."""
+        """Return ``tokens``, which write text, without named tokens among them."""
         if self.textual.isdisjoint(tokens):
             return list(tokens)
         out: list[int] = []
@@ -128,14 +129,15 @@ class NamedTokens:
         return out
 
     def spelt(self, data: bytes) -> bytes:
-        """Return a text's bytes as the automaton reads them, named tokens replacing their own."""
+        """Return a text's bytes as the automaton reads them, with the bytes of named tokens
+        replaced."""
         if self.ids:
             for number, shown in sorted(self._texts.items(), key=lambda pair: -len(pair[1])):
                 data = data.replace(shown, spelling(number))
         return data
 
     def shown(self, data: bytes) -> bytes:
-        """Return the text for ``data`` as the automaton read it."""
+        """Return the text for ``data``, the bytes that the automaton read."""
         if self.ids and MARK in data:
             for number, shown in self._texts.items():
                 data = data.replace(spelling(number), shown)
@@ -143,7 +145,7 @@ class NamedTokens:
 
 
 def _names_several(name: str, vocabulary: Vocabulary) -> bool:
-    """Return whether a name means tokens that keep their text, too, or ordinary text."""
+    """Return whether a name stands for several tokens, or for ordinary text."""
     if name in vocabulary.named_tokens:
         return False
     if by_id := _BY_ID.fullmatch(name):
@@ -154,7 +156,7 @@ def _names_several(name: str, vocabulary: Vocabulary) -> bool:
 
 
 def _ids_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> list[int]:
-    """Return the ids that a grammar names at a place, those of ordinary text first."""
+    """Return the ids that a grammar names at a place, ids of ordinary text first."""
     if not _names_several(token.text, vocabulary):
         return [_id_of(vocabulary, token)]
     found = _SEVERAL.fullmatch(token.text.removeprefix("!"))

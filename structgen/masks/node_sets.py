@@ -1,9 +1,9 @@
-"""Nodes of a vocabulary's trie, one or many walked as one.
+"""Nodes of a vocabulary's trie, single or as a set that is walked as one.
 
-A `NodeSet` holds its members, and is an integer that no node of the trie has. Sets with the same
-members are one object while it is cached. A set's children are its members' children, merged byte
-by byte. So what tokens do after a name or a string is walked once for all nodes where they leave
-it. Belongs to the vocabulary; knows no automata.
+A `NodeSet` holds its members, and is an integer that no trie node has. Sets with the same members
+are one object while cached. A set's children are its members' children, merged by byte. So the text
+after a name or a string is walked once for all nodes where tokens leave it. Belongs to the
+vocabulary; knows no automata.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .grouping import distinct, ranges, starts_of
 Nodes = npt.NDArray[np.int32]
 
 NODE_BITS = 40
-"""Nodes and sets have numbers of no more bits."""
+"""The numbers of nodes and sets have at most this many bits."""
 
 _FEW = 40
-"""Sets of that many members are handled one by one."""
+"""Sets of up to this many members are handled one by one."""
 
 _MANY = 2_000
 
@@ -36,13 +36,13 @@ _numbers = itertools.count(1 << (NODE_BITS - 1))
 
 @final
 class NodeSet(int):
-    """Several trie nodes walked as one: a number that no other set and no trie node has.
+    """Several trie nodes walked as one: a unique number.
 
     Attributes:
         members: the nodes, ascending.
-        children: byte → child, once asked for.
-        tokens: those that end at the members, once asked for.
-        size: how many nodes there are at and below them, once asked for.
+        children: byte → child, made on demand.
+        tokens: the tokens that end at the members, made on demand.
+        size: the number of nodes at and below them, made on demand.
     """
 
     members: Nodes
@@ -66,12 +66,12 @@ class NodeSets:
 
     Args:
         trie: the trie.
-        cache: makes a cache that the vocabulary's budget of bytes rules.
-        charge: called with the bytes that each thing it remembers takes, about.
+        cache: makes a cache within the vocabulary's byte budget.
+        charge: called with the rough bytes of each entry.
 
     Attributes:
-        n_nodes: nodes of it; sets have larger numbers.
-        known_texts: what `read` has been asked, by the text's number plus the node.
+        n_nodes: the number of trie nodes; sets have larger numbers.
+        known_texts: results of `read`, by the text's number plus the node.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class NodeSets:
         """Return one node for all of ``nodes``, each a node or a set."""
         if len(nodes) == 1:
             return nodes[0]
-        # What leads to two nodes once does so again, in another state.
+        # The same pair of nodes often occurs again, in another state.
         key = tuple(nodes)
         found = self._joined[key]
         if found is None:
@@ -125,7 +125,7 @@ class NodeSets:
     def joined(self, nodes: Nodes) -> Node:
         """Return one node for all of ``nodes``, repeats allowed."""
         if len(nodes) > _MANY:
-            # Marking them all is quicker than sorting.
+            # Marking all is faster than sorting.
             flags = np.zeros(self.n_nodes, np.bool_)
             flags[nodes] = True
             return self.of(np.flatnonzero(flags).astype(np.int32))
@@ -143,7 +143,7 @@ class NodeSets:
         return found
 
     def number_of(self, text: bytes) -> int:
-        """Return a text's number for `read`: larger than any node, so both can be added."""
+        """Return a text's number for `read`: larger than any node, so that both can be added."""
         found = self._texts[text]
         if found is None:
             found = self._texts[text] = next(self._text_numbers) << NODE_BITS
@@ -154,7 +154,7 @@ class NodeSets:
         """Read a text from ``node``.
 
         Returns:
-            The tokens that end on the way; and the node after it, if some token continues there, or
+            The tokens that end on the way; and the node after it if some token continues there,
             else -1.
         """
         key = number + node
@@ -183,7 +183,7 @@ class NodeSets:
         return bool(self.children(node) if node >= self.n_nodes else self.n_children[node])
 
     def children(self, node: Node) -> dict[int, Node]:
-        """Byte → child of a set, itself a node or a set. The dict must not be changed."""
+        """Map each byte to the child of a set, a node or a set. Do not change the dict."""
         assert isinstance(node, NodeSet)
         found = node.children
         if found is None:
@@ -192,7 +192,7 @@ class NodeSets:
         return found
 
     def child(self, node: Node, byte: int) -> Node:
-        """Return the child of a set by one byte, itself a node or a set; -1 for none."""
+        """Return the child of a set by one byte, a node or a set; -1 for none."""
         assert isinstance(node, NodeSet)
         if node.children is not None or len(node.members) > _FEW:
             return self.children(node).get(byte, -1)
@@ -256,7 +256,7 @@ class NodeSets:
         return found
 
     def continuing(self, nodes: Nodes, allowed: npt.NDArray[np.bool_]) -> Nodes:
-        """Return those of ``nodes`` from which some token continues with an allowed byte."""
+        """Return the ``nodes`` from which some token continues with an allowed byte."""
         trie = self.trie
         nodes = nodes[trie.n_children[nodes] > 0]
         if not len(nodes):
@@ -291,17 +291,17 @@ def levels(
     nodes: Nodes,
     is_wanted: npt.NDArray[np.bool_] | None = None,
 ) -> Iterator[tuple[Nodes, npt.NDArray[np.int64], list[int]]]:
-    """Yield where tokens lead, level by level: the nodes in which some end, and for each of them
-    the place of the state there in a list.
+    """Yield the states after tokens, level by level: the nodes in which some end, and for each of
+    them the index of its state in a list.
 
     Args:
-        trie: of the tokens.
-        step: the state after a state and a byte; below 0 where it leads nowhere.
+        trie: the trie of the tokens.
+        step: returns the state after a state and a byte; negative if there is none.
         state: the state at ``nodes``.
         nodes: the nodes to begin below.
-        is_wanted: by node, whether it is looked at; None: all are.
+        is_wanted: by node, whether to visit it; None: all.
     """
-    # Nodes of one level, and for each of them the state there, by its place in `states`.
+    # The nodes of one level, and for each the index of its state in `states`.
     at = np.zeros(len(nodes), np.int64)
     states = [state]
     while len(nodes):

@@ -1,8 +1,8 @@
 """Find the tokens that a token budget rules out.
 
 Within a budget, a token is allowed only if the remaining tokens can finish the output. `Reach`
-looks at the few places in which the tokens of one walk end. It looks at single tokens only where a
-walk ends both near the end of the output and far from it. Knows no sequences and no plans.
+checks the few places in which the tokens of one walk end. It checks single tokens only if a walk
+has ends both near the end of the output and far from it. Knows no sequences and no plans.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from .token_masks import MaskEngine
 from .walk_store import Bits, Ids, LeafWalk, WalkStore, ends_of, ids_of
 
 FAR = 1 << 60
-"""More tokens than any budget has."""
+"""More tokens than any budget."""
 
 _NEAR, _MIXED, _FAR = range(3)
 
 _ROUGHLY, _IN_BYTES, _NEARLY, _EXACTLY = range(4)
-"""How a bound is found, each dearer than the one before: in bytes, of strings from what their
-expressions say of all places alike; in bytes; in tokens; and in tokens inside of characters, too,
-where it is otherwise as far as behind them and what one takes at most."""
+"""How a bound is computed, each more expensive than the one before: in bytes, for strings with one
+bound for all places of their expression; in bytes; in tokens; in tokens, also inside characters,
+where otherwise the bound is that after the character plus the longest rest of one."""
 
 _LONGEST_CHARACTER = 12
-"""Bytes that the rest of a character takes at most: two escapes."""
+"""The most bytes of the rest of a character: two escapes."""
 
 
 class Reach:
     """Distances to the end over one engine's walks.
 
-    Thread-safe, as the engine is.
+    Thread-safe, like the engine.
     """
 
     def __init__(self, engine: MaskEngine) -> None:
@@ -73,16 +73,18 @@ class Reach:
         )
 
     def is_known_ample(self, state: int, spare: int) -> bool:
-        """Return whether ``spare`` tokens are known to suffice after any token, without work."""
+        """Return whether ``spare`` tokens are already known to suffice after any token."""
         most = self._roughly[state]
         return most is not None and most <= spare
 
     def is_ample(self, state: int, spare: int, tape: Callable[[], TextHistory]) -> bool:
-        """Return whether ``spare`` tokens are certainly enough after any one token from ``state``.
+        """Return whether ``spare`` tokens are certainly enough after any token from ``state``.
 
-        Most budgets are so ample that bytes will do, of which there are never fewer than tokens:
-        far from the end what costs a look-up. Where an output is thousands of characters long at
-        least, every state is another one, and each place would have to be spelt.
+        Most budgets are so ample that counting bytes is enough, because there are never more tokens
+        than
+        bytes: far from the end this costs a look-up. If an output has thousands of characters at
+            least,
+        every state is a new one, and each place would have to be tokenized.
 
         Args:
             state: the machine's state.
@@ -100,9 +102,9 @@ class Reach:
         return most <= spare
 
     def most(self, state: int) -> int:
-        """Upper bound, in tokens, on the completion after any one token from ``state``.
+        """Return an upper bound, in tokens, on the completion after any token from ``state``.
 
-        `FAR` where that depends on the text so far.
+        `FAR` if it depends on the text so far.
         """
         return self._bound(state, _EXACTLY)
 
@@ -119,8 +121,8 @@ class Reach:
         return found
 
     def restrict(self, state: int, most: int, out: Bits) -> bool:
-        """Clear the bits of tokens after which ``most`` tokens cannot finish, if one look decides
-        all.
+        """Clear the bits of tokens after which ``most`` tokens cannot finish, if this is easy to
+        decide.
 
         Args:
             state: the machine's state.
@@ -135,7 +137,7 @@ class Reach:
     def sort_out(self, state: int, most: int, tape: Callable[[], TextHistory]) -> tuple[Ids, Ids]:
         """Return which allowed tokens may be too far from the end.
 
-        After every token that is in neither answer, ``most`` tokens certainly finish.
+        After every token that is in neither result, ``most`` tokens certainly finish.
 
         Args:
             state: the machine's state.
@@ -143,8 +145,8 @@ class Reach:
             tape: gives the text so far, where that matters.
 
         Returns:
-            The ids of tokens that have to be looked at one by one, and of those after which more
-            are certainly needed: int32, some perhaps not allowed at all.
+            The ids of tokens that have to be checked one by one, and of those after which more
+                tokens are certainly needed: int32. Some may not be allowed at all.
         """
         frames, machine = self._engine.frames, self._machine
         # by `_NEAR`, `_MIXED` and `_FAR`
@@ -164,16 +166,16 @@ class Reach:
                         for ids, places in walks:
                             flags[self._verdict([*places], most), ids_of(ids)] = 1
         near, mixed, far = flags
-        mixed |= near & far  # it may lead to several places
+        mixed |= near & far  # may lead to several places
         return _ids(mixed), _ids(far & ~mixed)
 
     def together(self, state: int, chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, Ids]]:
-        """Groups of the ``chosen`` tokens that lead to one state each, and that state; `DEAD` where
-        it has not been looked for.
+        """Yield groups of the ``chosen`` tokens that lead to the same state, with that state;
+        `DEAD` if it was not computed.
 
-        For thousands of tokens, of which each costs 5 to 100 µs to read by itself. Where ``state``
-        is in strings alone, most tokens that end in one; elsewhere all after which the text so far
-        does not matter.
+        For thousands of tokens, each of which would cost 5 to 100 µs. If ``state`` is only in
+        strings, covers most tokens that end in one; otherwise all tokens after which the text so
+        far does not matter.
         """
         machine = self._machine
         configurations = machine.configurations(state)
@@ -188,7 +190,7 @@ class Reach:
             trie = self._store.trie
             chosen = chosen.copy()
             for several in named:
-                chosen[several] = False  # their texts do not say where they lead
+                chosen[several] = False  # their texts do not determine the state after them
             of_node = np.full(trie.n_nodes, DEAD, np.int64)
             for nodes, places, states in self._levels(state, chosen):
                 of_node[nodes] = np.array(states)[places]
@@ -196,7 +198,7 @@ class Reach:
             found = chosen[trie.token_ids] & (to != DEAD)
             yield from grouped(to[found], trie.token_ids[found])
             return
-        # By token: a number for the places in which it ends, together; -1 where it leads nowhere.
+        # By token: a number for the set of places in which it ends; -1 if it is not allowed.
         places = np.full(len(chosen), -1, np.int64)
         for leaf, at in strings:
             ends = [ids for _, _, ids in self._texts.ends(leaf, at)]
@@ -208,10 +210,10 @@ class Reach:
                 here[found] = number
             is_alive = (here < len(ends)) | (places >= 0)
             places = np.where(is_alive, (places + 1) * (len(ends) + 1) + here, -1)
-            # Small again, however many there are.
+            # Renumber, to keep numbers small.
             small = np.unique(places, return_inverse=True)[1].astype(np.int64)
             places = small - int(not is_alive.all())
-        for leaf, _ in strings:  # they may leave one string and stay in another
+        for leaf, _ in strings:  # may leave one string and stay in another
             places[self._texts.closing(leaf.encoding)] = -1
         places[~chosen] = -1
         ids = np.flatnonzero(places >= 0)
@@ -221,16 +223,16 @@ class Reach:
     def _levels(
         self, state: int, chosen: npt.NDArray[np.bool_] | None = None
     ) -> Iterator[tuple[Ids, npt.NDArray[np.int64], list[int]]]:
-        """Return where tokens lead, level by level of the trie: the nodes in which some end, and
-        for each of them the place of the state there in a list.
+        """Yield the states after tokens, level by level of the trie: the nodes in which some end,
+        and for each of them the index of its state in a list.
 
-        Left out is what leads nowhere, and what the text so far decides.
+        Leaves out dead ends, and tokens that depend on the text so far.
 
         Args:
             state: the machine's state.
             chosen: the tokens to follow; None: all.
 
-        Cost: 0.1 µs a node, and the steps of states that have not been met.
+        Cost: 0.1 µs per node, plus the steps of new states.
         """
         trie, machine = self._store.trie, self._machine
         is_wanted = np.full(trie.n_nodes, chosen is None)
@@ -268,7 +270,7 @@ class Reach:
         if text_state is None:
             flags[self._verdict(ends, most)] |= tokens
             return
-        # Most tokens end between two characters; others inside of one, or behind a quote.
+        # Most tokens end between two characters; others inside one, or after a quote.
         from_open = 0
         behind: list[TokenEnd] = []
         inside: dict[int, list[TokenEnd]] = {GROUND: []}
@@ -288,7 +290,7 @@ class Reach:
                 inner = self._verdict([*inside.get(node, ()), *behind], most)
                 settled.append((_MIXED if is_open else inner, apart))
         if by_place:
-            # Each place by itself: to look at thousands of tokens one by one takes seconds.
+            # Place by place, because thousands of single tokens would take seconds.
             for at, cut, apart in self._texts.ends(leaf, text_state):
                 if cut == GROUND or is_open:
                     place: list[TokenEnd] = [(leaf, leaf.in_text(at, cut), continuation)]
@@ -303,10 +305,10 @@ class Reach:
         flags[verdict] |= tokens
 
     def _verdict(self, ends: list[TokenEnd], most: int, values: list[Any] | None = None) -> int:
-        """Return whether all of these places, some or none are near enough to the end.
+        """Return whether all, some or none of these places are near enough to the end.
 
-        With ``values``, of texts that hold no string which one of the values that are added to it
-        holds or begins with: their plans are the same.
+        With ``values``: for texts without any string that is in, or begins, one of the values added
+        to it; their plans are the same.
         """
         near = far = False
         for leaf, end, continuation in ends:
@@ -320,7 +322,8 @@ class Reach:
     def _tokens_otherwise(
         self, leaf: Leaf, end: int, continuation: int, values: list[Any]
     ) -> tuple[int, int]:
-        """Return the least and most tokens of the plan from there, after a `_verdict` text."""
+        """Return the fewest and most tokens of the plan from there, after a text as in
+        `_verdict`."""
         if self._forgets(continuation):
             return 0, FAR
         machine = self._machine
@@ -336,8 +339,8 @@ class Reach:
         return needed, needed
 
     def _beginnings(self, values: list[Any], tape: TextHistory) -> Ids:
-        """Return the tokens that lead from the string that is open in ``tape`` towards one that
-        ``values`` holds; of those that end inside a character none is looked for."""
+        """Return the tokens that continue the string that is open in ``tape`` towards one in
+        ``values``, without tokens that end inside a character."""
         begun = json.loads(tape.open_string() + b'"')
         trie = self._vocabulary.trie
         ids: set[int] = set()
@@ -355,9 +358,9 @@ class Reach:
     def _states(
         self, leaf: Leaf, end: int | tuple[int, int], is_exact: bool = True
     ) -> Sequence[tuple[int, int | None]]:
-        """Return the states in which tokens end, in a text with the encoding's node there.
+        """Return the states in which tokens end; in a text, with the encoding's node.
 
-        Or, if not ``is_exact``, those behind the characters inside of which they end.
+        If not ``is_exact``, use the states after the characters inside which tokens end.
         """
         if isinstance(end, tuple):
             return self._texts.run_ends(leaf, *end, is_exact)
@@ -367,8 +370,8 @@ class Reach:
         machine, engine = self._machine, self._engine
         frames = engine.frames
         longest = 0
-        # From a state that only represents another completions are as long, in bytes, but may be
-        # others.
+        # A state that represents others has completions of the same length in bytes, but perhaps
+        # different ones.
         alike = engine if how < _NEARLY else machine
         for leaf_id, q, continuation in alike.configurations(state):
             leaf = machine.leaves[leaf_id]
@@ -376,7 +379,7 @@ class Reach:
             ends: list[TokenEnd] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
             at = leaf.text_state(q) if how >= _NEARLY and leaf.holds_text else None
             if at is not None and any(self._bytes_from_open(*end) for end in ends):
-                # Longer plans may be of fewer tokens: each place in the text by itself.
+                # Longer plans may have fewer tokens, so check each place in the text.
                 ends = [end for end in ends if not isinstance(end[1], tuple)]
                 for there, cut, _ in self._texts.ends(leaf, at):
                     if cut == GROUND or _is_exact(leaf, how):
@@ -392,13 +395,13 @@ class Reach:
                     continue
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
                     ends += token_ends_over(machine.stacks, frame_walk[2], below)
-            # In order: of equally short plans the first to be found is kept.
+            # In order, because the first of equally short plans is kept.
             for to, end, below in dict.fromkeys(ends):
                 longest = max(longest, self._farthest(to, end, below, how))
         return longest
 
     def _farthest(self, leaf: Leaf, end: int | tuple[int, int], continuation: int, how: int) -> int:
-        """Return the longest plan from where tokens end, or more."""
+        """Return an upper bound on the plans from the ends of tokens."""
         if (
             how == _ROUGHLY
             and isinstance(leaf, TextLeaf)
@@ -420,7 +423,7 @@ class Reach:
         return longest
 
     def _after_string(self, leaf: Leaf, continuation: int) -> int:
-        """Most bytes that a plan takes after the closing quote."""
+        """Return the most bytes of a plan after the closing quote."""
         key = leaf, continuation
         found = self._after[key]
         if found is None:
@@ -438,7 +441,7 @@ class Reach:
         most: int,
         values: list[Any] | None,
     ) -> Iterator[tuple[int, int]]:
-        """Yield the least and most tokens of plans from where tokens end; see `_verdict`."""
+        """Yield the fewest and most tokens of plans from the ends of tokens; see `_verdict`."""
         for at, _ in self._states(leaf, end):
             least, bound = self._tokens_to_close(leaf, at, continuation)
             if values is not None and least <= most < bound:
@@ -449,10 +452,10 @@ class Reach:
             yield 0, bound
 
     def _bytes_from_open(self, leaf: Leaf, end: int | tuple[int, int], continuation: int) -> int:
-        """Most bytes that a plan takes after a run in which every text may follow.
+        """Return the most bytes of a plan after a run in which every text may follow.
 
-        Walks do not tell in which states such a text ends: what is searched for may have begun, or
-        what had begun may be lost. The search itself is always still open. 0 elsewhere.
+        Walks do not report in which states such a text ends: a searched part may have begun, or may
+        have been lost again. The search itself is always still open. 0 in other cases.
         """
         if not isinstance(end, tuple):
             return 0
@@ -461,13 +464,13 @@ class Reach:
         for q, _ in self._states(leaf, end):
             state = leaf.text_state(q)
             part = None if state is None else symbols.open_part(state)
-            if part is not None and symbols.label(part) < 0:  # else all texts end alike
+            if part is not None and symbols.label(part) < 0:  # otherwise all texts end the same way
                 rest = self._bytes_to_close(leaf, leaf.in_text(part), continuation)
                 longest = max(longest, _LONGEST_CHARACTER + rest)
         return longest
 
     def _bytes_to_close(self, leaf: Leaf, end: int, continuation: int) -> int:
-        """Return bytes that the plan from there has at most."""
+        """Return an upper bound on the bytes of the plan from there."""
         key = (leaf, end, continuation)
         found = self._in_bytes[key]
         if found is None:
@@ -486,9 +489,9 @@ class Reach:
         return any(frames[link][0].forgotten(frames[link][1]) for link, _ in links)
 
     def _bytes_of_any(self, leaf: Leaf, end: int, continuation: int) -> int:
-        """Like `_bytes_to_close`, where the top frame has forgotten which values are barred.
+        """Like `_bytes_to_close`, if the top frame has forgotten which values are barred.
 
-        Among more values than may be barred one is not, however many of the shortest ones are.
+        Among more values than may be barred, at least one is not.
         """
         try:
             return self._bytes_forgetting(leaf, end, continuation)
@@ -522,7 +525,7 @@ class Reach:
         return best
 
     def _tokens_to_close(self, leaf: Leaf, end: int, continuation: int) -> tuple[int, int]:
-        """Return tokens that the plan from there has: at least, and at most."""
+        """Return the fewest and the most tokens of the plan from there."""
         key = (leaf, end, continuation)
         found = self._closings[key]
         if found is None:
@@ -540,7 +543,7 @@ class Reach:
         return found
 
     def _plan(self, leaf: Leaf, end: int, continuation: int) -> Text | None:
-        """Return the plan from there; None where it depends on the text so far."""
+        """Return the plan from there; None if it depends on the text so far."""
         machine = self._machine
         try:
             state = machine.state_of(leaf, end, continuation)
@@ -549,19 +552,19 @@ class Reach:
             return None
 
     def _worst(self, leaf: Leaf, end: int, continuation: int) -> int:
-        """Most bytes of a plan that depends on the text so far; `FAR` when unknown."""
+        """Return the most bytes of a plan that depends on the text so far; `FAR` if unknown."""
         most = self._machine.completions.most_bytes(leaf, end, continuation)
         return FAR if most is None else most
 
 
 def _is_exact(leaf: Leaf, how: int) -> bool:
-    """Return whether to look inside of characters, as plans of some leaves are not those from
-    behind the character with the rest of it before them."""
+    """Return whether to check inside characters, because some leaves' plans there are not just the
+    rest of the character plus the plan after it."""
     return how == _EXACTLY or not isinstance(leaf, TextLeaf) or leaf.is_private
 
 
 def strings_in(values: Iterable[Any]) -> set[str]:
-    """Return all strings in ``values``, names included."""
+    """Return all strings in ``values``, including names of members."""
     found: set[str] = set()
     todo = [*values]
     while todo:

@@ -1,8 +1,8 @@
 """Compute a token mask: a machine state × the vocabulary's trie → packed bits.
 
-`MaskEngine` joins what leaves do with whole tokens (`leaf_walks`) and what frames do after them
+`MaskEngine` combines walks of leaves with whole tokens (`leaf_walks`) and of the frames after them
 (`frame_walks`). It caches masks that many states share for the vocabulary, and masks of states for
-the constraint, all within the vocabulary's byte budget. A `Mask` is a shared row and the few words
+the constraint, all within the vocabulary's byte budget. A `Mask` is a shared row plus the few words
 that differ from it.
 """
 
@@ -30,20 +30,19 @@ from .walk_store import ROOT, Bits, Tokens, WalkStore, ids_of
 NO_BITS = np.array([], np.uint32)
 
 _OFTEN = 6
-"""A mask that that many states have is worth a row."""
+"""A mask of this many states gets its own row."""
 
 _FEW = 24
-"""So many tokens are gathered into words one by one,"""
+"""Up to this many tokens are converted to words one by one,"""
 
 _SOME = 600
-"""and that many by sorting them."""
+"""and up to this many by sorting."""
 
 Mask: TypeAlias = "tuple[bytes | bytearray | memoryview, npt.NDArray[np.int64] | None, Bits]"
-"""A mask: a row that many share, and what is different.
+"""A mask: a row that many masks share, and the differences.
 
-That is the row, uint32 [ceil(size / 32)], as bytes (those of an array cost twice as much to copy);
-positions in it, or None where nothing is different; and what is there instead. A plain tuple:
-see `walk_store.WalkMemo`.
+The row, uint32 [ceil(size / 32)], as bytes (an array would take twice as long to copy); the
+positions of differing words, or None; and these words. A plain tuple: see `walk_store.WalkMemo`.
 """
 
 
@@ -79,10 +78,11 @@ def packed(store: WalkStore, row: bytes | None, tokens: Tokens) -> Mask:
 
 
 def met_again(store: WalkStore, key: tuple[bytes | None, Tokens], mask: Mask) -> Mask:
-    """``mask``, known by ``key`` and met in another state; in a row of its own if met often.
+    """Return ``mask``, with key ``key``, for another state; with its own row if it has had many
+    states.
 
-    Its differing words are a quarter of the cost of filling it. One mask in twenty is met in eight
-    states; these are four in five of all that are filled.
+    Differing words are a quarter of the cost of filling a mask. One mask in twenty has eight
+    states; these are four in five of all filled masks.
     """
     row, words, bits = mask
     times = (store.met[key] or 0) + 1
@@ -102,7 +102,7 @@ class MaskEngine:
     Thread-safe: a mask that is not cached is computed under the automata's growth lock.
 
     Attributes:
-        ready: the fields of masks by state, of those computed and used of late. Only to be read.
+        ready: the fields of recently used masks, by state. Read only.
     """
 
     def __init__(
@@ -117,18 +117,18 @@ class MaskEngine:
         self._masks: GenerationalCache[int, Mask] = GenerationalCache()
         self.ready = self._masks
 
-    # What a mask that all schemas share does not ask for.
+    # Not needed by masks that all schemas share.
 
     _is_noted = False
 
     @cached_property
     def _caches(self) -> Caches:
-        """What goes with the constraint: also walks of frames, and of leaves of its own."""
+        """The caches of the constraint, also for walks of frames and of its own leaves."""
         return self._store.caches(self._masks, 4, self.machine)
 
     @cached_property
     def frames(self) -> FrameWalks:
-        """Walks of what follows leaves."""
+        """The walks of frames, which follow leaves."""
         return FrameWalks(self.machine, self._walker, self._caches)
 
     @cached_property
@@ -138,8 +138,8 @@ class MaskEngine:
     def mask(self, state: int, tape: Callable[[], TextHistory]) -> Mask:
         """Return the mask of ``state``. Cost: a dictionary look-up once computed; see `ready`.
 
-        ``tape`` gives the text so far. It is called only if the mask depends on it; then the mask
-        is computed each time.
+        ``tape`` returns the text so far. It is called only if the mask depends on the text; such
+        masks are computed each time.
         """
         machine = self.machine
         with GROW:
@@ -153,7 +153,7 @@ class MaskEngine:
                     if state == machine.start:
                         found = self._opening(configurations)
                     if found is None and not self._is_noted:
-                        self._is_noted = bool(self._caches)  # ruled from here on
+                        self._is_noted = bool(self._caches)  # within the budget from here on
                     for leaf_id, _, _ in configurations if found is None else ():
                         leaf = machine.leaves[leaf_id]
                         if leaf.holds_text and leaf.symbols.has_expressions:
@@ -175,7 +175,7 @@ class MaskEngine:
     def _mask_of_alike(
         self, configurations: list[tuple[int, int, int]], is_accepting: bool
     ) -> Mask:
-        """Return the mask of ``configurations`` where several states may be alike."""
+        """Return the mask of ``configurations``, which several states may share."""
         configurations = self._alike_ones(configurations)
         key = is_accepting, *configurations
         found = self._alike[key]
@@ -185,8 +185,8 @@ class MaskEngine:
         return found
 
     def _opening(self, configurations: list[tuple[int, int, int]]) -> Mask | None:
-        """Return the mask before the first brace of a document that is plainly an object; None for
-        other documents, and where some token holds part of a key as well."""
+        """Return the mask before the first brace of a document that is obviously an object; None
+        for other documents, and if some token also contains part of a key."""
         leaves, store = self.machine.leaves, self._store
         for leaf_id, q, _ in configurations:
             leaf = leaves[leaf_id]
@@ -205,7 +205,8 @@ class MaskEngine:
         return None
 
     def configurations(self, state: int) -> list[tuple[int, int, int]]:
-        """Return those of ``state``, or others with the same tokens and completions after them."""
+        """Return the configurations of ``state``, or others with the same tokens and completions
+        after them."""
         return self._alike_ones(self.machine.configurations(state))
 
     def _alike_ones(self, configurations: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -239,7 +240,7 @@ class MaskEngine:
         if is_accepting:
             eos = [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
             tokens += array("i", eos).tobytes()
-        # On MaskBench four in five have been met before, in another schema or state.
+        # On MaskBench, four in five were known already, from another schema or state.
         key = None if bits is None else store.packed(bits), bytes(tokens)
         mask = store.masks[key]
         if mask is None:

@@ -1,7 +1,7 @@
 """The caches of one vocabulary, and walks as values (`LeafWalk`, `End`).
 
-All `GenerationalCache` caches of a vocabulary share one byte budget; what was not used for longest
-goes first. `string_walks` and `leaf_walks` make the walks.
+All `GenerationalCache` caches of a vocabulary share one byte budget, and drop the least recently
+used entries. `string_walks` and `leaf_walks` make the walks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Bits: TypeAlias = npt.NDArray[np.uint32]
 Ids: TypeAlias = npt.NDArray[np.int32]
 
 Tokens: TypeAlias = bytes
-"""Token ids (repeats allowed), int32 each: walks join them and look them up, which takes bytes a
-fraction of the time that it takes arrays; see `ids_of`."""
+"""Token ids (repeats allowed) as bytes, int32 each: joining and looking up bytes takes a fraction
+of an array's time; see `ids_of`."""
 
 DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 """Byte budget of one vocabulary's caches."""
@@ -37,21 +37,21 @@ DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 ROOT = 0
 
 _FEW_GROUPS = 256
-"""Groups of caches among which those that are gone are not looked for."""
+"""Dead groups of caches are removed only when there are more groups than this."""
 
 
 def ids_of(tokens: Tokens) -> Ids:
-    """``tokens`` as numbers. Only to be read."""
+    """Return ``tokens`` as an array. Read only."""
     return np.frombuffer(tokens, np.int32)
 
 
 Exits: TypeAlias = "tuple[tuple[int, Node], ...]"
 
 End: TypeAlias = "int | tuple[int, int] | tuple[str, tuple[End, ...], int | None]"
-"""A state; a run of text, by its first state and its length (see `Walker.run_ends`); or the ends of
-a walk of the shared leaf before a text that begins in a state (`Leaf.before_text`), or of that
-after one with a label (`Leaf.after_text`), or of the leaf that continues (`Leaf.handed`). Tuples
-and not named ones: see `WalkMemo`."""
+"""A state; a run of text, by its first state and its length (see `LeafTexts.run_ends`); or the ends
+of a walk of the shared leaf before a text that begins in a state (`Leaf.before_text`), of the leaf
+after a text with a label (`Leaf.after_text`), or of the leaf that continues (`Leaf.handed`). Plain
+tuples: see `WalkMemo`."""
 
 BEFORE, AFTER, HANDED = "before", "after", "handed"
 
@@ -60,7 +60,7 @@ Stop: TypeAlias = "tuple[Leaf, int | tuple[int, int]]"
 
 
 def ends_of(leaf: Leaf, ends: Iterable[End]) -> Iterator[Stop]:
-    """Yield the ends of a walk of ``leaf``, in states and runs of that leaf or of the one that
+    """Yield the ends of a walk of ``leaf``, as states and runs of that leaf or of the one that
     takes over."""
     if isinstance(leaf, LimitedLeaf):
         leaf = leaf.inner
@@ -94,34 +94,32 @@ def _own_ends(leaf: Leaf, ends: Iterable[End]) -> dict[int | tuple[int, int], No
 
 
 LeafWalk: TypeAlias = "tuple[Bits | None, Tokens, Exits, tuple[End, ...]]"
-"""What one leaf does from one node. Tuples and not named ones: see `WalkMemo`.
+"""The walk of a leaf from one node. Plain tuples: see `WalkMemo`.
 
 - Further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None, and None unless
   the walk starts at the root.
-- Tokens that end inside the leaf or exactly where it may end.
-- ``(outcome, node)`` pairs: where the leaf may end, and with which outcome; only where some token
-  continues, as most do not.
-- Where those tokens end; only budgets ask, through `ends_of`.
+- Tokens that end inside the leaf or exactly where it may end. - ``(outcome, node)`` pairs: the
+nodes where the leaf may end, with its outcome; only nodes where some token continues. - The ends of
+these tokens; used only for token budgets, through `ends_of`.
 """
 
 LeafWalker: TypeAlias = "Callable[[Leaf, int, Node, WalkMemo], LeafWalk]"
-"""Walks a leaf from a state at a node, and remembers the walk in a memo."""
+"""Walks a leaf from a state at a node, and caches the walk in a memo."""
 
 NO_WALK: LeafWalk = None, b"", (), ()
 
 
 class WalkMemo:
-    """Walks of leaves, remembered by leaf, state and node.
+    """Walks of leaves, by leaf, state and node.
 
-    There are thousands, which every full collection of garbage would look at: so keys are integers
-    and walks plain tuples, which the collector leaves alone once it has seen that they hold nothing
-    but numbers and arrays. Exits, of which few are different, are one for all. A leaf that is
-    dropped may be gone before its walks are.
+    There are thousands, and every full garbage collection would visit them. So keys are integers
+    and walks plain tuples, which the collector ignores after it has seen that they only contain
+    numbers and arrays. Equal exits share one object. Walks may outlive their leaf.
 
     Attributes:
-        kept: the walks, by ``(leaf number << 32 | state) << NODE_BITS | number of the node``. Only
-            to be read.
-        tables: what wide walks read of a leaf; see `leaf_walks`.
+        kept: the walks, by ``(leaf number << 32 | state) << NODE_BITS | number of the node``. Read
+            only.
+        tables: tables of leaves for wide walks; see `leaf_walks`.
     """
 
     __slots__ = ("_exits", "kept", "tables")
@@ -141,7 +139,7 @@ class WalkMemo:
         return self.kept[(leaf.number << 32 | q) << NODE_BITS | node]
 
     def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
-        """Remember ``walk``."""
+        """Store ``walk``."""
         row, ids, exits, ends = walk
         if exits:
             known = self._exits[exits]
@@ -168,7 +166,7 @@ class WalkBuilder:
         self.row = row if self.row is None else self.row | row
 
     def include(self, walk: LeafWalk) -> None:
-        """Add all that ``walk`` of the same leaf has found."""
+        """Add everything from ``walk``, of the same leaf."""
         row, ids, exits, ends = walk
         if row is not None:
             self.add_row(row)
@@ -182,25 +180,25 @@ class WalkStore:
     """The caches of one vocabulary.
 
     Attributes:
-        vocabulary: the vocabulary, as long as it is in use.
+        vocabulary: the vocabulary, while it is in use.
         nodes: nodes of the trie, and sets of them.
         used: bytes charged since the last turn.
-        held: bytes charged in the generation before, much of it dropped or used again since.
-        turns: how often the caches have been turned.
+        held: bytes charged in the previous generation; many of them dropped or used again since.
+        turns: how often the caches have turned.
         when_rotated: called at each turn.
         masks: masks by the row and the token ids that they consist of; see `masks.MaskEngine`.
-        met: in how many states those were met that are not in a row of their own.
+        met: the number of states of masks without their own row.
         openings: masks before the first brace, by leaf and state; see `masks.MaskEngine`.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        # Not held: the walker lasts as long as its vocabulary.
+        # A weak reference: this object lives as long as its vocabulary.
         self.vocabulary = weakref.ref(vocabulary)
         self.trie: Trie = vocabulary.trie
         self.size = vocabulary.size
         self.n_words = (vocabulary.size + 31) // 32
         self.zeros = bytes(4 * self.n_words)
-        # values that one token can open: "[[[" three
+        # the values that one token can open: "[[[" opens three
         self.most_opened = self.trie.most(b"[{")
         self.budget = DEFAULT_CACHE_BYTES
         self.used = 0
@@ -208,8 +206,7 @@ class WalkStore:
         self.turns = 0
         self._caches_lock = fork_safe(threading.Lock())
         self._caches: weakref.WeakSet[GenerationalCache[Any, Any]] = weakref.WeakSet()
-        # Those of constraints, of which many come and go: those that are gone are dropped from time
-        # to time.
+        # The caches of constraints. Many come and go: dead ones are removed from time to time.
         self._groups: list[weakref.ref[Caches]] = []
         self._most_groups = _FEW_GROUPS
         self._exits: GenerationalCache[Exits, Exits] = self.cache()
@@ -226,16 +223,16 @@ class WalkStore:
     # -- the budget -------------------------------------------------------------------------
 
     def cache(self) -> GenerationalCache[Any, Any]:
-        """Return a cache that this walker's budget rules."""
+        """Return a cache within this vocabulary's budget."""
         made: GenerationalCache[Any, Any] = GenerationalCache()
         with self._caches_lock:
             self._caches.add(made)
         return made
 
     def caches(self, first: GenerationalCache[Any, Any], count: int, owner: Weighed) -> Caches:
-        """``first`` and ``count`` more, ruled as long as the list is held: it is noted once.
+        """Return ``first`` plus ``count`` more caches, within the budget as long as the list lives.
 
-        ``owner`` is what they are about, an automaton of one constraint.
+        ``owner`` is the automaton of the constraint that they belong to.
         """
         made = Caches([first, *(GenerationalCache() for _ in range(count))], owner)
         with self._caches_lock:
@@ -248,14 +245,14 @@ class WalkStore:
     def memo(
         self, kept: GenerationalCache[int, Any], tables: GenerationalCache[Leaf, Any]
     ) -> WalkMemo:
-        """Return a memo that keeps walks in ``kept``, and tables of leaves in ``tables``."""
+        """Return a memo that stores walks in ``kept``, and tables of leaves in ``tables``."""
         return WalkMemo(kept, self._exits, tables)
 
     def charge(self, n_bytes: int) -> None:
-        """Count ``n_bytes`` of cache; the generation used last may have two fifths of the budget.
+        """Count ``n_bytes`` of cache; the current generation may take two fifths of the budget.
 
-        One mask may add a good deal before it is charged: where the generation before would keep
-        more than the rest, it goes at once.
+        One mask may add a lot before it is charged: if the previous generation would take more than
+        the rest of the budget, it is dropped at once.
         """
         self.used += n_bytes
         if self.used > self.budget * 2 // 5:
@@ -273,11 +270,11 @@ class WalkStore:
             forget()
 
     def entries(self) -> int:
-        """Return how many things are remembered."""
+        """Return the number of entries."""
         return sum(len(cache) + len(cache.old) for cache in self._all_caches())
 
     def weight_of_owners(self) -> int:
-        """About how many bytes the automata of live constraints take."""
+        """Return roughly how many bytes the automata of live constraints take."""
         with self._caches_lock:
             owners = [group.owner for group in self._live_groups()]
         return sum(owner.weight for owner in owners)
@@ -307,13 +304,14 @@ class WalkStore:
         return base
 
     def with_row(self, walk: LeafWalk) -> LeafWalk:
-        """``walk`` with its tokens as bits, which take less, and which masks need anyway."""
+        """Return ``walk`` with its tokens as bits, which are smaller, and which masks need
+        anyway."""
         row, ids, exits, ends = walk
         more = bits_of(ids_of(ids), self.n_words)
         return self.intern(more if row is None else row | more), b"", exits, ends
 
     def finished(self, found: WalkBuilder) -> LeafWalk:
-        """``found`` as a walk."""
+        """Return ``found`` as a walk."""
         if found.ids:
             found.parts.append(array("i", found.ids).tobytes())
         joined = tuple(

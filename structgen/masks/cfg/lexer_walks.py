@@ -3,20 +3,19 @@
 A walk starts in a lexer state at a node of the trie, or at a set of nodes walked as one. It reports
 the tokens that end inside and, by outcome, the nodes where terminals may end. It reports a node
 only if some token continues there with a byte that the terminal's condition allows: after a name,
-no letter. What may follow a terminal is up to `masks`.
+no letter. `masks` decides what may follow a terminal.
 
 - `Search` makes one walk, a `TrieWalk`. If a class of bytes leads a state back to itself, the whole
-  run is one comparison (`ByteRuns`), and all nodes where the run is left are walked at once.
-- `Walks` are the walks of one lexer. Grammars with the same terminals share one lexer and its
-  `Known`.
+run is one comparison (`ByteRuns`), and all nodes where the run ends are walked at once. - `Walks`
+are the walks of one lexer. Grammars with the same terminals share one lexer and its `Known`.
 - `as_leaf_walk` converts a walk for `leaf_walks`.
 
 `Order` numbers the trie in pre-order, so that a subtree is a range. For a class of bytes,
 `ByteRuns.last` holds the depth of each node's last byte outside the class. So one comparison over a
 range finds everything below a node that stays in the class. A class consists of ASCII bytes and
-UTF-8 lead bytes. A lead byte stands for all its characters: their further bytes belong to the run
-while they are well-formed. Malformed UTF-8 belongs to no class, and reading starts again after it.
-So a node's subtree reads the same wherever in a token a run begins. `Order` knows no automata or
+UTF-8 lead bytes. A lead byte stands for all its characters: their other bytes belong to the run if
+they are well-formed. Malformed UTF-8 belongs to no class, and reading restarts after it. So a
+node's subtree reads the same wherever in a token a run begins. `Order` knows no automata or
 grammars.
 
 Small sets of tokens are lists of ids, large ones packed bits (`gathered`).
@@ -55,13 +54,13 @@ Packed: TypeAlias = "bytes | bytearray | memoryview"
 """A packed mask as bytes."""
 
 _FEW_IDS = 100
-"""More token ids than this, and they are packed."""
+"""More token ids than this are packed."""
 _FEW_OF_TERMINAL = 24
-"""The same for what a single terminal does, which many walks and masks are put together from."""
+"""The same limit for the walk of a single terminal, which many walks and masks combine."""
 _MANY = 200
-"""More than these, and NumPy sets them faster than we do."""
+"""NumPy sets more bits than this faster than a loop."""
 _MOST_ROWS = 6
-"""More rows than this, and they become one. Most walks have the same few."""
+"""More rows than this are merged. Most walks have the same few rows."""
 
 
 class LexerWalk(NamedTuple):
@@ -69,11 +68,11 @@ class LexerWalk(NamedTuple):
 
     Attributes:
         ids: tokens that end inside, or exactly where a terminal may end.
-        rows: further ones, as packed masks.
+        rows: further such tokens, as packed masks.
         exits: ``(outcome, node)`` pairs: where terminals may end inside a token.
-        ends: lexer states in which those tokens end; ``~q`` for all those inside a character that
+        ends: lexer states in which these tokens end; ``~q`` for all states inside a character that
             begins in ``q`` (`Walks.inside_characters`).
-        number: unique among the walks of this process, of lexers and goals.
+        number: unique among the walks of lexers and goals in this process.
     """
 
     ids: Ids
@@ -84,12 +83,12 @@ class LexerWalk(NamedTuple):
 
 
 new_number = itertools.count(1).__next__
-"""A number for a walk."""
+"""Return the next number for a walk."""
 
 
 def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, Rows, int]:
-    """Token ids and packed masks, repeats allowed, as few of either as a walk may have; and the
-    bytes that they take beside ``rows``."""
+    """Return token ids and packed masks (repeats allowed) within the limits of a walk; and the
+    bytes that they take besides ``rows``."""
     if len(ids) <= _FEW_IDS and len(rows) < 2:
         return tuple(ids), tuple(rows), 8 * len(ids)
     size = 0
@@ -112,7 +111,7 @@ def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, R
 def gathered_arrays(
     ids: list[int], parts: list[bytes], rows: list[Bits], n_words: int
 ) -> tuple[Ids, Rows]:
-    """Like `gathered`, with token ids as bytes as well, int32 each."""
+    """Like `gathered`, plus the token ids as bytes, int32 each."""
     more = np.frombuffer(b"".join(parts), np.int32)
     if len(ids) + len(more) <= _FEW_OF_TERMINAL:
         ids = ids + more.tolist()
@@ -123,9 +122,10 @@ def gathered_arrays(
 
 
 def overlay(ids: list[int], rows: Sequence[Bits], nothing: bytes) -> tuple[Packed, bool]:
-    """Token ids and packed masks, repeats allowed, as one mask, and whether it is none of ``rows``.
+    """Return token ids and packed masks (repeats allowed) as one mask, and whether it is a new one,
+    not in ``rows``.
 
-    Cost: a copy of the mask, and 0.1 us for each id; of many, NumPy takes 10 for all.
+    Cost: a copy of the mask, and 0.1 µs for each id; for many ids, NumPy takes 10 µs for all.
 
     Args:
         ids: token ids.
@@ -162,7 +162,7 @@ def _different(rows: Sequence[Bits]) -> Rows:
 
 
 def _union(rows: Sequence[Bits]) -> Bits:
-    """Return all tokens of some rows, of two or more."""
+    """Return the union of two or more rows."""
     out: Bits = rows[0] | rows[1]
     for row in rows[2:]:
         np.bitwise_or(out, row, out)
@@ -171,13 +171,13 @@ def _union(rows: Sequence[Bits]) -> Bits:
 
 Int32 = npt.NDArray[np.int32]
 Depths = npt.NDArray[Any]
-"""uint8, or wider where a token has 255 bytes or more."""
+"""uint8, or wider if a token has 255 bytes or more."""
 
 VERSION = 2
-"""To be raised whenever the arrays that are kept on disk would be others than before."""
+"""Increase this whenever the arrays on disk change."""
 
 SHALLOW = 2
-"""Runs that begin at this depth at most find where they end in a list of their own."""
+"""Runs that begin at this depth or above use a separate list of their ends."""
 
 _CONTINUES, _MALFORMED = 256, 257
 _WORD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -185,7 +185,7 @@ _BEYOND_ASCII = bytes(range(0xC2, 0xF5))
 
 
 def members(inside: bytes) -> bytes:
-    """Return a class as one flag for each byte, from the bytes that are in it."""
+    """Return a class of bytes as a flag for each byte."""
     flags = bytearray(256)
     for byte in inside:
         flags[byte] = 1
@@ -219,7 +219,7 @@ COMMON = [
         _all_but(b""),
     )
 ]
-"""Classes that grammars have; their runs are kept on disk."""
+"""Common classes of grammars; their runs are stored on disk."""
 
 
 class ByteRuns:
@@ -229,8 +229,8 @@ class ByteRuns:
         last: [nodes]; depth of the deepest ancestor (or the node itself) whose byte is outside the
             class, 0 for none.
         token_last: the same for the ends of the tokens, in pre-order.
-        edges: the nodes outside, and no malformed UTF-8, of which a run from a node of depth
-            `SHALLOW` at most can reach the parent; in pre-order.
+        edges: the well-formed nodes outside the class whose parent a run from a node of depth
+            `SHALLOW` or less can reach; in pre-order.
         edge_rank: their numbers in pre-order.
         edge_up: `last` of their parents.
         row: the tokens in the class, as bits.
@@ -251,7 +251,7 @@ class ByteRuns:
         self.row = bits_of(order.token_ids[token_last == 0], order.n_words)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that all others are computed from, as they are kept on disk."""
+        """Return the arrays from which all others are computed, as they are stored on disk."""
         return {
             "last": self.last,
             "token_last": self.token_last,
@@ -261,7 +261,7 @@ class ByteRuns:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Its size in bytes."""
         arrays = [*self.arrays().values(), self.edge_rank, self.row]
         return sum(array.nbytes for array in arrays)
 
@@ -284,9 +284,9 @@ class Order:
         rank: int32 [nodes]; number in pre-order.
         beyond: int32 [nodes]; one more than the largest such number in the subtree.
         node: int32 [nodes]; the node of each number.
-        is_inside: bool [nodes]; whether the node lies inside a character.
+        is_inside: bool [nodes]; whether the node is inside a character.
         token_ids: int32; the tokens in pre-order of the nodes where they end.
-        tokens_before: int32 [nodes + 1]; how many of them end at nodes of smaller numbers.
+        tokens_before: int32 [nodes + 1]; the number of tokens that end at nodes of smaller numbers.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -324,7 +324,7 @@ class Order:
         self._tails: list[bytes] | None = None
 
     def runs(self, inside: bytes) -> ByteRuns:
-        """Return the runs of a class, as `members` describes it.
+        """Return the runs of a class of bytes, given by `members`.
 
         Cost: 2 ms for a new class at 128k tokens; 0.5 ms for one of `COMMON`, from disk.
         """
@@ -368,7 +368,7 @@ class Order:
         """Return the tokens that end at or below ``nodes`` and inside the class."""
         depth = self._trie.depth[nodes]
         if len(nodes) > 1 and int(depth.min()) == int(depth.max()):
-            # Neighbours are one range, in which they themselves do no harm.
+            # Merge neighbours into one range; including the nodes themselves does no harm.
             rank = np.sort(self.rank[nodes])
             beyond = self.beyond[self.node[rank]]
             apart = np.flatnonzero(rank[1:] != beyond[:-1]) + 1
@@ -388,7 +388,7 @@ class Order:
         return chosen
 
     def edges_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
-        """Return where runs from ``nodes`` are left: see `ByteRuns.edges`."""
+        """Return the nodes where runs from ``nodes`` end: see `ByteRuns.edges`."""
         depth = self._trie.depth[nodes]
         rank, beyond = self.rank[nodes] + 1, self.beyond[nodes]
         found: Int32
@@ -414,7 +414,7 @@ class Order:
         return found
 
     def nodes_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
-        """Return the nodes below ``nodes``, and inside the class, between two characters."""
+        """Return the nodes below ``nodes``, inside the class, between two characters."""
         rank, beyond = self.rank[nodes] + 1, self.beyond[nodes]
         below = self.node[ranges(rank, beyond)]
         there = runs.last[below] <= self._trie.depth[nodes].repeat(beyond - rank)
@@ -423,7 +423,7 @@ class Order:
         return found
 
     def size(self, nodes: list[Node]) -> int:
-        """Return how many nodes there are at and below ``nodes``, each a node or a set."""
+        """Return the number of nodes at and below ``nodes``, each a node or a set."""
         found = 0
         for node in nodes:
             if not isinstance(node, NodeSet):
@@ -436,7 +436,7 @@ class Order:
         return found
 
     def tails(self) -> list[bytes]:
-        """Return how characters begin that some token's end cuts."""
+        """Return the beginnings of characters that are cut by the end of some token."""
         if self._tails is None:
             trie = self._trie
             found: set[bytes] = set()
@@ -452,7 +452,7 @@ class Order:
 
 
 def _order(trie: Trie) -> array_cache.Arrays:
-    """Return the arrays of `Order`, but those that quickly follow from others."""
+    """Return the arrays of `Order`, except those that are quickly computed from others."""
     rank, below = pre_order(trie)
     count = np.zeros(256, np.int8)
     low, high = np.full(256, 0x80, np.uint8), np.full(256, 0xBF, np.uint8)
@@ -484,7 +484,7 @@ _orders_lock = fork_safe(threading.Lock())
 
 
 def order_of(vocabulary: Vocabulary) -> Order:
-    """Return the order of ``vocabulary``, made once. Cost: 10 ms for 128k tokens, from disk."""
+    """Return the order of ``vocabulary``, cached. Cost: 10 ms for 128k tokens, from disk."""
     with _orders_lock:
         found = _orders.get(vocabulary)
         if found is None:
@@ -493,7 +493,7 @@ def order_of(vocabulary: Vocabulary) -> Order:
 
 
 _SMALL = 400
-"""Nodes of subtrees that are still looked at one by one."""
+"""Subtrees of up to this many nodes are visited node by node."""
 
 
 class Search(TrieWalk):
@@ -509,14 +509,14 @@ class Search(TrieWalk):
         self._runs: dict[int, list[int]] = {}
 
     def _wait(self, state: int, at: Node) -> bool:
-        """Runs wait until there is nothing else."""
+        """Postpone a run until nothing else is left."""
         if self.leaf.loop(state) is None:
             return False
         self._runs.setdefault(state, []).append(at)
         return True
 
     def walk(self) -> LexerWalk:
-        """Return all of it."""
+        """Return the whole walk."""
         walks = self._walks
         WORK.spend(2)
         while self.todo or self._runs:
@@ -580,7 +580,7 @@ class Search(TrieWalk):
             self.arrive(to, sets.join(reached))
 
     def _run(self, state: int, where: list[int]) -> None:
-        """Walk from all of ``where`` at once, in a state that leads back to itself."""
+        """Walk from all nodes of ``where`` at once, in a state that leads back to itself."""
         walks, sets, trie, lexer = self._walks, self.nodes, self.nodes.trie, self.leaf
         order = walks.order
         loop = lexer.loop(state)
@@ -589,7 +589,7 @@ class Search(TrieWalk):
         runs = order.runs(inside)
         nodes = sets.real(sets.join(where))
         if len(nodes) > 1 and not nodes[0]:
-            # The root, and nodes below it: the arrays are made for one or the other.
+            # The root, or nodes below it: the arrays serve only one of both.
             self._runs.setdefault(state, []).append(sets.joined(nodes[1:]))
             nodes = nodes[:1]
         self.ends[state] = None
@@ -608,7 +608,7 @@ class Search(TrieWalk):
             else:
                 edges = order.edges_below(runs, nodes)
                 there = trie.parent[edges[flags[trie.byte[edges]]]]
-                # Where it begins was looked at when it was reached.
+                # Its start was visited when it was reached.
             if len(there):
                 self.exits.setdefault(outcome, []).append(sets.joined(there))
         if not leaving:
@@ -629,15 +629,15 @@ class Search(TrieWalk):
 
 
 Spaces: TypeAlias = "tuple[tuple[LexerWalk, ...], tuple[tuple[int, int], ...]]"
-"""What is ignored does from a node: its walks, and where it ends: conditions and nodes."""
+"""The walks of ignored terminals from a node, and their ends: conditions and nodes."""
 
 
 class Known(NamedTuple):
-    """Results about one lexer, in its own numbers, filled by others.
+    """Results about one lexer, in its own numbers; other classes fill it.
 
     Attributes:
         walks: by state and node (``state << NODE_BITS | node``).
-        spaces: for the terminals that are ignored, by condition and node.
+        spaces: for ignored terminals, by condition and node.
     """
 
     walks: GenerationalCache[int, LexerWalk]
@@ -645,7 +645,7 @@ class Known(NamedTuple):
 
 
 def _known(lexer: Lexer, store: WalkStore) -> Known:
-    """Return what is known of ``lexer`` over a vocabulary, shared by its grammars."""
+    """Return the `Known` of ``lexer`` over a vocabulary, shared by its grammars."""
     by_store: weakref.WeakKeyDictionary[WalkStore, Known]
     by_store = lexer.attached.setdefault(Walks, weakref.WeakKeyDictionary())
     found = by_store.get(store)
@@ -655,12 +655,12 @@ def _known(lexer: Lexer, store: WalkStore) -> Known:
 
 
 _FEW = 10
-"""Sets of that many nodes are looked at one by one."""
+"""Sets of up to this many nodes are visited one by one."""
 _FEW_MEMBERS = 40
 _HUGE = 4_000
-"""In sets of so few nodes, those with larger subtrees are walked by themselves."""
+"""In such small sets, nodes with larger subtrees than this are walked separately."""
 _MANY_BYTES = 8
-"""Terminals that continue with more bytes than these are walked apart from large nodes."""
+"""Terminals that may continue with more bytes than this are walked separately from large nodes."""
 
 
 class Walks:
@@ -669,8 +669,8 @@ class Walks:
     Attributes:
         lexer: the lexer.
         nodes: nodes of the trie, and sets of them.
-        states: where bytes lead from the lexer's states.
-        known: what is known of the lexer; of one that grammars share, to all of them.
+        states: the transitions of the lexer's states by byte.
+        known: the results about the lexer, common to all grammars that share it.
         charge, cache: see `WalkStore`.
     """
 
@@ -681,7 +681,7 @@ class Walks:
         store = walker_of(vocabulary).store
         self.nodes: NodeSets = store.nodes
         self.n_words = (vocabulary.size + 31) // 32
-        # The rows of a grammar's lexer are counted with its states.
+        # The rows of a grammar's own lexer are counted with its states.
         self.states = StateRows(lambda: lexer, lambda _: None, lambda q: lexer.loop(q) is not None)
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
         self._allowed_masks: dict[int, int] = {}
@@ -704,12 +704,12 @@ class Walks:
         return found
 
     def _apart(self, q: int, node: int) -> list[tuple[int, int]]:
-        """Return the walks that one from ``q`` at ``node`` is put together from, if it is."""
+        """Return the walks that make up the one from ``q`` at ``node``, if it is a combination."""
         if not isinstance(node, NodeSet) or not 1 < len(node.members) <= _FEW_MEMBERS:
             return []
         if self.lexer.n_bytes(q) <= _MANY_BYTES:
             return []
-        # The large ones one by one, so that other sets that hold them share their walks.
+        # Large nodes one by one, so that other sets with them share their walks.
         large = self.order.beyond[node.members] - self.order.rank[node.members] > _HUGE
         found = node.members[large].tolist()
         if found and len(found) < len(node.members):
@@ -729,7 +729,7 @@ class Walks:
         return LexerWalk(ids, rows, joined, tuple(ends), new_number())
 
     def inside_characters(self, q: int) -> tuple[int, ...]:
-        """Return the states in which a token can end inside a character that begins in ``q``."""
+        """Return the states inside a character that begins in ``q`` in which a token can end."""
         found = self._inside.get(q)
         if found is None:
             states: dict[int, None] = {}
@@ -766,8 +766,8 @@ class Walks:
         return found
 
     def continues(self, node: int, outcome: int) -> int:
-        """Return the part of ``node`` from which some token continues as an outcome allows; -1 for
-        nothing."""
+        """Return the part of ``node`` from which some token continues as an outcome allows; -1 if
+        there is none."""
         nodes = self.nodes
         if node < nodes.n_nodes:
             allowed = self.allowed_mask(outcome)
@@ -788,7 +788,7 @@ class Walks:
 
 
 def as_leaf_walk(walks: Walks, q: int, node: Node) -> LeafWalk:
-    """Return a walk in the terms of `leaf_walks`."""
+    """Return a walk as a `LeafWalk`."""
     found = walks.walk(q, node)
     ids = np.array(found.ids, np.int32)
     row = None
@@ -797,7 +797,7 @@ def as_leaf_walk(walks: Walks, q: int, node: Node) -> LeafWalk:
         for other in found.rows[1:]:
             row = row | other
         if node != ROOT:
-            # NonterminalWalks put ids together.
+            # `NonterminalWalks` combines ids.
             flags = np.unpackbits(row.view(np.uint8), bitorder="little")
             ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
     exits = tuple([exit_ for exit_ in found.exits if walks.nodes.continues(exit_[1])])

@@ -1,13 +1,13 @@
 """Compute masks of grammars, alone or beside other output types, also under token budgets.
 
 `CfgFrameWalks` walks lexers through the trie (`lexer_walks`). Where a terminal ends inside a token,
-the open goals say what comes next (`NonterminalWalks`), and the walk continues there. Places that
-expect the same terminals share these walks, so a new place costs a few look-ups. Other types inside
-or around a grammar are walked as usual.
+the open goals decide what comes next (`NonterminalWalks`), and the walk continues there. Places
+that expect the same terminals share these walks, so a new place costs a few look-ups. Other types
+inside or around a grammar are walked as usual.
 
 `CfgReach` computes how many tokens the output needs after each allowed token. It walks all tokens
-through the machine level by level, with one step for each state and byte of a level. Tokens that
-need equally many form a class, so a mask within any budget takes a few operations on whole rows.
+through the machine level by level, with one step for each state and byte of a level. Tokens with
+the same number form a class, so a mask for any token budget takes a few operations on whole rows.
 
 A place's walk is combined from the walks of its tops. The walk of a goal state
 (`NonterminalWalks.top`) reads its terminals and begins its goals. It reports the tokens that end
@@ -63,30 +63,30 @@ _STATE_MASK = (1 << _STATE_BITS) - 1
 
 _EMBEDDED = -2
 _MANY_BYTES = 400
-"""Tokens of an embedded terminal that take more are packed."""
+"""Tokens of an embedded terminal that take more bytes are packed."""
 
 _Target = tuple[int, int, int, "bytes | None", int]
 _Targets = list[_Target]
-"""First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded (-1:
-not asked for yet; `_EMBEDDED`: it is not a pattern); the terminal; its text, if it is only one, and
-the text's number."""
+"""First bytes of a terminal, as a mask; the lexer state before it without a condition (-1: not
+computed yet; `_EMBEDDED`: not a pattern); the terminal; its only text, if it has one, and the
+text's number."""
 
 Spot = tuple[int, int]
-"""What holds of the rest of the text, and a node."""
+"""A condition on the rest of the text, and a node."""
 
 
 NonterminalWalk: TypeAlias = "tuple[tuple[int, ...], Rows, tuple[Spot, ...], int]"
-"""What a goal does from one node: tokens that end before the goal does, or exactly there; further
-ones, as packed masks; where the goal ends, having read something; and what no other walk has
-(`LexerWalk.number`). Tuples and not named ones: `walk_store.WalkMemo`."""
+"""The walk of a goal from one node: tokens that end before or exactly where the goal does; further
+such tokens, as packed masks; the ends of the goal, after at least one byte; and a unique number
+(`LexerWalk.number`). Plain tuples: see `walk_store.WalkMemo`."""
 
 NOTHING: NonterminalWalk = (), (), (), 0
-"""What a goal does where no token begins it."""
+"""The walk of a goal that no token begins."""
 
 
 WalkInner: TypeAlias = "Callable[[tuple[Alternative, ...], Node], tuple[bytes, Node]]"
-"""Walks the texts of an embedded terminal, which may start in some ways, from a node: tokens, and
-the node where they end, or -1."""
+"""Walks the texts of an embedded terminal, given its alternatives, from a node: returns tokens, and
+the node where the texts end, or -1."""
 
 
 class NonterminalWalks:
@@ -100,14 +100,14 @@ class NonterminalWalks:
         self._anything = frame.lexer.terminals.lookahead.anything
         self._walks = walks
         self._n_words = n_words
-        # One number for each: tuples would be looked at by the garbage collector. Walks under no
-        # condition, which are nearly all, are by themselves, as numbers of one word are quicker.
+        # Int keys, because the garbage collector would visit tuples. Walks without a condition,
+        # nearly all, have their own dict, because one-word ints are faster.
         self._free: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._found: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._goals_found: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._spaces = walks.known.spaces.setdefault(frame.ignore, walks.cache())
-        # What is known of goal states: their terminals, the goals they call, and the bytes that
-        # any of those begins with.
+        # Facts about goal states: their terminals, the goals they call, and the first bytes of
+        # both.
         self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
         self._starts: dict[int, tuple[_Targets, int]] = {}
         self._entries: dict[Spot, int] = {}
@@ -123,11 +123,12 @@ class NonterminalWalks:
     def places(
         self, configurations: Iterable[tuple[int, int]], is_alone: bool
     ) -> tuple[dict[int, LexerWalk | NonterminalWalk], list[Node]]:
-        """Return what lexer states do at places from the root, goals walked once for all stacks.
+        """Return the walks of lexer states at places from the root; goals are walked once for all
+        stacks.
 
         Returns:
-            The walks whose tokens may come, by their numbers; and, unless ``is_alone`` says that
-            nothing follows the grammar, nodes at which its text may end.
+            The walks whose tokens are allowed, by number; and, unless ``is_alone`` (nothing follows
+            the grammar), nodes at which its text may end.
         """
         if not self._frame.is_free:
             return {walk.number: walk for walk, _ in self.steps(configurations)}, []
@@ -136,9 +137,9 @@ class NonterminalWalks:
         shapes, is_final, accepts = graph.shapes, graph.goals.is_final, graph.goals.accepts
         out: dict[int, LexerWalk | NonterminalWalk] = {}
         ended: list[Node] = []
-        # Continuations that are followed: (continuation, condition, node).
+        # The continuations to follow: (continuation, condition, node).
         todo: list[tuple[int, int, Node]] = []
-        # Where terminals lead: the place and what is demanded there, and a node per configuration.
+        # The places after terminals, with the demand there, and a node for each configuration.
         begun: dict[tuple[int, int], list[Node]] = {}
         for q, place in configurations:
             condition = lexer.threads(q)[0]
@@ -154,7 +155,7 @@ class NonterminalWalks:
             for outcome, node in found.exits:
                 for end, terminals in lexer.outcomes[outcome]:
                     at = frame.after(place, terminals)
-                    # Whether the text may end is settled by nothing that follows.
+                    # Nothing that follows decides whether the text may end.
                     if is_alone or not graph.accepting[at]:
                         end = self.settled(shapes[at], end)
                     leads.setdefault((at, end), []).append(node)
@@ -167,10 +168,10 @@ class NonterminalWalks:
                 spaces, spots = self.spaced(after, start)
                 for space in spaces:
                     out[space.number] = space
-                # What a place's tops can return to is among its tops already.
+                # The continuations of a place's tops are among its tops already.
                 for then, node in spots:
                     if may_end and self._may_end(then):
-                        # At the root, what follows is a configuration of its own.
+                        # At the root, what follows is a separate configuration.
                         real = walks.nodes.real(node)
                         if real[-1] != ROOT:
                             ended.append(walks.nodes.of(real[real != ROOT]))
@@ -203,9 +204,10 @@ class NonterminalWalks:
         return out, ended
 
     def steps(self, configurations: Iterable[tuple[int, int]]) -> list[tuple[LexerWalk, int]]:
-        """Return the walks of lexer states at places from the root, place by place; not remembered.
+        """Return the walks of lexer states at places from the root, place by place; not cached.
 
-        Where a demand can lead to a dead end, and for what budgets ask, which is where tokens end.
+        Used if a demand can lead to a dead end, and for token budgets, which need the ends of
+        tokens.
         """
         frame, walks, lexer = self._frame, self._walks, self._lexer
         out: list[tuple[LexerWalk, int]] = []
@@ -236,7 +238,7 @@ class NonterminalWalks:
         return out
 
     def ends(self, configurations: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-        """Return where tokens end from lexer states at places: lexer states and places."""
+        """Return the ends of tokens from lexer states at places: lexer states and places."""
         inside = self._walks.inside_characters
         return {
             (q, place)
@@ -250,7 +252,7 @@ class NonterminalWalks:
         return self._lexer.terminals.lookahead.label(condition) >= 0
 
     def top(self, state: int, condition: int, node: int) -> NonterminalWalk:
-        """Return the walk of goal state ``state`` at ``node`` under the bound ``condition``."""
+        """Return the walk of goal state ``state`` at ``node`` under ``condition``."""
         key, known = state << NODE_BITS | node, self._free
         if condition != self._anything:
             if self._meets(state, condition):
@@ -269,7 +271,8 @@ class NonterminalWalks:
         return found
 
     def goal(self, goal: int, condition: int, node: int, available: int) -> NonterminalWalk:
-        """Return the walk of a whole goal from ``node``; tokens leave it by one of some bytes."""
+        """Return the walk of a whole goal from ``node``; tokens continue from it with one of some
+        bytes."""
         key = (condition << _STATE_BITS | goal) << NODE_BITS | node
         found = self._goals_found[key]
         if found is None:
@@ -280,9 +283,8 @@ class NonterminalWalks:
         return found
 
     def spaced(self, condition: int, node: int) -> Spaces:
-        """Walks of ignored text from ``node`` on, and the places where something may follow.
-
-        The first of these is where it began.
+        """Return walks of ignored text from ``node``, and the spots where something may follow, the
+        start first.
         """
         key = condition << NODE_BITS | node
         found = self._spaces[key]
@@ -378,9 +380,9 @@ class NonterminalWalks:
         return found
 
     def settled(self, states: Iterable[int], condition: int) -> int:
-        """``condition``; or no condition, if everything that can begin in goal states ``states``,
-        and all ignored text, meets it at once. So the same walks serve terminals with different
-        conditions."""
+        """Return ``condition``, or no condition if everything that can begin in goal states
+        ``states``, and all ignored text, meets it at once. So terminals with different conditions
+        share walks."""
         if condition == self._anything:
             return condition
         is_met = self._meeting.get(~condition)
@@ -401,7 +403,7 @@ class NonterminalWalks:
         if found is None:
             is_free_of, first = self._lexer.is_free_of, self._goals.first
             begins = (self._own.get(state) or self._own_of(state))[2]
-            # Mostly the first bytes tell.
+            # Usually the first bytes decide.
             found = not begins & ~self._lexer.mask_under(condition) and all(
                 is_free_of(t, condition)
                 for symbol in self._goals.symbols(state)
@@ -411,7 +413,7 @@ class NonterminalWalks:
         return found
 
     def _is_no_matter(self, condition: int) -> bool:
-        """Return whether whatever may follow what is ignored meets a condition at once."""
+        """Return whether everything that may follow ignored text meets a condition at once."""
         found = self._is_neutral.get(condition)
         if found is None:
             lexer, ignore = self._lexer, self._frame.ignore
@@ -434,8 +436,8 @@ class NonterminalWalks:
         node: int,
         available: int,
     ) -> NonterminalWalk:
-        """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
-        begins with; and continue after them."""
+        """Walk the terminals and goals of goal state ``begin``, or, if negative, those with which
+        goal ``~begin`` begins; and continue after them."""
         WORK.spend(4 + (len(targets) >> 2))
         anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
         known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
@@ -457,7 +459,7 @@ class NonterminalWalks:
                 continue
             if q == _EMBEDDED:
                 if node == ROOT:
-                    continue  # which is a configuration of its own
+                    continue  # this is a separate configuration
                 tokens, at = self._inner(self._frame.ways_of(terminal, condition), node)
                 if len(tokens) > _MANY_BYTES:
                     rows.append(bits_of(ids_of(tokens), self._n_words))
@@ -516,19 +518,19 @@ class NonterminalWalks:
 
 
 _WORTH_KEEPING = 20_000
-"""First masks over smaller vocabularies are not worth a file."""
+"""First masks over smaller vocabularies are not stored in a file."""
 
 Configuration: TypeAlias = "tuple[int, int, int]"
 """A leaf's number, its state, and the continuation."""
 
 
 class RuleWalks(NamedTuple):
-    """What configurations do in which the rules of grammars are followed.
+    """The walks of configurations inside grammars.
 
     Attributes:
-        walks: walks whose tokens may come, by their numbers.
-        ended: where the text of a grammar ends: what lies below it, and the node.
-        others: the configurations that are left.
+        walks: walks whose tokens are allowed, by number.
+        ended: the ends of a grammar's text: the continuation below it, and the node.
+        others: all other configurations.
     """
 
     walks: dict[int, LexerWalk | NonterminalWalk]
@@ -563,14 +565,14 @@ class CfgFrameWalks(FrameWalks):
         self._walk_uncached = walk_uncached
 
     def of_lexer(self, lexer: Lexer) -> Walks:
-        """Walks of a grammar's terminals."""
+        """Return the walks of a grammar's terminals."""
         found = self._lexers.get(lexer)
         if found is None:
             found = self._lexers[lexer] = Walks(lexer, self._vocabulary)
         return found
 
     def of_grammar(self, frame: CfgFrame) -> NonterminalWalks:
-        """Walks of a grammar's rules."""
+        """Return the walks of a grammar's rules."""
         found = self._grammars.get(frame)
         if found is None:
             this = weakref.ref(self)
@@ -585,7 +587,7 @@ class CfgFrameWalks(FrameWalks):
         return found
 
     def of_rules(self, configurations: Sequence[Configuration]) -> RuleWalks:
-        """Return the walks of configurations with whole tokens, where all stacks share them."""
+        """Return the walks of configurations with whole tokens, if all stacks share them."""
         leaves, stacks = self._machine.leaves, self._stacks
         found = RuleWalks({}, [], [])
         places: dict[tuple[CfgFrame, int], list[tuple[int, int]]] = {}
@@ -609,7 +611,7 @@ class CfgFrameWalks(FrameWalks):
 
     def _walk_leaf(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         if isinstance(leaf, NamedTokenLeaf):
-            # A token of its own: no other one continues it.
+            # A separate token: no other token continues it.
             return self._named_walk(leaf) if node == ROOT and q == leaf.start else NO_WALK
         if not isinstance(leaf, Lexer):
             return self._walker.walk_uncached(leaf, q, node, memo)
@@ -619,7 +621,7 @@ class CfgFrameWalks(FrameWalks):
         return found
 
     def _named_walk(self, leaf: NamedTokenLeaf) -> LeafWalk:
-        """Return what the leaf of named tokens does at the start of a token."""
+        """Return the walk of the leaf of named tokens at the start of a token."""
         found = self._named_walks.get(leaf)
         if found is None:
             end = leaf.start
@@ -641,7 +643,8 @@ class CfgMaskEngine(MaskEngine):
         return CfgFrameWalks(self.machine, self._walker, self._caches, self.vocabulary, self.named)
 
     def mask(self, state: int, tape: Callable[[], TextHistory]) -> Mask:
-        """See `MaskEngine.mask`; that of a machine's start from disk if it was computed before."""
+        """See `MaskEngine.mask`; the start state's mask is read from disk if it was computed
+        before."""
         machine, vocabulary = self.machine, self.vocabulary
         if state != machine.start or machine.fingerprint is None or self._masks[state]:
             return super().mask(state, tape)
@@ -679,8 +682,8 @@ class CfgMaskEngine(MaskEngine):
     ) -> Mask:
         """Return the mask of walks, of other configurations, and of some tokens."""
         walks.pop(NOTHING[-1], None)
-        # Often places differ only in what no token reaches. Walks are remembered, and
-        # forgotten together with this.
+        # Places often differ only in parts that no token reaches. Walks are cached, and dropped
+        # together with this.
         key = (is_accepting, tokens, *others, *sorted(walks))
         found = self._alike[key]
         if found is None:
@@ -699,7 +702,7 @@ class CfgMaskEngine(MaskEngine):
         return found
 
     def _without_named(self, mask: Mask, configurations: list[Configuration]) -> Mask:
-        """``mask`` without named tokens that only are there for their text."""
+        """Return ``mask`` without named tokens that are only allowed for their text."""
         leaves = [self.machine.leaves[leaf] for leaf, _, _ in configurations]
         meant = {
             i for n in leaves if isinstance(n, NamedTokenLeaf) for i in self.named.ids[n.named]
@@ -715,7 +718,8 @@ _FEW = 400
 """More token ids than this, and they are packed."""
 
 Class = tuple[int, Ids, "Bits | None"]
-"""Tokens needed after each of some tokens, and their ids, or a packed row where they are many."""
+"""A number of tokens needed, and the ids of the tokens after which it is, or a packed row if they
+are many."""
 
 
 class CfgReach(Reach):
@@ -730,7 +734,7 @@ class CfgReach(Reach):
         self._sizes: GenerationalCache[int, int] = self._store.cache()
 
     def is_ample(self, state: int, spare: int, tape: Callable[[], TextHistory]) -> bool:
-        """See `Reach.is_ample`: first where tokens end is looked at, in bytes."""
+        """See `Reach.is_ample`: first checks the ends of tokens, in bytes."""
         found = self._roughly[state]
         if found is None:
             stacks = self._machine.stacks
@@ -747,7 +751,7 @@ class CfgReach(Reach):
         return found <= spare or self.most(state) <= spare
 
     def _length(self, q: int, place: int) -> int:
-        """Return bytes of the completion from one configuration."""
+        """Return the number of bytes of the completion from one configuration."""
         found = self._lengths[q, place]
         if found is None:
             rest = self._rules.complete(q, 2 * place)
@@ -756,7 +760,7 @@ class CfgReach(Reach):
         return found
 
     def most(self, state: int) -> int:
-        """Return tokens of the longest completion after any one token from ``state``."""
+        """Return the number of tokens of the longest completion after any token from ``state``."""
         return max((needed for needed, _, _ in self.classes(state)), default=0)
 
     def restrict(self, state: int, most: int, out: Bits) -> bool:
@@ -770,10 +774,10 @@ class CfgReach(Reach):
         return True
 
     def classes(self, state: int) -> tuple[Class, ...]:
-        """Return the allowed tokens by the number of tokens needed after them, EOS ids left out.
+        """Return the allowed tokens by the number of tokens needed after them, without EOS ids.
 
-        Cost: a look-up once computed; before, that of `Reach._levels`, and the completions of
-        states that have not been met.
+        Cost: a look-up once computed; before, that of `Reach._levels` plus the completions of new
+        states.
         """
         found = self._classes[state]
         if found is None:
@@ -784,7 +788,7 @@ class CfgReach(Reach):
         return found
 
     def _classed(self, needed: npt.NDArray[np.int32]) -> tuple[Class, ...]:
-        """Token ids by ``needed``, int32 [n_tokens in the trie], -1 where not allowed."""
+        """Group token ids by ``needed``, int32 [n_tokens in the trie], -1 where not allowed."""
         token_ids = self._store.trie.token_ids
         out: list[Class] = []
         none = np.zeros(0, np.int32)
@@ -797,7 +801,8 @@ class CfgReach(Reach):
         return tuple(out)
 
     def _needed(self, state: int) -> npt.NDArray[np.int32]:
-        """Return tokens needed after each of ``trie.token_ids``, -1 where it leads nowhere."""
+        """Return the number of tokens needed after each of ``trie.token_ids``, -1 if it is not
+        allowed."""
         trie = self._store.trie
         of_node = np.full(trie.n_nodes, -1, np.int32)
         for nodes, at, states in self._levels(state):
@@ -808,7 +813,7 @@ class CfgReach(Reach):
         return np.repeat(of_node, np.diff(trie.token_start))
 
     def _size(self, state: int) -> int:
-        """Return tokens of the completion from ``state``."""
+        """Return the number of tokens of the completion from ``state``."""
         found = self._sizes[state]
         if found is None:
             found = self._vocabulary.count_tokens(self._machine.shortest_completion(state))

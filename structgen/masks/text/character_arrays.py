@@ -1,14 +1,14 @@
-"""The trie as characters, in arrays: the nodes at which a whole number of characters has been read.
+"""The trie as characters, in arrays: the nodes between two characters.
 
-`build` computes everything slow about these nodes for one spelling of characters: the characters,
-their pre-order, the tokens below, and what the bytes of a character cut by a token's end may
-become. The result is plain arrays, which are kept on disk.
+`build` computes everything slow about these nodes for one encoding of characters: the characters,
+their pre-order, the tokens below, and the possible characters for the bytes of one that is cut by a
+token's end. The result is plain arrays, which are stored on disk.
 
 `CharacterArrays` numbers the nodes so that everything below a node is a range, and answers
-questions about single nodes. `CharacterRun` is a run of one set of characters from some nodes:
-which nodes it reaches, and where it leaves the set first. Only the topmost nodes outside the set
-count; everything between their subtrees is inside. Subtrees that no run enters are skipped: a set
-of digits looks at 1% of a vocabulary, letters at half of it. Knows no automata.
+questions about single nodes. `CharacterRun` is a run of one set of characters from some nodes: the
+nodes that it reaches, and where it first leaves the set. Only the topmost nodes outside the set
+matter; everything between their subtrees is inside. Subtrees that no run enters are skipped: digits
+visit 1% of a vocabulary, letters half of it. Knows no automata.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 VERSION = 2
-"""To be raised whenever `build` would give other arrays than before."""
+"""Increase this whenever the arrays of `build` change."""
 
 _WHOLE, _INSIDE, _NO_TEXT, _CLOSING = -4, -3, -2, -1
 _PAYLOAD = np.array([0x7F] * 0x80 + [0x3F] * 0x40 + [0x1F] * 0x20 + [0x0F] * 0x10 + [0x07] * 0x10)
-"""What each byte of UTF-8 says of a code point."""
+"""The bits of each UTF-8 byte that belong to the code point."""
 
 
 def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Arrays:
@@ -65,7 +65,7 @@ def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Array
     above, depth = _above(trie, whole)
     parent = place[above[node]]
     ranks, points = _points(code[node])
-    # Tokens in pre-order of where they end.
+    # Tokens in pre-order of their end nodes.
     ends = np.repeat(np.arange(trie.n_nodes), np.diff(trie.token_start))
     rank = np.argsort(order[ends], kind="stable")
     ends = ends[rank]
@@ -79,7 +79,7 @@ def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Array
     partial_tail = [kinds.setdefault(tails[end], len(kinds)) for end in ends[inside].tolist()]
     points_of = _encoding(_Points(()), spelling, barred)
     spans = [(i, *span) for tail, i in kinds.items() for span in _spans(tail, points_of)]
-    # The largest value of the type has to stay free.
+    # The largest value of the type must stay unused.
     most = int(depth.max())
     kind = np.uint8 if most < 0xFF else np.uint16 if most < 0xFFFF else np.uint32
     children = np.argsort(parent[1:], kind="stable") + 1
@@ -138,8 +138,9 @@ def _table(encoding: Utf8) -> npt.NDArray[np.int16]:
 def _decode(
     trie: Trie, spelling: str, barred: frozenset[int]
 ) -> tuple[Int64, dict[int, bytes], npt.NDArray[np.uint8]]:
-    """Per trie node its character (a code point, `_NO_TEXT` or `_CLOSING`), or `_INSIDE` one; the
-    bytes so far at each node inside one where a token ends; and per node the first of those."""
+    """Return for each trie node its character (a code point, `_NO_TEXT` or `_CLOSING`), or
+    `_INSIDE` one; the bytes so far at each node inside a character where a token ends; and for each
+    node the first of those."""
     table = _table(_encoding(Alphabet(()), spelling, barred))
     code = np.full(trie.n_nodes, _NO_TEXT, np.int64)
     at, length = np.zeros(trie.n_nodes, np.int16), np.zeros(trie.n_nodes, np.int16)
@@ -148,7 +149,7 @@ def _decode(
         parent, byte = trie.parent[first:last], trie.byte[first:last]
         continues = at[parent] > 0
         to = table[at[parent], byte]
-        # A character cut off by another one: the node is no text, and reading starts anew.
+        # A character cut off by another one: the node is not text, and reading restarts.
         at[first:last] = np.maximum(to, 0)
         length[first:last] = np.where(continues, length[parent], 0) + 1
         begun[first:last] = np.where(continues, begun[parent], byte)
@@ -166,7 +167,7 @@ def _decode(
 
 
 def pre_order(trie: Trie) -> tuple[Int64, Int64]:
-    """Per trie node its number in pre-order, and how many nodes its subtree has."""
+    """Return for each trie node its number in pre-order, and the size of its subtree."""
     levels = trie.level_start.tolist()
     below = np.ones(trie.n_nodes, np.int64)
     for first, last in reversed(list(pairwise(levels[1:]))):
@@ -186,7 +187,8 @@ def pre_order(trie: Trie) -> tuple[Int64, Int64]:
 
 
 def _above(trie: Trie, whole: npt.NDArray[np.bool_]) -> tuple[Int64, Int64]:
-    """Per trie node its nearest whole ancestor, and how many characters lead to it."""
+    """Return for each trie node its nearest ancestor between two characters, and the number of
+    characters to it."""
     above = np.zeros(trie.n_nodes, np.int64)
     depth = np.zeros(trie.n_nodes, np.int64)
     for first, last in pairwise(trie.level_start.tolist()[1:]):
@@ -197,7 +199,8 @@ def _above(trie: Trie, whole: npt.NDArray[np.bool_]) -> tuple[Int64, Int64]:
 
 
 def _points(code: Int64) -> tuple[Int64, Int64]:
-    """Characters numbered in ascending order, then the closing quote, then what is not text."""
+    """Return characters numbered in ascending order, then the closing quote, then everything that
+    is not text."""
     points, ranks = np.unique(code, return_inverse=True)
     text = points >= 0
     ranks = ranks.reshape(-1) - int(np.count_nonzero(~text))
@@ -208,7 +211,7 @@ def _points(code: Int64) -> tuple[Int64, Int64]:
 
 
 class _Points(Alphabet):
-    """An alphabet in which each code point is a minterm, for what distinguishes ranges of them."""
+    """An alphabet in which each code point is a minterm, for encodings of ranges."""
 
     def minterm(self, code_point: int) -> int:
         return code_point
@@ -243,7 +246,7 @@ def _spans(tail: bytes, encoding: Utf8) -> Ranges:
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Depths: TypeAlias = npt.NDArray[Any]
-"""uint8, or wider where a token has 255 characters or more."""
+"""uint8, or wider if a token has 255 characters or more."""
 
 _T = TypeVar("_T")
 
@@ -253,7 +256,7 @@ _NO_QUOTES: Mapping[str, Sequence[int]] = {}
 
 
 def _frozen(lists: dict[int, list[_T]]) -> dict[int, tuple[_T, ...]]:
-    """Copy into tuples of numbers: unlike lists, the garbage collector soon skips them."""
+    """Copy lists into tuples of numbers: unlike lists, the garbage collector soon ignores them."""
     return {key: (*items,) for key, items in lists.items()}
 
 
@@ -270,19 +273,19 @@ class Views(NamedTuple):
 
 
 class CharacterArrays:
-    """The character nodes of one trie under one spelling.
+    """The character nodes of one trie in one encoding.
 
     Args:
         trie: the vocabulary's trie.
         size: number of token ids.
         spelling: ``"utf8"`` for plain text; one of `encoding.Escapes` inside JSON strings.
         barred: bytes, from 0x7F on, that begin no character.
-        arrays: the result of `build` for all these.
+        arrays: the result of `build` for these arguments.
         cache: makes a cache within a byte budget.
         charge: called with the bytes of each entry.
 
     Attributes:
-        is_canonical: whether printable ASCII, but quotes and backslashes, has one spelling.
+        is_canonical: whether printable ASCII, except quotes and backslashes, has only one form.
         n: number of character nodes, the root (0) included. Nodes are numbered in pre-order.
         place: int32 [trie nodes]; the character node at a trie node, or -1 inside a character.
         node: int32 [n]; the trie node of a character node.
@@ -290,18 +293,18 @@ class CharacterArrays:
         parent: int32 [n].
         depth: [n + 1]; characters from the root.
         code: int32 [n]; position of the node's character in `points`, or ``len(points)`` for the
-            closing quote and ``len(points) + 1`` for what is not text.
-        by_depth: int32 [n]; all nodes, those nearest to the root first.
+            closing quote and ``len(points) + 1`` for other bytes.
+        by_depth: int32 [n]; all nodes, by depth.
         points: int32; the code points that occur, ascending.
         token_start: int32 [n]; with `token_end` the range, in `token_ids`, of the tokens below.
-        token_node: int32; where each of `token_ids` ends, or ``n`` inside a character.
+        token_node: int32; the node where each of `token_ids` ends, or ``n`` inside a character.
         token_depth: `depth` there, or the largest value of its dtype inside a character.
-        rank_of_id: int64 [size]; where each id is in `token_ids`, their number for none.
+        rank_of_id: int64 [size]; the index of each id in `token_ids`, or their number if absent.
         quotes: the nodes right after a closing quote.
-        partial: ids of the tokens that end inside a character; `partial_node`, where that character
-            begins, ascending; `partial_tail`, which of `tails` (its bytes so far).
-        tail_spans: int32 [spans, 3]; a tail, and first and last of some code points that it may
-            become.
+        partial: ids of the tokens that end inside a character; `partial_node`: the node before that
+            character, ascending; `partial_tail`: the index in `tails` of its bytes so far.
+        tail_spans: int32 [spans, 3]; a tail, and the first and last of a range of code points that
+            it may become.
     """
 
     def __init__(
@@ -349,7 +352,7 @@ class CharacterArrays:
         self._look_ups(arrays["escapes"])
 
     def _look_ups(self, escapes: Int32) -> None:
-        """Answer questions about single nodes."""
+        """Return the look-up tables for single nodes."""
         self.longest = int(self.depth.max())
         inside = np.flatnonzero(self.token_node < self.n)
         whole = self.token_node[inside]  # ascending, as tokens are in pre-order of their ends
@@ -366,7 +369,7 @@ class CharacterArrays:
             view(self.token_ids),
             view(self.place),
         )
-        # Characters spelt with a backslash: the nodes right below a node, by their code point.
+        # Characters written with a backslash: children by code point.
         escaped: dict[int, list[int]] = {}
         for at in escapes.tolist():
             if self.views.code[at] < len(self.points):
@@ -388,9 +391,9 @@ class CharacterArrays:
         self.quote_index = {place: i for i, place in enumerate(self.sorted_quotes)}
         self._quote_texts: GenerationalCache[int, dict[str, list[int]]] = self.cache()
         self._quote_below = {place: i for i, place in enumerate(self.parent[self.quotes].tolist())}
-        # Children on the way to a quote, that are text themselves.
+        # Children on the way to a quote that are text themselves.
         towards: dict[int, list[int]] = {}
-        # From a node on the way, the most characters of text before a quote.
+        # For a node on the way, the most characters of text before a quote.
         self.text_before_quotes: dict[int, int] = {}
         quote = len(self.points)
         seen: set[int] = set()
@@ -413,37 +416,37 @@ class CharacterArrays:
         self.rank_of_id[self.token_ids] = np.arange(len(self.token_ids))
 
     def children_of(self, places: Int32) -> tuple[Int32, Int32]:
-        """Return the nodes right below ``places``, in order, and how many each has."""
+        """Return the children of ``places``, in order, and the number of each."""
         first, beyond = self._child_start[places], self._child_start[places + 1]
         found: Int32 = self._children[ranges(first, beyond)]
         return found, beyond - first
 
     @functools.cached_property
     def quote_under(self) -> Int32:
-        """Per node which of `quotes` is directly below it, or -1."""
+        """Return for each node which of `quotes` is its child, or -1."""
         found = np.full(self.n, -1, np.int32)
         found[self.quote_parent] = np.arange(len(self.quotes), dtype=np.int32)
         return found
 
     @functools.cached_property
     def holds_partials(self) -> Bools:
-        """Per node whether a token ends inside the character after it."""
+        """Return for each node whether a token ends inside the character after it."""
         found = np.zeros(self.n, bool)
         found[self.partial_node] = True
         return found
 
     def encoding(self, alphabet: Alphabet) -> Utf8:
-        """Return how these characters are spelt."""
+        """Return the encoding of these characters."""
         return _encoding(alphabet, self.spelling, self._barred)
 
     def quote_below(self, place: int) -> int:
-        """Return which of `quotes` is directly below ``place``, or -1."""
+        """Return which of `quotes` is a child of ``place``, or -1."""
         return self._quote_below.get(place, -1)
 
     def spelt_below(self, place: int, point: int, spelt: bytes) -> list[int]:
-        """Return the nodes right below ``place`` whose character is ``point``, however it is spelt.
+        """Return the children of ``place`` whose character is ``point``, in any form.
 
-        ``spelt``: its plain spelling, empty for none.
+        ``spelt``: its unescaped bytes, empty if there are none.
         """
         found: list[int] = []
         if spelt:
@@ -458,7 +461,7 @@ class CharacterArrays:
         return found if escaped is None else [*found, *escaped]
 
     def plain(self, point: int) -> bytes:
-        """Return how ``point`` is spelt without a backslash, if that is one way to spell it."""
+        """Return the bytes of ``point`` without a backslash, if that is allowed."""
         if self.spelling != "utf8" and (point < 0x20 or point in (_QUOTE, _BACKSLASH)):
             return b""
         spelt = chr(point).encode()
@@ -466,7 +469,7 @@ class CharacterArrays:
         return spelt if is_raw and spelt[0] not in self._barred else b""
 
     def quote_texts(self, place: int) -> Mapping[str, Sequence[int]]:
-        """Map the texts from ``place`` to closing quotes to the `quotes` they end with."""
+        """Map the texts from ``place`` to closing quotes to the `quotes` at their end."""
         found = self._quote_texts[place]
         if found is None:
             first = bisect_right(self.sorted_quotes, place)
@@ -488,7 +491,7 @@ class CharacterArrays:
         return found
 
     def around(self, nodes: list[int], places: Int32) -> tuple[int, int]:
-        """Return which of some nodes are not before or after all subtrees of ``places``."""
+        """Return the nodes that are neither before nor after all subtrees of ``places``."""
         first = bisect_left(nodes, int(places[0]))
         return first, bisect_left(nodes, self.views.end[int(places[-1])], first)
 
@@ -496,7 +499,7 @@ class CharacterArrays:
 Chosen: TypeAlias = "tuple[npt.NDArray[np.int64], Depths]"
 
 _GAP = 3000
-"""Nodes that are looked at in vain rather than looked around."""
+"""Visiting up to this many nodes in vain is cheaper than skipping them."""
 
 _NONE: Int32 = np.zeros(0, np.int32)
 
@@ -510,8 +513,8 @@ class CharacterRun:
         places: nodes, ascending, none of which is below another.
 
     Attributes:
-        left: int32, ascending; the first node outside the set on each way down: another character,
-            a quote, or no text.
+        left: int32, ascending; the first node outside the set on each path: another character, a
+            quote, or other bytes.
 
     Cost: for the whole vocabulary 0.3 ms at 128k tokens.
     """
@@ -563,7 +566,7 @@ class CharacterRun:
         apart = (first[1:] - beyond[:-1] > _GAP).nonzero()[0]
         starts = first[np.concatenate(([0], apart + 1))].tolist()
         ends = beyond[np.append(apart, len(beyond) - 1)].tolist()
-        # Between the ranges the root's children are outside.
+        # Between the ranges, the root's children are outside.
         parts: list[Int32] = []
         before = 0
         lows, highs = np.searchsorted(tops, starts).tolist(), np.searchsorted(tops, ends).tolist()
@@ -577,11 +580,11 @@ class CharacterRun:
     # -- what is inside -----------------------------------------------------------------------
 
     def tokens(self, most: int) -> Int32:
-        """Return the tokens of a run from elsewhere that end within its first ``most`` characters,
-        between two."""
+        """Return the tokens of a run that does not start at the root that end between two of its
+        first ``most`` characters."""
         characters = self._characters
         longest = characters.longest
-        # What is below the places but not below where the run is left: the ranges between.
+        # The nodes below the places but not below the nodes in `left`: the ranges between.
         places, left = self.places, self.left
         start, end = characters.token_start, characters.token_end
         first = np.sort(np.concatenate((start[places], end[left])), kind="stable")
@@ -597,8 +600,8 @@ class CharacterRun:
         return found
 
     def by_count(self) -> tuple[Int32, list[int]]:
-        """Return the tokens that end within the run, and between two, by their characters; and
-        where in that each number of characters begins, and the last one ends."""
+        """Return the tokens that end in the run between two characters, sorted by their number of
+        characters; and the start of each number in that order, plus the end."""
         if self._by_count is None:
             characters = self._characters
             ids = self.tokens(characters.longest)
@@ -611,8 +614,8 @@ class CharacterRun:
         return self._by_count
 
     def counts(self) -> Depths:
-        """Return, for a run from the root, the characters of each token that ends in it between
-        two, and the dtype's largest value for other ids."""
+        """Return, for a run from the root, the number of characters of each token that ends in it
+        between two characters, and the dtype's largest value for other ids."""
         characters = self._characters
         most = _most_of(characters.depth)
         by_rank = np.full(len(characters.token_ids) + 1, most, characters.depth.dtype)
@@ -639,7 +642,7 @@ class CharacterRun:
         return found
 
     def _is_left(self, nodes: npt.NDArray[Any]) -> Bools:
-        """Return which of ``nodes`` are outside the set, or below one that is."""
+        """Return which of ``nodes`` are outside the set, or below such a node."""
         if not len(self.left):
             return np.zeros(len(nodes), bool)
         above = np.searchsorted(self.left, nodes, "right") - 1
@@ -647,7 +650,8 @@ class CharacterRun:
         return found
 
     def steps_to(self, nodes: npt.NDArray[Any]) -> Depths:
-        """Return how many characters lie between the places and ``nodes``, which are below them."""
+        """Return the number of characters between the places and ``nodes``, which are below
+        them."""
         depth = self._characters.depth
         if self._base is not None:
             steps: Depths = depth[nodes] - np.asarray(self._base, depth.dtype)
@@ -665,7 +669,8 @@ class CharacterRun:
         return self._quotes
 
     def partials(self) -> Chosen:
-        """Return which `CharacterArrays.partial` begin in the run, and at which characters."""
+        """Return which `CharacterArrays.partial` begin in the run, and after how many
+        characters."""
         if self._partials is None:
             characters = self._characters
             first, beyond = characters.around(characters.sorted_partials, self.places)
@@ -684,7 +689,7 @@ class CharacterRun:
 
 
 def _topmost(nodes: npt.NDArray[np.int64], end: Int32) -> Int32:
-    """Return those of ``nodes``, ascending, that are below no other of them."""
+    """Return the topmost of ``nodes`` (ascending): those that are not below another."""
     if not len(nodes):
         return _NONE
     reached = np.maximum.accumulate(end[nodes])
@@ -695,8 +700,8 @@ def _topmost(nodes: npt.NDArray[np.int64], end: Int32) -> Int32:
 
 
 def _outside(first: int, beyond: int, starts: Int32, ends: Int32, depth: Depths) -> Depths:
-    """Return, for ``first .. beyond - 1``, the greatest value of ``depth``'s dtype inside one of
-    some ordered, disjoint ranges, else 0."""
+    """Return, for ``first .. beyond - 1``, the greatest value of ``depth``'s dtype inside the given
+    ordered, disjoint ranges, else 0."""
     lengths = np.empty(2 * len(starts) + 1, np.int64)
     lengths[:-1:2] = starts
     lengths[-1] = beyond
@@ -709,7 +714,7 @@ def _outside(first: int, beyond: int, starts: Int32, ends: Int32, depth: Depths)
 
 
 def _most_of(depth: Depths) -> int:
-    """Return the largest value of a dtype, which no depth is."""
+    """Return the largest value of a dtype, which no depth has."""
     return int(np.iinfo(depth.dtype).max)
 
 
@@ -717,13 +722,13 @@ Bits: TypeAlias = npt.NDArray[np.uint32]
 
 
 class CountedTokens:
-    """The tokens that lie in a set of characters whole, seen from the root, and a few others.
+    """The tokens from the root that are entirely in a set of characters, and a few others.
 
-    Two of these are the same only if they are one object.
+    Compared by identity.
 
     Attributes:
-        counts: [size of the vocabulary]; number of characters of each token that lies in the set
-            whole, and the largest value of the dtype for all others.
+        counts: [size of the vocabulary]; the number of characters of each token entirely in the
+            set, and the largest value of the dtype for all others.
         others: further tokens, of any length.
     """
 
@@ -734,7 +739,7 @@ class CountedTokens:
         self.others = others
 
     def flags(self, most: int, size: int) -> Bools:
-        """Return those of at most that many characters, and the others: bool ``[size]``."""
+        """Return the tokens of at most that many characters, plus the others: bool ``[size]``."""
         found = np.zeros(size, bool)
         np.less_equal(self.counts, most, out=found[: len(self.counts)])
         if self.others is not None:
@@ -743,12 +748,12 @@ class CountedTokens:
 
 
 class Slice:
-    """A set of characters, seen from the root.
+    """A set of characters, applied at the root.
 
     Attributes:
         run: the run from there.
-        tokens: the tokens that lie in the set whole.
-        endless: for `Characters.endless`: these, and those that end inside a character after them,
+        tokens: the tokens entirely in the set.
+        endless: for `Characters.endless`: these and tokens that end inside a character after them,
             by the tails that may follow, as bytes.
     """
 

@@ -1,10 +1,10 @@
-"""Find the tokens that stay inside a text, by the characters they hold.
+"""Find the tokens that stay inside a text, by their characters.
 
-For one spelling of characters (plain UTF-8, or the inside of a JSON string), `Characters` tells
+For one encoding of characters (plain UTF-8, or the inside of a JSON string), `Characters` finds
 which tokens stay in a set of characters from some nodes, and where they leave it. For the root it
-keeps the result with the length of each such token (`Characters.slice`), so that a maximum length
-is one comparison. Quotes, bytes that no text may hold and malformed UTF-8 belong to no set; reading
-starts again after them. `AlphabetPoints` maps the minterms of an alphabet to characters of the
+caches the result with the length of each token (`Characters.slice`), so that a maximum length is
+one comparison. Quotes, bytes that no text may contain and malformed UTF-8 belong to no set; reading
+restarts after them. `AlphabetPoints` maps the minterms of an alphabet to characters of the
 vocabulary.
 """
 
@@ -38,21 +38,22 @@ from .character_arrays import (
 )
 
 _MOST_SETS = 8
-"""Most sets of characters that are looked for in order; more hardly ever tell more."""
+"""The most sets of characters that are searched for in order; more hardly ever improve the bound.
+"""
 
 
 class AlphabetPoints:
     """The characters of a vocabulary by the minterms of an alphabet.
 
     Attributes:
-        weights: per minterm, how many of the vocabulary's characters are in it.
-        cut: the minterms that a character cut by a token's end may become, and more.
+        weights: for each minterm, how many of the vocabulary's characters are in it.
+        cut: the minterms that a character cut by a token's end may become; a superset.
     """
 
     def __init__(self, characters: Characters, alphabet: Alphabet) -> None:
         arrays = characters.arrays
         self._characters = characters
-        # Not the alphabet itself: this is kept for as long as it lives.
+        # Not the alphabet itself, which lives as long as this object.
         self._starts, self._minterms, self._n_minterms = (
             alphabet.starts,
             alphabet.minterms,
@@ -74,12 +75,12 @@ class AlphabetPoints:
                 self.cut |= alphabet.minterms_between(low, high)
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
         self._most_in_order: dict[tuple[int, ...], int] = {}
-        # Not held: large, and kept by content with the vocabulary.
+        # Not stored: large, and cached by content with the vocabulary.
         self._slices: weakref.WeakValueDictionary[int, Slice] = weakref.WeakValueDictionary()
 
     @functools.cached_property
     def minterms(self) -> Int32:
-        """By `CharacterArrays.code`; the number of minterms for what is not text."""
+        """The minterm by `CharacterArrays.code`; the number of minterms for other bytes."""
         n_points = len(self._characters.arrays.points)
         minterms = np.full(n_points + 2, self._n_minterms, np.int32)
         for minterm, (first, beyond) in zip(self._minterms, self._intervals, strict=True):
@@ -93,7 +94,7 @@ class AlphabetPoints:
         return view(self.minterms)
 
     def listed(self, minterm: int) -> tuple[tuple[int, bytes], ...]:
-        """Return the vocabulary's characters in ``minterm``, with their plain spellings."""
+        """Return the vocabulary's characters in ``minterm``, with their unescaped bytes."""
         found = self._listed[minterm]
         if found is None:
             arrays = self._characters.arrays
@@ -109,7 +110,8 @@ class AlphabetPoints:
 
     @functools.cached_property
     def reach_of_tails(self) -> tuple[list[int], npt.NDArray[np.int64]]:
-        """The minterms each tail may become: the different sets, and which of them is whose."""
+        """The minterms that each tail may become: the distinct sets, and the index of each tail's
+        set."""
         arrays = self._characters.arrays
         tail, first, last = arrays.tail_spans.T
         starts = np.asarray(self._starts)
@@ -137,7 +139,7 @@ class AlphabetPoints:
         return found
 
     def holds(self, chars: int) -> npt.NDArray[np.bool_]:
-        """Return flags by minterm, and for what is not text: whether it is one of ``chars``."""
+        """Return flags by minterm, and for other bytes: whether it is one of ``chars``."""
         found = np.zeros(self._n_minterms + 1, bool)
         found[bits(chars)] = True
         return found
@@ -176,11 +178,11 @@ _ROOT = np.zeros(1, np.int32)
 
 
 class Whole(NamedTuple):
-    """What every text may do from some nodes.
+    """The walk of any text from some nodes.
 
     Attributes:
         places: the nodes, int32, as bytes.
-        counted: from the root, the tokens that are text, those that end inside a character as
+        counted: from the root, the tokens that are text; those that end inside a character are
             ``others``.
         ids: the tokens that are text; from the root, those that end inside a character.
         quotes: bool ``[len(Characters.quotes)]``; the closing quotes that end a text.
@@ -193,16 +195,16 @@ class Whole(NamedTuple):
 
 
 class Characters:
-    """What stays inside a text, by sets of characters.
+    """Tokens that stay inside a text, by sets of characters.
 
     Args:
         arrays: the trie as characters.
 
     Attributes:
-        charge: called with the bytes that each thing in a cache takes.
-        cache: makes a cache that some budget rules.
-        texts, strings: for `text_walks` and `string_walks`: what texts do by their contents,
-            whatever the automaton.
+        charge: called with the bytes of each cache entry.
+        cache: makes a cache within a byte budget.
+        texts, strings: for `text_walks` and `string_walks`: walks of texts by content, for any
+        automaton.
     """
 
     def __init__(self, arrays: CharacterArrays) -> None:
@@ -220,7 +222,7 @@ class Characters:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of its arrays."""
+        """The size of its arrays in bytes."""
         arrays = [value for value in vars(self.arrays).values() if isinstance(value, np.ndarray)]
         return sum(array.nbytes for array in arrays)
 
@@ -235,12 +237,12 @@ class Characters:
     # -- nodes ----------------------------------------------------------------------------------
 
     def endless(self, cut: Slice, alive: Bools) -> CountedTokens:
-        """Return the tokens of an endless run from the root, and as others those that end inside a
-        character after it.
+        """Return the tokens of an endless run from the root; those that end inside a character
+        after it are ``others``.
 
         Args:
             cut: the slice of the run's characters.
-            alive: bool ``[len(tails)]``, what may begin such a character.
+            alive: bool ``[len(tails)]``, the tails that may begin such a character.
         """
         arrays = self.arrays
         key = alive.tobytes()
@@ -255,11 +257,10 @@ class Characters:
     def spelt(self, text: str) -> tuple[bytes, int]:
         """Return the tokens that begin ``text``, and the one of `quotes` after them, or -1.
 
-        The tokens as the bytes of an int32 array: there are thousands of these, and unlike an
-        array or a list, the garbage collector soon leaves bytes and the tuple around them alone.
+        The tokens are the bytes of an int32 array: there are thousands of results, and unlike
+        arrays or lists, the garbage collector soon ignores bytes and the tuple around them.
 
-        ``text`` is printable ASCII without quotes and backslashes, in the spelling of
-        `plain`.
+        ``text`` is printable ASCII without quotes and backslashes, as in `plain`.
         """
         arrays = self.arrays
         found = self._spelt[text]
@@ -282,7 +283,7 @@ class Characters:
     def slice(self, inside: Bools) -> Slice:
         """Return the slice of a set of characters; ``inside``: bool ``[len(points) + 2]``.
 
-        Cost: about 0.4 ms for a new set at 128k tokens; remembered by content.
+        Cost: about 0.4 ms for a new set at 128k tokens; cached by content.
         """
         key = np.packbits(inside).tobytes()
         found = self._slices[key]
@@ -295,7 +296,7 @@ class Characters:
     def run(self, inside: Bools, places: Int32) -> CharacterRun:
         """Return the run of a set from ``places``, ascending nodes none of which is below another.
 
-        Remembered by content: what repeats words leaves them at the same places in every state.
+        Cached by content: repeated words end at the same nodes in every state.
         """
         key = np.packbits(inside).tobytes(), places.tobytes()
         found = self._runs[key]
@@ -335,8 +336,7 @@ class Characters:
 
     @functools.cached_property
     def _levels(self) -> tuple[Int32, list[tuple[int, int]]]:
-        """In order of depth: where in that order each node's parent is, and the levels below
-        the root."""
+        """In order of depth: the index of each node's parent, and the levels below the root."""
         arrays = self.arrays
         rank = np.empty(arrays.n, np.int32)
         rank[arrays.by_depth] = np.arange(arrays.n, dtype=np.int32)
@@ -344,16 +344,16 @@ class Characters:
         return rank[arrays.parent[arrays.by_depth]], list(pairwise(starts))[1:]
 
     def most_in_order(self, sets: Sequence[Bools], is_searched: bool = True) -> int | None:
-        """Return how often at most a token holds characters of all these sets, one after another.
+        """Return how often a token can contain characters of all these sets, one after another.
 
-        What is between them does not matter: ``(?:\\S+\\s+){n}`` needs n times one character
-        that is not a blank, and a blank later; no token of Llama 3.1 has two such pairs.
+        Other characters may be between them: ``(?:\\S+\\s+){n}`` needs n times a character that is
+        not a blank, and a blank later; no token of Llama 3.1 has two such pairs.
 
         Args:
             sets: at most 8, each bool ``[len(points) + 2]``.
-            is_searched: whether to search if it is not known; None if it is neither.
+            is_searched: whether to search if the result is not cached; otherwise None is returned.
 
-        Cost: a millisecond; remembered by content.
+        Cost: a millisecond; cached by content.
         """
         arrays = self.arrays
         sets_as_bytes = b"".join(np.packbits(inside).tobytes() for inside in sets)
@@ -366,7 +366,7 @@ class Characters:
             flat_parent, levels = self._levels
             held = sets_of[arrays.code[arrays.by_depth]]
             n_sets = len(sets)
-            # The set whose turn it is in the low four bits, and above how often all were found.
+            # The index of the next set in the low four bits; above, how often all were found.
             kind = np.uint16 if arrays.longest < 1 << 12 else np.uint32
             found_at = np.zeros(arrays.n, kind)
             for a, b in levels:

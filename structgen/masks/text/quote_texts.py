@@ -1,9 +1,9 @@
-"""Walk quotes: find the tokens that continue some places of a document.
+"""Walk quotes: find the tokens that continue from places of a document.
 
-A quote has as many texts as the document has pieces, so no state is made for a token. All places
-that continue alike are walked through the vocabulary together, one character of the document at a
-time, each at its own node (`QuoteTexts.quote`). A few places are walked one by one. Only a budget
-needs states for the ends of tokens; it gets one for all with the same shortest way to an end.
+A quote has as many texts as the document has pieces, so no states are made for tokens. All places
+with the same text so far are walked through the vocabulary together, one character of the document
+at a time, each at its own node (`QuoteTexts.quote`). A few places are walked one by one. Only token
+budgets need states for the ends of tokens, one for all with the same shortest way to an end.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .character_arrays import Int32
 from .tables import FRESH, TextSteps, TextWalk
 
 _FEW = 12
-"""Places in the document that are walked one by one."""
+"""Up to this many places in the document are walked one by one."""
 
 
 class _Edges(NamedTuple):
     """The nodes of a vocabulary's characters by the node above and the class of the character.
 
     Attributes:
-        keys: int64, ascending; the node above times ``n_classes``, and the class; and one of none.
+        keys: int64, ascending; the node above times ``n_classes`` plus the class; and a sentinel.
         below: int32; the nodes.
-        n_classes: how many classes there are, one for other characters included.
+        n_classes: the number of classes, one for other characters included.
         is_one: whether no two keys are equal.
         key_views, below_views: the arrays for single look-ups.
         classes: the document's characters, for such look-ups.
@@ -49,7 +49,7 @@ class _Edges(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """Places of a document after that many characters of a token, each with a node."""
+    """Places of a document after a number of characters of a token, each with a node."""
 
     nodes: Int32
     at: Int32
@@ -64,7 +64,7 @@ class QuoteTexts(TextSteps):
     _ends_of: tuple[Any, list[tuple[int, Int32]]] = (None, [])
 
     def quote(self, state: int, quoting: Quoting, places: list[int]) -> TextWalk:
-        """See `TextWalks.walk`: where a quote is all that is left."""
+        """See `TextWalks.walk`; for states where only a quote is left."""
         out = TextWalk(None, [], {}, {}, {(state, FRESH - place) for place in places})
         read = quoting.read
         if (read.high - read.low) * len(places) <= _FEW:
@@ -73,7 +73,7 @@ class QuoteTexts(TextSteps):
         arrays, passages = self.arrays, quoting.passages
         nodes: list[Int32] = []
         quotes: list[Int32] = []
-        cut: dict[int, int] = {}  # by node the classes of the character that may be cut there
+        cut: dict[int, int] = {}  # by node, the classes of the character that may be cut there
         for level in self._levels(quoting, places):
             nodes.append(distinct(level.nodes))
             ends = passages.is_end[level.at] & (level.at >= level.first)
@@ -95,7 +95,7 @@ class QuoteTexts(TextSteps):
         return out
 
     def _cut(self, cut: dict[int, int]) -> list[int]:
-        """Return the tokens that end inside a character of some minterms, by the node before it."""
+        """Return the tokens that end inside a character of the minterms, by the node before it."""
         found: list[int] = []
         for node, live in cut.items():
             tails = self.points.tails_of(live)
@@ -104,7 +104,7 @@ class QuoteTexts(TextSteps):
         return found
 
     def _levels(self, quoting: Quoting, places: list[int]) -> Iterator[_Level]:
-        """Yield all that is read at once, by how many characters of a token that takes."""
+        """Yield all places by number of characters of a token."""
         edges = self._edges_below(quoting)
         passages, arrays = quoting.passages, self.arrays
         _, at, first, last = passages.standing(quoting.read)
@@ -128,7 +128,7 @@ class QuoteTexts(TextSteps):
             at, first, last = at[on] + np.int32(1), first[on], last[on]
 
     def _one_by_one(self, quoting: Quoting, places: list[int], out: TextWalk) -> None:
-        """`quote` from few places of a document."""
+        """`quote` for a few places of a document."""
         edges, arrays, passages = self._edges_below(quoting), self.arrays, quoting.passages
         keys, below, n_classes, codes = (
             edges.key_views,
@@ -185,10 +185,10 @@ class QuoteTexts(TextSteps):
         return found
 
     def quote_ends(self, quoting: Quoting, place: int) -> list[tuple[int, Int32]]:
-        """Return the tokens below ``place`` that are part of a quote, by a state from which the way
-        to an end is that from where they end.
+        """Return the tokens below ``place`` that are part of a quote, by a state with the same way
+        to an end as after them.
 
-        Where some token ends inside the next character, that is the state itself.
+        If some token ends inside the next character, that is the state itself.
         """
         arrays, passages = self.arrays, quoting.passages
         known, kept = self._ends_of

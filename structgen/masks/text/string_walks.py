@@ -1,12 +1,12 @@
-"""Walk text in leaves: strings and keys, with what comes before and after them.
+"""Walk text in leaves: strings and keys, with the text before and after them.
 
-`StringWalks` joins walks of characters (`text_walks`) with what precedes opening quotes and follows
-closing ones. `AfterQuotes` caches what follows. That depends on the quotes reached and on a leaf
-that objects share, so objects differ little in it. A leaf describes its text by `Leaf.text_state`
-and similar methods. Knows no frames, constraints or masks.
+`StringWalks` combines walks of characters (`text_walks`) with the text before opening quotes and
+after closing ones. `AfterQuotes` caches the latter, which depends on the quotes reached and on a
+leaf that objects share, so objects differ little in it. A leaf describes its text by
+`Leaf.text_state` and similar methods. Knows no frames, constraints or masks.
 
-`LeafTexts` holds a vocabulary's characters under one encoding and caches walks of texts. It also
-tells where in a leaf the run of a text may end.
+`LeafTexts` holds a vocabulary's characters in one encoding and caches walks of texts. It also finds
+where in a leaf the run of a text may end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Cut(NamedTuple):
     """The tokens that end inside a character, at one node of an encoding.
 
     Attributes:
-        ids: those that are text up to that character.
+        ids: the tokens that are text up to that character.
         most: the most characters before it.
     """
 
@@ -68,7 +68,7 @@ class LeafTexts:
     def __init__(self, store: WalkStore) -> None:
         self._store = store
         store.when_rotated.append(self._forget)
-        # What is made for a leaf holds its automaton, and goes with the leaf.
+        # Objects for a leaf hold its automaton and are freed with the leaf.
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
         self._cuts: weakref.WeakKeyDictionary[Utf8, tuple[dict[int, Cut], Ids]]
         self._cuts = weakref.WeakKeyDictionary()
@@ -83,11 +83,11 @@ class LeafTexts:
 
     @property
     def tables(self) -> int:
-        """Bytes of the vocabulary's characters, in each spelling that was needed."""
+        """Bytes of the vocabulary's characters, in each encoding used so far."""
         return sum(characters.n_bytes for characters in list(self._characters.values()))
 
     def characters(self, encoding: Utf8) -> Characters:
-        """Return the vocabulary's characters as ``encoding`` spells them."""
+        """Return the vocabulary's characters in ``encoding``."""
         spelling, barred = encoding.spelling, encoding.barred
         found = self._characters.get((spelling, barred))
         if found is None:
@@ -117,8 +117,8 @@ class LeafTexts:
 
     def of(self, leaf: Leaf) -> TextWalks:
         """Return the walks of the text of ``leaf``."""
-        # Symbols of leaves that are not shared may lead back to the leaf: a table of ours would
-        # hold both for ever.
+        # Symbols of unshared leaves may refer back to the leaf: a table here would keep both alive
+        # for ever.
         found: TextWalks | None
         found = self._texts.get(leaf) if leaf.is_shared else leaf.attached.get(self)
         if found is None:
@@ -131,8 +131,8 @@ class LeafTexts:
         return found
 
     def ends(self, leaf: Leaf, state: int) -> list[tuple[int, int, Ids]]:
-        """`TextWalks.ends`; those of the last call, which a mask within a budget asks for twice,
-        are kept."""
+        """Return `TextWalks.ends`. The last result is cached, because a mask with a token budget
+        needs it twice."""
         walks, last = self.of(leaf), self._last
         if last is not None and last[0]() is walks and last[1] == state:
             return last[2]
@@ -144,8 +144,8 @@ class LeafTexts:
         self, leaf: Leaf, state: int, most: int, is_exact: bool = True
     ) -> list[tuple[int, int]]:
         """Return the leaf states in which tokens may end on a run, with their nodes of the
-        encoding: all that matter for completions. Or, if not ``is_exact``, instead of those inside
-        of characters the ones behind these.
+        encoding, as far as they matter for completions. If not ``is_exact``, replace those inside
+        characters by those after them.
 
         One state represents all that may end at once and after any one more character.
         """
@@ -167,7 +167,7 @@ class LeafTexts:
         out: list[tuple[int, int]] = []
         states = walks.after_run(state, last)[: last + 1]
         may_end = [symbols.label(at) >= 0 for at in states]
-        # Where there are several outcomes, another one may be near.
+        # With several outcomes, another one may be nearer.
         is_one = symbols.expression(state) is not None
         for count, at in enumerate(states):
             may_all_end = is_one and 0 < count < last and all(may_end[count - 1 : count + 2])
@@ -193,7 +193,7 @@ class LeafTexts:
         return self._cuts_of(encoding)[0]
 
     def _cuts_of(self, encoding: Utf8) -> tuple[dict[int, Cut], Ids]:
-        """`cuts`; and by tail the node that is there, or `DEAD`."""
+        """Return `cuts`; and by tail the node there, or `DEAD`."""
         found = self._cuts.get(encoding)
         if found is None:
             arrays = self.characters(encoding).arrays
@@ -216,7 +216,7 @@ class LeafTexts:
         return found
 
     def closing(self, encoding: Utf8) -> Ids:
-        """Return the tokens that close a string, wherever they lead."""
+        """Return the tokens that close a string, with any continuation."""
         arrays = self.characters(encoding).arrays
         quotes = arrays.quotes
         found: Ids = arrays.token_ids[ranges(arrays.token_start[quotes], arrays.token_end[quotes])]
@@ -240,7 +240,7 @@ class AfterQuotes:
     ) -> tuple[Tokens, Node | None]:
         """Return tokens that end directly after some quotes, and the node where others continue.
 
-        ``which`` of `Characters.quotes`: their numbers, or a packed mask.
+        ``which``: numbers of `Characters.quotes`, or a packed mask.
         """
         arrays = characters.arrays
         key = (characters, which)
@@ -260,7 +260,7 @@ class AfterQuotes:
         return found
 
     def walk(self, characters: Characters, which: bytes | tuple[int, ...], leaf: Leaf) -> LeafWalk:
-        """Return the walk of ``leaf`` behind some quotes, with the tokens that end right there."""
+        """Return the walk of ``leaf`` after some quotes, with the tokens that end there."""
         key = (characters, which, leaf)
         found = self._after[key]
         if found is None:
@@ -277,7 +277,7 @@ class AfterQuotes:
     def free(
         self, characters: Characters, whole: Whole, special: tuple[int, ...], after: Leaf
     ) -> LeafWalk:
-        """Return the walk of any text and then ``after``, without ``special`` quotes."""
+        """Return the walk of any text followed by ``after``, without ``special`` quotes."""
         key = (characters, whole.places, special, after)
         found = self._free[key]
         if found is None:
@@ -299,14 +299,14 @@ class AfterQuotes:
 
 
 _FEW_NAMES = 200
-"""Names of which each is looked up by what is left of it."""
+"""Up to this many names are looked up one by one, by the rest of each."""
 
 ROOT_PLACE = 0
 
 _Rest: TypeAlias = "tuple[Tokens, Node | None, tuple[End, ...] | None]"
-"""Of a name of which a text is left: the tokens that begin the text, or continue after it in the
-leaf that follows; where tokens leave that leaf; and where in it they end, or None where no token
-reaches the closing quote. Without a leaf, the same for the quote alone."""
+"""For the rest of a name: the tokens that begin it, or continue after it in the leaf that follows;
+the nodes where tokens leave that leaf; and their ends in it, or None if no token reaches the
+closing quote. Without a leaf, the same for the quote alone."""
 
 
 class StringWalks:
@@ -325,7 +325,8 @@ class StringWalks:
         self._rows: GenerationalCache[tuple[CountedTokens, int], Bits] = store.cache()
         self._groups_at: GenerationalCache[tuple[Characters, int], tuple[bool, list[list[int]]]]
         self._groups_at = store.cache()
-        # By text last: of keys that are strings alone the collector need not know.
+        # With the text as innermost key: the garbage collector ignores dicts whose keys are
+        # strings.
         self._rests: GenerationalCache[
             tuple[Characters, Leaf | None], GenerationalCache[str, _Rest]
         ] = store.cache()
@@ -333,7 +334,7 @@ class StringWalks:
         self._before = store.cache()
 
     def in_text(self, leaf: Leaf, state: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        """Return the walk of a text at ``state`` of its symbols; None where it may end anywhere."""
+        """Return the walk of a text at ``state`` of its symbols; None if it may end anywhere."""
         if type(leaf) is TextLeaf:
             return None
         if node == ROOT:
@@ -354,8 +355,8 @@ class StringWalks:
         return self._store.finished(found)
 
     def _places_at(self, characters: Characters, node: Node) -> list[list[int]] | None:
-        """Return the character nodes at ``node``, as `apart` groups them, those that tokens end in
-        left out; None where some of them are inside a character. The lists must not be changed."""
+        """Return the character nodes at ``node``, grouped by `apart`, without nodes in which tokens
+        end; None if some of them are inside a character. Do not change the lists."""
         if not isinstance(node, NodeSet):
             place = characters.arrays.views.place[node]
             return None if place < 0 else [[place]]
@@ -373,8 +374,8 @@ class StringWalks:
         return None if found[0] else found[1]
 
     def _string_walk(self, leaf: Leaf, walks: TextWalks, state: int, memo: WalkMemo) -> LeafWalk:
-        """Return the walk from the root of a string whose text is at ``state``: the same for all
-        strings of which the same is left to be read."""
+        """Return the walk from the root of a string whose text is at ``state``. Strings with equal
+        rests share it."""
         closed = leaf.after_quote(0)
         content = walks.content(state)
         kept = None if content is None else walks.characters.strings[content]
@@ -396,7 +397,7 @@ class StringWalks:
     def _walk_names(
         self, leaf: Leaf, state: int, rests: list[tuple[int, str]], characters: Characters
     ) -> LeafWalk:
-        """Return the walk from the root of one of a few names, by what is left of them."""
+        """Return the walk from the root of a few names, by their rests."""
         ids = bytearray()
         exits: list[tuple[int, Node]] = []
         ends: list[End] = [(state, -1 - ROOT_PLACE)]
@@ -424,12 +425,12 @@ class StringWalks:
                 outcome = leaf.label(to)
             if node is not None:
                 exits.append((outcome, node))
-        if after is None and exits:  # then the closing quote ends all names alike
+        if after is None and exits:  # then the closing quote has the same effect for all names
             exits = [(exits[0][0], self._store.nodes.join([node for _, node in exits]))]
         return None, bytes(ids), tuple(exits), tuple(ends)
 
     def _rest(self, characters: Characters, after: Leaf | None, text: str) -> _Rest:
-        """Return what `_walk_names` needs to know of a name of which ``text`` is left."""
+        """Return the facts that `_walk_names` needs about a name with the rest ``text``."""
         ids, quote = characters.spelt(text)
         if quote < 0:
             return ids, None, None
@@ -444,7 +445,7 @@ class StringWalks:
         return ids + more, node, ends
 
     def before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        """Return the walk of a text and of what precedes it, if a shared leaf reads that."""
+        """Return the walk of a text and of the part before it, if a shared leaf reads that part."""
         shared = leaf.before_text(q)
         if shared is None:
             return None
@@ -470,14 +471,14 @@ class StringWalks:
                     break
             else:
                 if not (0x22 in firsts and leaf.symbols.label(start) >= 0):
-                    return row, ids, exits, ends  # as it nearly always is
+                    return row, ids, exits, ends  # the usual case
         found = WalkBuilder()
         found.include((row, ids, exits, ends))
         found.include(self._leaf_walk(leaf, leaf.in_text(start), text, memo))
         return self._store.finished(found)
 
     def behind_text(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
-        """Return the walk of what follows a text, if a shared leaf reads that."""
+        """Return the walk of the part after a text, if a shared leaf reads that part."""
         shared = leaf.behind_text(q)
         if shared is None:
             return None
@@ -491,8 +492,8 @@ class StringWalks:
         return row, ids, exits, ends
 
     def _without_text(self, walk: LeafWalk) -> tuple[LeafWalk, Node | None, bytes]:
-        """Return a walk of what comes before a text without its exit to there, and that, if there
-        is one, and the bytes with which tokens continue."""
+        """Return a walk of the part before a text without its exit to the text; the exit, if there
+        is one; and the bytes with which tokens continue."""
         row, ids, exits, ends = walk
         text: Node | None = None
         others: list[tuple[int, Node]] = []
@@ -511,7 +512,7 @@ class StringWalks:
         return (row, ids, tuple(others), ends), text, bytes(firsts)
 
     def set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
-        """Note ``(q, at)`` for a walk of text, if it is one worth it."""
+        """Note ``(q, at)`` for a walk of text, if that is worthwhile."""
         if type(leaf) is TextLeaf:
             return False  # may end anywhere: exits are needed one by one
         state = leaf.text_state(q)
@@ -568,7 +569,7 @@ class StringWalks:
         exits: tuple[tuple[int, Node], ...],
         found: WalkBuilder,
     ) -> None:
-        """Add where a walk of ``leaf.after_text(label)`` led."""
+        """Add a walk of ``leaf.after_text(label)``."""
         shared = leaf.after_text(label)
         assert shared is not None
         if ends:
@@ -580,7 +581,7 @@ class StringWalks:
     def _add_text(
         self, leaf: Leaf, walk: TextWalk, found: WalkBuilder, memo: WalkMemo | None
     ) -> None:
-        """Add a walk of text to what was found, and what follows its closing quotes."""
+        """Add a walk of text to the results, and what follows its closing quotes."""
         if walk.counted is not None:
             found.add_row(self._row(*walk.counted))
         if walk.row is not None:
@@ -619,7 +620,7 @@ class StringWalks:
                 found.include(rest)
 
     def _row(self, tokens: CountedTokens, most: int) -> Bits:
-        """Return those of ``tokens`` of at most that many characters, as bits."""
+        """Return the ``tokens`` of at most that many characters, as bits."""
         found = self._rows[tokens, most]
         if found is None:
             flags = tokens.flags(most, 32 * self._store.n_words)
@@ -629,9 +630,9 @@ class StringWalks:
         return found
 
     def last(self, leaf: Leaf, q: int) -> LeafWalk | None:
-        """`leaf_walk` from the root of plain text after which nothing follows, without exits.
+        """Return `leaf_walk` from the root of plain text with nothing after it, without exits.
 
-        None where the ordinary walk serves as well.
+        None if the ordinary walk is as good.
         """
         if type(leaf) is not TextLeaf:
             return None

@@ -1,9 +1,9 @@
 """Transitions of a text's automaton by character, and walks character by character.
 
-`TextTables` holds the next states of one automaton under one encoding: by minterm, and as rows of
-one array for all states of a level. `TextWalk` is the result of a walk: where tokens end, where the
+`TextTables` holds the next states of one automaton in one encoding: by minterm, and as rows of one
+array for all states of a level. `TextWalk` is the result of a walk: where tokens end, where the
 text closes, and with which label. `TextSteps` walks one state at one node, or many level by level;
-it sets aside runs and open texts for `text_walks`.
+it leaves runs and open texts to `text_walks`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .characters import Characters, Whole
 
 
 class TransitionTable(RowTable):
-    """Transitions by minterm; the last column is for everything that is not a character of a text.
+    """Transitions by minterm; the last column is for all bytes that are not text.
 
     Args:
         symbols: the automaton.
-        charge: called with the bytes that the table grows by.
+        charge: called with the bytes by which the table grows.
 
     Attributes:
         continues: bool [states]; whether there is any next state.
@@ -63,16 +63,18 @@ class TransitionTable(RowTable):
 
 
 def spread(row: npt.NDArray[Any], moves: Iterable[tuple[int, int]]) -> None:
-    """Write into ``row`` where each minterm leads by ``moves``."""
+    """Write the next state of each minterm by ``moves`` into ``row``."""
     for mask, to in moves:
         row[bits(mask)] = to
 
 
 FRESH = -(1 << 40)
-"""Less a place, it is in `TextWalk.runs` for those of a walk from there, to be made again."""
+"""`TextWalk.runs` contains this minus a place for the runs of a walk from there, which are computed
+again."""
 
 Counted: TypeAlias = "tuple[CountedTokens, int]"
-"""The tokens of a run from the root, and the most characters that those inside have of it."""
+"""The tokens of a run from the root, and the most characters of the run that tokens inside may
+have."""
 
 
 class TextWalk(NamedTuple):
@@ -80,12 +82,12 @@ class TextWalk(NamedTuple):
 
     Attributes:
         counted: for a run from the root, its tokens.
-        ids: tokens that end inside the text (those of the run from the root apart).
+        ids: tokens that end inside the text, except those in ``counted``.
         quotes: label → bool ``[len(Characters.quotes)]``, the closing quotes reached.
         single: label → further closing quotes, one by one.
-        runs: states in which those tokens end, each with the length of the run it starts; or with
-            ``-1 - place``, for those that `TextWalks.special_states` finds; or with
-            ``FRESH - place``, for those of `TextWalks.fresh_runs`.
+        runs: states in which these tokens end, each with the length of the run that it starts; or
+            with ``-1 - place``, for the states of `TextWalks.special_states`; or with ``FRESH -
+            place``, for the runs of `TextWalks.fresh_runs`.
         row: further tokens that end inside the text, as bits, for a walk from the root.
     """
 
@@ -103,8 +105,8 @@ class FreeWalk(NamedTuple):
     Attributes:
         whole: the walk of every text.
         usual: the label of most texts.
-        special: quotes after which the text has another label, ascending;
-        single: label → those of them after which it has that label.
+        special: quotes after which the text has another label, ascending.
+        single: label → the ``special`` quotes with that label.
         runs: as in `TextWalk`.
     """
 
@@ -116,23 +118,23 @@ class FreeWalk(NamedTuple):
 
 
 DEAD = -(1 << 30)
-"""Where no text leads."""
+"""The dead state."""
 
 _NARROW = 12
-"""Characters that a state may read and still be walked character by character."""
+"""The most characters that a state may read to be walked character by character."""
 
 FEW = 4
-"""Characters of which each is looked for by itself, in large subtrees too."""
+"""Up to this many characters are looked up one by one, even in large subtrees."""
 
 
 class TextTables:
-    """Where the characters of a vocabulary lead in one symbol automaton.
+    """The transitions of one symbol automaton by the characters of a vocabulary.
 
     Attributes:
         characters, arrays: the vocabulary.
         symbols: the automaton.
-        n_minterms: how many minterms it has.
-        points: the characters by these.
+        n_minterms: the number of its minterms.
+        points: the characters by minterm.
     """
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
@@ -150,14 +152,14 @@ class TextTables:
         return TransitionTable(self.symbols, self.characters.charge)
 
     def quoted(self, out: TextWalk, label: int) -> npt.NDArray[np.bool_]:
-        """Return the closing quotes of ``out`` with a label, to be added to."""
+        """Return the closing quotes of ``out`` with a label, for adding more."""
         found = out.quotes.get(label)
         if found is None:
             found = out.quotes[label] = np.zeros(len(self.characters.arrays.quotes), bool)
         return found
 
     def table(self, state: int) -> npt.NDArray[np.int64]:
-        """Next state by minterm; the last entry stands for characters of no text."""
+        """Return the next state by minterm; the last entry is for bytes that are not text."""
         table = self._tables.get(state)
         if table is None:
             table = np.full(self.n_minterms + 1, DEAD, np.int64)
@@ -167,9 +169,9 @@ class TextTables:
         return table
 
     def narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
-        """Return each character that ``state`` may read, its plain spelling, and where it leads.
+        """Return each character that ``state`` may read, its unescaped bytes, and the next state.
 
-        None where there are many.
+        None if there are many.
         """
         found = self._narrows.get(state, False)
         if found is not False:
@@ -184,7 +186,7 @@ class TextTables:
                     self._narrows[state] = None
                     return None
                 steps.append((minterm, to))
-        # Tuples of plain values: the garbage collector soon leaves them alone.
+        # Tuples of plain values: the garbage collector soon ignores them.
         narrow = tuple(
             (point, spelt, to)
             for minterm, to in steps
@@ -203,13 +205,13 @@ class TextTables:
         return live
 
     def is_few(self, state: int) -> bool:
-        """Return whether so few characters may follow that walking one by one is cheaper."""
+        """Return whether so few characters may follow that walking them one by one is cheaper."""
         narrow = self.narrow(state)
         return narrow is not None and len(narrow) <= FEW
 
 
 def grouped(targets: npt.NDArray[Any], places: Int32) -> list[tuple[int, Int32]]:
-    """``places``, ascending, by target, without the dead ones."""
+    """Return ``places``, ascending, grouped by target, without dead ones."""
     alive = targets != DEAD
     if not alive.any():
         return []
@@ -224,17 +226,17 @@ def grouped(targets: npt.NDArray[Any], places: Int32) -> list[tuple[int, Int32]]
 
 
 SMALL = 64
-"""Nodes, with all below them, that are still walked one by one."""
+"""Subtrees of up to this many nodes are walked node by node."""
 
 _DEEP = 5
-"""Levels after which there is little left but chains,"""
+"""After this many levels, mostly chains are left,"""
 
 _CHAINS = 400
 _FEW_CHAINS = 16
-"""so that this many nodes are walked one by one, if they are in few chains."""
+"""so up to this many nodes in few chains are walked one by one."""
 
 _PATIENCE = 400
-"""Places that are walked one by one before the rest of them is taken together."""
+"""After this many places walked one by one, the rest is walked together."""
 
 
 class TextSteps(TextTables):
@@ -247,13 +249,13 @@ class TextSteps(TextTables):
 
         Args:
             pairs: states and places.
-            out: what is found is added.
-            set_aside: whether not to go into large subtrees but where few characters may be read,
-                and to stop after `_PATIENCE` places.
+            out: receives the results.
+            set_aside: whether to skip large subtrees, unless few characters may be read, and to
+                stop after `_PATIENCE` places.
 
         Returns:
-            By state the places that were not walked, ascending, none below another; and where it
-            was not continued.
+            By state, the places that were not walked, ascending, none below another; and the places
+            where the walk stopped.
         """
         arrays, is_open = self.arrays, self.symbols.is_open
         end, code = arrays.views.end, arrays.views.code
@@ -269,7 +271,7 @@ class TextSteps(TextTables):
         stack = pairs
         patience = _PATIENCE
         met: set[int] = set()
-        # By state: where few characters lead; or the next states by minterm.
+        # By state: the next states after a few characters; or the next states by minterm.
         known: dict[int, tuple[tuple[tuple[int, bytes, int], ...] | None, Sequence[int]]] = {}
         while stack:
             at, here = stack.pop()
@@ -340,14 +342,14 @@ class TextSteps(TextTables):
         while len(nodes):
             WORK.spend(5 + (len(nodes) >> 5))
             sizes = arrays.end[nodes] - nodes
-            # Deep down there are a few long chains, which would take as many levels.
+            # At depth there are a few long chains, each level of which would cost a step.
             is_deep = len(seen) >= _DEEP and len(nodes) <= _FEW_CHAINS
             if int(sizes.sum()) <= (_CHAINS if is_deep else SMALL):
                 states = [table.states[number] for number in at.tolist()]
                 self.one_by_one(list(zip(states, nodes.tolist(), strict=True)), out)
                 break
             seen.append((nodes, at))
-            # Where no token continues, where the state leads need not be known.
+            # If no token continues, the next states are not needed.
             inner = sizes > 1
             nodes, at = nodes[inner], at[inner]
             table.cover(at)
@@ -364,7 +366,7 @@ class TextSteps(TextTables):
             )
 
     def _visited(self, nodes: Int32, at: Int32, out: TextWalk) -> None:
-        """Visit what ends at some nodes, each read in a state of `_rows`."""
+        """Add the tokens that end at nodes, each reached in a state of `_rows`."""
         arrays, states = self.arrays, self.rows.states
         first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
         out.ids.append(arrays.token_ids[ranges(first, last)])
@@ -386,7 +388,7 @@ class TextSteps(TextTables):
             out.ids.append(np.array(found, np.int32))
 
     def one_step(self, state: int, places: Int32, out: TextWalk) -> list[tuple[int, Int32]]:
-        """Return what ends at ``places``, and where one more character leads, by state."""
+        """Return the tokens that end at ``places``, and the states after one more character."""
         number = self.rows.number(state)
         self._visited(places, np.full(len(places), number, np.int32), out)
         children, _ = self.arrays.children_of(places)
@@ -395,7 +397,7 @@ class TextSteps(TextTables):
 
 
 def apart(arrays: CharacterArrays, places: list[int]) -> list[list[int]]:
-    """``places`` in ascending groups of which none lies below another of its group."""
+    """Return ``places`` in ascending groups, in each of which no place is below another."""
     if len(places) == 1:
         return [places]
     places = sorted(set(places))

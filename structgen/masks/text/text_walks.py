@@ -1,18 +1,17 @@
 """Walk text: one leaf of characters, from any state, through the tokens below any node.
 
-A text's automaton mostly stays where it is. So a run of characters is one step, and what follows it
-is walked together, except for small subtrees. `TextWalks` chooses the way to walk, and caches walks
-from the root by the content of what is still to be read:
+A text's automaton mostly stays in one state. So a run of characters is one step, and everything
+after it is walked together, except for small subtrees. `TextWalks` chooses the way to walk, and
+caches walks from the root by the content of the rest of the text:
 
-- `TextRuns` takes a run in one comparison over all tokens (`CharacterRun`). It looks only at places
-  where the run can end: a closing quote, a character cut by the token's end, a character outside
-  the set.
-- `QuoteTexts` (`quote_texts`) walks pieces of a document by places, without states.
-- `OpenTexts` walks states that can read every text, where only closing quotes matter; states in
-  which a few texts have another label; and states that can read only some names.
+- `TextRuns` handles a run in one comparison over all tokens (`CharacterRun`). It visits only nodes
+where the run can end: a closing quote, a character cut by the token's end, a character outside the
+set. - `QuoteTexts` (`quote_texts`) walks pieces of a document by places, without states. -
+`OpenTexts` walks states that can read every text, where only closing quotes matter; states in which
+a few texts have another label; and states that can read only a few names.
 
-These classes inherit from each other, starting with `TextTables`, because all of them use the same
-tables. `string_walks` knows what follows a text.
+These classes inherit from each other, starting with `TextTables`, because they share tables.
+`string_walks` knows what follows a text.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from .tables import DEAD, FEW, FRESH, SMALL, Counted, FreeWalk, TextWalk, groupe
 
 
 class OpenTexts(QuoteTexts):
-    """Walks of one symbol automaton where texts differ only by their ends."""
+    """Walks of one symbol automaton in which texts differ only by their ends."""
 
     _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
 
     def whole(self, state: int, places: Int32, out: TextWalk) -> Counted | None:
-        """Walk where every text may be read: all that matters is where it is closed."""
+        """Walk a state that can read every text: only the closing quotes matter."""
         characters = self.characters
         whole = characters.whole(places)
         if whole.counted is None:
@@ -52,8 +51,8 @@ class OpenTexts(QuoteTexts):
         return None if whole.counted is None else (whole.counted, characters.arrays.longest)
 
     def but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
-        """Walk where every text may be read; ``unnamed`` is its label once closed, unless it is
-        one of the special texts of ``state``."""
+        """Walk a state that can read every text; ``unnamed`` is the label, except for the special
+        texts of ``state``."""
         characters, symbols = self.characters, self.symbols
         if self._unnamed is None:
             self._unnamed = characters.cache()
@@ -84,7 +83,7 @@ class OpenTexts(QuoteTexts):
         return TextWalk(walk.counted, [*walk.ids], quotes, single, runs)
 
     def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
-        """Like `walk`, where all text is allowed and nearly all of it has one label."""
+        """Like `walk`, if all texts are allowed and nearly all have the same label."""
         symbols, characters = self.symbols, self.characters
         free = symbols.free(state)
         if free is None:
@@ -109,10 +108,10 @@ class OpenTexts(QuoteTexts):
         return FreeWalk(whole, usual, (*sorted(special),), single, runs)
 
     def names(self, names: Names, place: int, out: TextWalk) -> None:
-        """Only some names may be read, each of which has one spelling."""
+        """Walk a state that can read only names, each with a single form."""
         arrays = self.arrays
         edges, ends, below, start, allowed = names
-        # The masks of a large set are large: none is made where no name below is barred.
+        # The masks of a large set are large: none is made if no name below is barred.
         is_whole = allowed < 0 or allowed == below[start]
         child, token_ids = arrays.trie.child, arrays.views.token_ids
         place_of, first, stop = arrays.views.place, *arrays.views[3:5]
@@ -137,7 +136,7 @@ class OpenTexts(QuoteTexts):
             out.ids.append(np.array(found, np.int32))
 
     def special_states(self, state: int, place: int) -> list[int]:
-        """Return the states on the way to the special texts of ``state`` that the tokens below
+        """Return the states on the way to special texts of ``state`` that the tokens below
         ``place`` reach."""
         arrays = self.arrays
         found: dict[int, None] = {}
@@ -176,11 +175,11 @@ class OpenTexts(QuoteTexts):
 
 
 _RUN = 300
-"""Nodes, with all below them, from which runs that have few phases are taken as a whole."""
+"""In subtrees of at least this many nodes, runs with few phases are handled as a whole."""
 
 _Phase: TypeAlias = "tuple[int, int, bool, int]"
-"""From how many characters of a run on, the state there, whether the text may end, and the minterms
-that may be read."""
+"""The number of characters of a run at which the phase starts, the state there, whether the text
+may end, and the minterms that may be read."""
 
 
 class TextRuns(OpenTexts):
@@ -194,10 +193,10 @@ class TextRuns(OpenTexts):
         self._after: tuple[int | None, list[int]] = None, []
 
     def after_run(self, state: int, most: int) -> list[int]:
-        """Return the states after 0 to ``most`` characters of the run of ``state``, or up to more.
+        """Return the states after 0 to ``most`` (or more) characters of the run of ``state``.
 
-        The last answer is kept, and where each state leads by one character: the next mask begins
-        in a state of this run.
+        Caches the last result, and the states after one more character: the next mask begins in a
+        state of this run.
         """
         known, after = self._after
         if known == state and len(after) > most:
@@ -220,7 +219,7 @@ class TextRuns(OpenTexts):
         return after
 
     def is_one_run(self, state: int) -> bool:
-        """Return whether plainly only one run may be read."""
+        """Return whether obviously only one run may be read."""
         chars, most = self.symbols.run(state)
         phases = self._phases(state)
         if phases is None:
@@ -228,8 +227,8 @@ class TextRuns(OpenTexts):
         return bool(chars) and not any(live & ~chars for _, _, _, live in phases)
 
     def _phases(self, state: int) -> tuple[_Phase, ...] | None:
-        """Return the states in which the run of ``state`` can be left, each from some count on;
-        None where there may be many."""
+        """Return the states in which the run of ``state`` can be left, each with the count at which
+        it starts; None if there may be many."""
         found = self._known_phases.get(state, False)
         if found is not False:
             return found  # type: ignore[return-value]
@@ -247,7 +246,7 @@ class TextRuns(OpenTexts):
         return phases
 
     def is_run(self, state: int, size: int) -> bool:
-        """Return whether to take the run of ``state`` at once, in subtrees of that many nodes."""
+        """Return whether to handle the run of ``state`` at once, in subtrees of that many nodes."""
         return (
             size > _RUN
             and self.symbols.run(state)[1] not in (0, 1)
@@ -257,7 +256,7 @@ class TextRuns(OpenTexts):
     def run(
         self, state: int, places: Int32, out: TextWalk
     ) -> tuple[Counted | None, list[tuple[int, Int32]]]:
-        """Return the run of ``state``, and where it is left, by state."""
+        """Return the run of ``state``, and the nodes where it is left, by state."""
         characters, symbols = self.characters, self.symbols
         arrays = characters.arrays
         chars, most = symbols.run(state)
@@ -282,7 +281,7 @@ class TextRuns(OpenTexts):
     def _leave(
         self, state: int, run: CharacterRun, most: int, out: TextWalk, with_partials: bool = True
     ) -> None:
-        """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
+        """Add quotes, and tokens that end inside a character, after the run of ``state``."""
         arrays, symbols, phases = self.arrays, self.symbols, self._phases(state)
         if phases is None or any(is_end for _, _, is_end, _ in phases):
             chosen, steps = _up_to(run.quotes(), most)
@@ -306,7 +305,8 @@ class TextRuns(OpenTexts):
             out.ids.append(arrays.partial[chosen[keep]])
 
     def _left(self, chars: int, run: CharacterRun) -> tuple[Int32, Int32, Depths]:
-        """Return where characters leave a run, their minterms, and the characters before."""
+        """Return the nodes where characters leave a run, their minterms, and the numbers of
+        characters before."""
         found = self._root_edges.get(chars) if run.is_root else None
         if found is None:
             characters = self.characters
@@ -324,7 +324,7 @@ class TextRuns(OpenTexts):
     def _edges(
         self, state: int, chars: int, run: CharacterRun, most: int
     ) -> list[tuple[int, Int32]]:
-        """Group where characters outside or after the whole run lead, by state."""
+        """Group the nodes of characters outside or after the whole run by next state."""
         arrays, symbols = self.arrays, self.symbols
         phases = self._phases(state)
         if phases is not None:
@@ -335,7 +335,7 @@ class TextRuns(OpenTexts):
         if most < arrays.longest:
             short = steps <= most
             edges, minterms, steps = edges[short], minterms[short], steps[short]
-            # Where one part of an expression has ended its count, others may continue.
+            # When one part of an expression has finished its count, others may continue.
             if not is_endless and self.live(symbols.after_run(state, most)) & chars:
                 more = run.nodes_after(most + 1)
                 edges = np.concatenate((edges, more)).astype(np.int32)
@@ -360,7 +360,7 @@ class TextRuns(OpenTexts):
         run: CharacterRun,
         most: int,
     ) -> list[tuple[int, Int32]]:
-        """Like `_edges`, where a run has few exits and nothing else continues with it."""
+        """Like `_edges`, if a run has few exits and nothing else continues in parallel."""
         edges, minterms, steps = self._left(chars, run)
         wanted = 0
         for _, _, _, live in leaving:
@@ -379,8 +379,8 @@ class TextRuns(OpenTexts):
         return grouped(targets, edges)
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """Return states after numbers of characters of a run, with the positions of these in
-        ``steps``, as far as the numbers matter."""
+        """Return the states after numbers of characters of a run, with the positions of these
+        numbers in ``steps``, as far as they matter."""
         if not len(steps):
             return []
         phases = self._phases(state)
@@ -410,7 +410,7 @@ class TextRuns(OpenTexts):
 def _up_to(
     reached: tuple[npt.NDArray[np.int64], Depths], most: int
 ) -> tuple[npt.NDArray[np.int64], Depths]:
-    """Return what is reached within ``most`` characters."""
+    """Return the nodes reached within ``most`` characters."""
     chosen, steps = reached
     short = steps <= most
     return chosen[short], steps[short]
@@ -419,10 +419,11 @@ def _up_to(
 _ROOT_ALONE = [0]
 
 _FEW_BELOW = 500
-"""Nodes that `TextWalks.ends` looks at one by one."""
+"""`TextWalks.ends` visits up to this many nodes one by one."""
 
 _LARGE = 2000
-"""Nodes, with all below them, from which runs are taken as a whole, whatever their phases."""
+"""In subtrees of at least this many nodes, runs are handled as a whole, with any number of phases.
+"""
 
 
 class TextWalks(TextRuns):
@@ -433,8 +434,8 @@ class TextWalks(TextRuns):
         symbols: the automaton.
     """
 
-    # Most texts are keys of one object, keyed by where they are closed: the rest is made when
-    # needed.
+    # Most texts are keys of one object, identified by their closing quotes: the rest is made on
+    # demand.
 
     _own: GenerationalCache[Any, TextWalk] | None = None
     _contents: StructuralHash | None = None
@@ -445,31 +446,31 @@ class TextWalks(TextRuns):
         self._fresh: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def alike(self, state: int) -> int:
-        """Return a state from which every token is taken that is from ``state``, and no other;
-        after any of them, what is still to come can be as short. Many states share one."""
+        """Return a state that allows the same tokens as ``state``, with a shortest completion of
+        the same length after each. Many states share one."""
         found = self.symbols.expression(state)
         if found is None:
             return state
         expression, at = found
         if self._far is None:
-            # One more for a character that is cut.
+            # One more for a cut character.
             longest = self.arrays.longest + 1
             self._far = TokenHorizon(expression, longest, self.points.most_in_order)
         to = self._far.alike(at)
         return state if to == at else self.symbols.in_expression(to)
 
     def content(self, state: int) -> bytes | None:
-        """Return a key that is equal for equal expressions, whose walks differ only in the names of
-        states; None if unknown."""
+        """Return a key that is the same for equal expressions, whose walks differ only in the names
+        of states; None if unknown."""
         found = self.symbols.expression(state)
         if found is None or found[0] is not self.symbols:
-            return None  # what it ends with is another's
+            return None  # its last part belongs to another
         if self._contents is None:
             self._contents = StructuralHash(found[0])
         return self._contents.of(state)
 
     def fresh_runs(self, state: int, place: int) -> list[tuple[int, int]]:
-        """`TextWalk.runs` of a walk from ``place``, without the help of walks that were kept."""
+        """Return `TextWalk.runs` of a walk from ``place``, without cached walks."""
         found = self._fresh.get((state, place))
         if found is None:
             quoting = self.symbols.quoting(state)
@@ -515,11 +516,11 @@ class TextWalks(TextRuns):
         return self._walk(state, places)
 
     def ends(self, state: int, cuts: Int32) -> Iterator[tuple[int, int, Int32]]:
-        """Yield the tokens that are text from ``state`` on, by the state in which they end and by
-        where in a character: `GROUND` between two, else what ``cuts`` says of the tail.
+        """Yield the tokens that are text from ``state`` on, by the state in which they end and the
+        position in a character: `GROUND` between two, else the entry of ``cuts`` for the tail.
 
-        In quotes without those that end inside a character. Those of a run are told by their
-        characters; what leaves it is walked level by level, where it is small.
+        In quotes, without tokens that end inside a character. Tokens of a run are found by their
+        number of characters; those that leave it are walked level by level, if they are few.
         """
         arrays, symbols, minterms = self.arrays, self.symbols, self.points.minterms
         quoting = symbols.quoting(state)
@@ -575,7 +576,7 @@ class TextWalks(TextRuns):
             to = table.rows[np.repeat(at, below), minterms[arrays.code[children]]]
             alive = to >= 0
             nodes, at = children[alive], to[alive]
-        # What is left are a few long chains, which would take as many levels.
+        # A few long chains are left, each level of which would cost a step.
         end, code, minterm_of = arrays.views.end, arrays.views.code, self.points.minterm_of
         stack = list(zip(at.tolist(), nodes.tolist(), strict=True))
         for number, here in stack:  # which grows
@@ -590,7 +591,7 @@ class TextWalks(TextRuns):
         first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
         ids = arrays.token_ids[ranges(first, last)]
         numbers_of = np.repeat(np.concatenate([at for _, at in seen]), last - first)
-        kind = np.int16 if len(table.states) < 1 << 15 else np.int32  # quickly sorted, if short
+        kind = np.int16 if len(table.states) < 1 << 15 else np.int32  # fast to sort if short
         for number, alike in grouped(numbers_of.astype(kind), ids):
             yield table.states[number], GROUND, alike
         cut, numbers_of = self._partials_at(nodes, np.concatenate([at for _, at in seen]))
@@ -598,8 +599,8 @@ class TextWalks(TextRuns):
             yield from self._cut_after(table.states[number], begun, cuts)
 
     def _partials_at(self, nodes: Int32, at: Int32) -> tuple[Int32, Int32]:
-        """Return which of `CharacterArrays.partial` continue from some nodes, each with what ``at``
-        says of its node."""
+        """Return which of `CharacterArrays.partial` continue from nodes, each with the entry of
+        ``at`` for its node."""
         held = self.arrays.holds_partials[nodes]
         nodes, at, begun = nodes[held], at[held], self.arrays.partial_node
         first, last = begun.searchsorted(nodes), begun.searchsorted(nodes, "right")
@@ -608,7 +609,7 @@ class TextWalks(TextRuns):
     def _cut_after(
         self, state: int, which: npt.NDArray[Any], cuts: Int32
     ) -> Iterator[tuple[int, int, Int32]]:
-        """`ends` of those of `CharacterArrays.partial` whose last characters begin in ``state``."""
+        """Yield `ends` of the `CharacterArrays.partial` whose last character begins in ``state``."""
         alive = self.points.tails_of(self.live(state))
         if alive is not None:
             which = which[alive[self.arrays.partial_tail[which]]]
@@ -617,8 +618,8 @@ class TextWalks(TextRuns):
                 yield state, node, alike
 
     def _beside_names(self, state: int, others: int, places: list[int]) -> TextWalk:
-        """Return the walk of ``others``, which is kept, but for what lies on the way to a name:
-        there each token and each quote is looked at by itself."""
+        """Return the cached walk of ``others``, except on the way to a name: there each token and
+        each quote is checked separately."""
         arrays = self.arrays
         if places == _ROOT_ALONE:
             walk = self._copy(self._kept(others))
@@ -669,7 +670,7 @@ class TextWalks(TextRuns):
         return TextWalk(None, [], quotes, {}, {*walk.runs}, walk.row)
 
     def _walk(self, state: int, places: list[int]) -> TextWalk:
-        """Runs first, what is left of them together."""
+        """Walk runs first, then the rest together."""
         out = TextWalk(None, [], {}, {}, set())
         counted: Counted | None = None
         groups = [(state, np.array(places, np.int32))]
@@ -702,8 +703,8 @@ class TextWalks(TextRuns):
         return out._replace(counted=counted)
 
     def _kept(self, state: int) -> TextWalk:
-        """`_walk` from the root, in a compact form, remembered for all expressions that are like
-        that of ``state``. What it holds must not be changed.
+        """Return `_walk` from the root, in a compact form, cached for all expressions equal to that
+        of ``state``. Do not change its contents.
 
         The runs of a walk that another automaton has made are `FRESH`.
         """
@@ -726,7 +727,7 @@ class TextWalks(TextRuns):
         return found
 
     def _compact(self, walk: TextWalk) -> TextWalk:
-        """``walk`` with its tokens as bits and its quotes as masks."""
+        """Return ``walk`` with its tokens as bits and its quotes as masks."""
         size = (self.arrays.size + 31) // 32 * 32
         if walk.counted is None:
             flags = np.zeros(size, bool)
