@@ -9,6 +9,6 @@ used. Knows no weights, logits or masks.
 
 from __future__ import annotations
 
-from .generator import AsyncRemoteModel, RemoteModel, from_openai
+from .generator import AsyncRemoteModel, RemoteModel, bound_cookies, from_openai
 
-__all__ = ["AsyncRemoteModel", "RemoteModel", "from_openai"]
+__all__ = ["AsyncRemoteModel", "RemoteModel", "bound_cookies", "from_openai"]

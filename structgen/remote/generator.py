@@ -59,6 +59,7 @@ _MOST_IN_ALL = 1 << 30  # of a stream: comments may have no end
 _SLICE = 4 << 10  # of events, which the client takes 50 us for, and which may have 10 bytes
 _MOST_VALUES = 30_000  # in it: where it is an event, the client takes up to 40 us for each
 _MOST_SCORED = 1_000_000  # in a whole answer with logprobs
+_MOST_COOKIES = 50  # or all are forgotten: each request has them, and takes 10 us for each
 
 _OURS = frozenset(
     (
@@ -252,7 +253,8 @@ def _once(client: Any, exchange: Exchange) -> Any:
     return client if exchange.seconds_left is None else client.with_options(max_retries=0)
 
 
-_ASKS: ContextVar[Exchange | None] = ContextVar("structgen_asks", default=None)
+_ASKS: ContextVar[tuple[Exchange, Any] | None] = ContextVar("structgen_asks", default=None)
+"""The exchange that a request is sent for, and the client that sends it."""
 
 
 @contextlib.contextmanager
@@ -272,11 +274,21 @@ def _bounded(client: Any, exchange: Exchange) -> Iterator[None]:
         hooks = http.event_hooks["response"]
         if hook not in hooks:
             http.event_hooks = {**http.event_hooks, "response": [*hooks, hook]}
-    token = _ASKS.set(exchange)
+    token = _ASKS.set((exchange, http))
     try:
         yield
     finally:
         _ASKS.reset(token)
+
+
+def bound_cookies(cookies: Any) -> None:
+    """Have an HTTP client forget its cookies if they are many, or not ASCII: it cannot send those.
+
+    Each answer of a server may set thousands, which all later requests would have.
+    """
+    jar = cookies.jar
+    if len(jar) > _MOST_COOKIES or not all(f"{one.name}{one.value}".isascii() for one in jar):
+        cookies.clear()
 
 
 class _Bound:
@@ -336,9 +348,11 @@ class _Bound:
 
 
 def _watch(response: Any) -> None:
-    exchange = _ASKS.get()
-    if exchange is None:
+    asks = _ASKS.get()
+    if asks is None:
         return
+    exchange, http = asks
+    bound_cookies(http.cookies)
     bound = _Bound(exchange, response)
     whole, whole_async = response.iter_bytes, response.aiter_bytes
 

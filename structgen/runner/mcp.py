@@ -43,6 +43,7 @@ from structgen.automaton.work import Limits, sharing
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
 from structgen.insight import check_values
+from structgen.remote import bound_cookies
 from structgen.vocabulary import Vocabulary
 from structgen.workers import MAX_WORK
 
@@ -73,7 +74,6 @@ _BURST_SECONDS = 2.0  # that a thread here may compute at once, which others wai
 _CALL_SECONDS = 0.25  # more of that for each call,
 _SHARE = 0.1  # and so much of the time
 _REST_SECONDS = 1.0  # that it sleeps at most
-_MOST_COOKIES = 50  # or all are forgotten: each request has them, and takes 10 us for each
 _CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
 _MOST_TASKS = 2_000  # that its requests keep waiting, beside those of calls
 _LOOK_SECONDS = 1.0
@@ -672,9 +672,7 @@ class _Bounded:
             await exchange.wait(asyncio.sleep(self._resumes_until - now))
         response = await exchange.wait(self._send(request, **options))
         response.encoding = "utf-8"
-        jar = self._cookies.jar
-        if len(jar) > _MOST_COOKIES or not all(f"{one.name}{one.value}".isascii() for one in jar):
-            self._cookies.clear()  # what is not ASCII cannot be sent
+        bound_cookies(self._cookies)
         whole, web = response.stream, self._web
         try:
             if response.headers.get("content-encoding", "identity") != "identity":

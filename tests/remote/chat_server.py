@@ -39,6 +39,7 @@ class Reply:
         raw: sent as it is instead of all that; in a stream as the data of its one event.
         kind: the ``Content-Type`` of an answer that is no stream.
         coding: its ``Content-Encoding``.
+        cookies: how many it sets, with names of its own.
     """
 
     content: Sequence[str] | str | None = ""
@@ -57,6 +58,7 @@ class Reply:
     coding: str = "identity"
     drip: float = 0
     drips_head: bool = False
+    cookies: int = 0
 
     @property
     def pieces(self) -> list[str]:
@@ -158,6 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", reply.kind)
         self.send_header("Content-Encoding", reply.coding)
         self.send_header("Content-Length", str(len(data)))
+        for number in range(reply.cookies):
+            self.send_header("Set-Cookie", f"c{len(self.owner.requests)}_{number}=1")
         self.end_headers()
         self.wfile.write(data)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import threading
@@ -622,6 +623,19 @@ def test_comments_have_an_end(remote: Any, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(generator, "_MOST_IN_ALL", 100)
     with pytest.raises(RemoteError, match="a stream of more than 100 bytes"):
         list(Generator(remote(Reply(drip=0.001))).stream("?"))
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_few_cookies_are_kept(remote: Any, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """Each answer may set 5,000. They stayed, and were sent with each request."""
+    monkeypatch.setattr(generator, "_MOST_COOKIES", 11)
+    model = remote(Reply("hi", cookies=3, status=status))
+    kept = []
+    for _ in range(5):
+        with contextlib.nullcontext() if status == 200 else pytest.raises(RemoteError):
+            model("?")
+        kept.append(len(model.client._client.cookies.jar))
+    assert kept == [3, 6, 9, 0, 3]
 
 
 def test_many_calls_are_not_written_out(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:

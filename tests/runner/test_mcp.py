@@ -36,6 +36,7 @@ from pydantic import TypeAdapter, ValidationError
 from structgen import OptionError, Runner
 from structgen.automaton.work import WORK
 from structgen.errors import RequestError, ToolServerError
+from structgen.remote import generator as remote
 from structgen.runner import Tool, ToolOutcome, hosts, mcp, work
 from structgen.runner.mcp import McpServer
 from structgen.runner.tools import tools_of
@@ -794,7 +795,7 @@ def test_calls_wait_for_a_connection(long_answers: str, monkeypatch: pytest.Monk
 
 def test_few_cookies_are_kept(long_answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer may set 4,000. They stayed, and were sent with each request."""
-    monkeypatch.setattr(mcp, "_MOST_COOKIES", 11)
+    monkeypatch.setattr(remote, "_MOST_COOKIES", 11)
     monkeypatch.setattr(Long, "cookies", sent := [0])
     with McpServer.http(long_answers) as server:
         for _ in range(20):
