@@ -1,13 +1,13 @@
-"""Output types: from what the user wrote to a grammar, and from finished text back to a value.
+"""Output types: from a user's type to a grammar, and from finished text back to a value.
 
-`lower` does all of it. In reading order: `sums` (what all types have in common), `user`, `regexes`,
+`lower` is the entry point. In reading order: `sums` (the base of all types), `user`, `regexes`,
 `quotes`, `schemas` and `openapi` (what users write), `dispatch` (which module lowers what),
-`wrappers` (schemas and patterns), `lowering` (all else), `names` (of types in messages);
-`json_types` and `exact_schema` (whatever Pydantic knows), `patterns`, `own_types` and `networks`
-(Pydantic's own types), `signatures` (functions), `records` (attrs, msgspec); `tags` and `tagged`
-(free text with values in it), `templates` and `joined` (text with holes), `captures` (parts of a
-grammar's text); `tool_calls`, `tools`, `tool_arguments` and `tool_grammar` (calls in a model's own
-syntax); `written` (types as bytes). Knows no vocabulary or model.
+`wrappers` (schemas and patterns), `lowering` (everything else), `names` (of types in messages);
+`json_types` and `exact_schema` (all types that Pydantic knows), `patterns`, `own_types` and
+`networks` (Pydantic's own types), `signatures` (functions), `records` (attrs, msgspec); `tags` and
+`tagged` (free text with values in it), `templates` and `joined` (text with holes), `captures`
+(parts of a grammar's text); `tool_calls`, `tools`, `tool_arguments` and `tool_grammar` (calls in a
+model's own syntax); `written` (types as bytes). Knows no vocabulary or model.
 
 The types of `ready` are attributes as well (`structgen.types.country_code`), made on first use.
 """
@@ -51,7 +51,7 @@ from structgen.types.wrappers import schema_hint
 if TYPE_CHECKING:
     from structgen.types.ready import phone_number, postal_code, recent_date
 
-    # The ready-made types, each of which is ``str`` to type checkers, as its values are.
+    # The ready-made types. For type checkers each is ``str``, like its values.
     digit: TypeAlias = str
     char: TypeAlias = str
     newline: TypeAlias = str

@@ -1,8 +1,8 @@
-"""Find what rules of a grammar capture of a finished text: `CapturedText`.
+"""Find the parts of a finished text that rules of a grammar capture: `CapturedText`.
 
 The text is derived again from the grammar's rules, by Earley's algorithm over bytes (Jay Earley,
-1970); automata read the terminals. If there are several derivations, the first alternative of a
-rule that fits counts, and the last part of a rule is as short as possible, then the one before it,
+1970); automata read the terminals. If there are several derivations, it takes the first alternative
+of a rule that fits; then the last part of a rule is as short as possible, then the one before it,
 as in templates. The text of a named token is its name; a token named by its id has any text of at
 least one character. In a text decoded without these tokens, both are empty. Knows no masks.
 """
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MAX_STEPS = 500_000
-"""Most steps of one derivation; eight bytes that a terminal reads are one."""
+"""The most steps of one derivation; a terminal takes a step for every eight bytes."""
 
 _Item: TypeAlias = "tuple[int, int, int]"
-"""A rule, how many of its symbols have been read, and where they begin."""
+"""A rule, the number of its symbols read, and their start."""
 
 _Span: TypeAlias = "tuple[int, int, int]"
-"""A nonterminal, where its text begins, and where that ends."""
+"""A nonterminal, and the start and end of its text."""
 
 
 class _Steps:
-    """The work of one derivation."""
+    """Counts the work of one derivation."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._left = _MAX_STEPS
 
     def take(self, n: int) -> None:
-        """Do more of it.
+        """Count more steps.
 
         Raises:
-            ParseError: it is too much.
+            ParseError: there are too many.
         """
         self._left -= n
         if self._left < 0:
@@ -56,7 +56,7 @@ class _Steps:
 
 
 class CapturedText(str):
-    """A text of a grammar with captures; a ``str`` like any other.
+    """A text of a grammar with captures: a ``str`` with extra attributes.
 
     Attributes:
         all_captures: each name with its text, in the order in which they end, inner ones first.
@@ -67,7 +67,7 @@ class CapturedText(str):
     all_captures: tuple[tuple[str, str], ...]
 
     def __new__(cls, text: str, all_captures: tuple[tuple[str, str], ...]) -> Self:
-        """``text``, of which these parts have names."""
+        """Return ``text`` with these named parts."""
         self = super().__new__(cls, text)
         self.all_captures = all_captures
         return self
@@ -77,7 +77,7 @@ class CapturedText(str):
 
     @property
     def captures(self) -> dict[str, str]:
-        """The last text that each name has."""
+        """The last text of each name."""
         return dict(self.all_captures)
 
 
@@ -95,10 +95,10 @@ class Capturing:
         self._machines: dict[int | ir.Regex, Any] = {}
 
     def __call__(self, text: str) -> CapturedText:
-        """``text``, and what is captured of it.
+        """Return ``text`` with its captures.
 
         Raises:
-            ParseError: it is no text of the grammar, or there are too many ways to derive it.
+            ParseError: it is not a text of the grammar, or there are too many ways to derive it.
         """
         data, steps = text.encode("utf-8", "surrogatepass"), _Steps(text)
         ends = partial(self._ends, steps, True)
@@ -124,7 +124,7 @@ class Capturing:
     def _ends(
         self, steps: _Steps, with_tokens: bool, terminal: int | ir.Regex, data: bytes, at: int
     ) -> list[int]:
-        """Return where a text of a terminal may end that begins at a place of ``data``.
+        """Return the ends of a terminal's texts that begin at a place of ``data``.
 
         ``with_tokens``: special tokens have texts.
         """
@@ -139,7 +139,7 @@ class Capturing:
             if not with_tokens:
                 found = [at]
             elif name.startswith((b"<[", b"<!", b"!<")):
-                # What it says depends on the vocabulary: characters that nothing else accounts for.
+                # Its text depends on the vocabulary: characters that no other symbol explains.
                 found = [end for end in range(at + 1, len(data)) if data[end] & 0xC0 != 0x80]
                 found += [len(data)] if at < len(data) else []
             elif data.startswith(name, at):
@@ -159,7 +159,7 @@ class Capturing:
         return found
 
     def _machine(self, terminal: int | ir.Regex) -> Any:
-        # Only when there is a text: automata are a lot of code to those who have types only.
+        # Imported here, because automata are a lot of code for users who only make types.
         from structgen.automaton import build
 
         if terminal not in self._machines:
@@ -176,13 +176,13 @@ class Capturing:
 
 
 class _Derivation:
-    """How a text comes of the rules.
+    """The derivation of a text from the rules.
 
     Args:
         grammar: the grammar.
         data: the text.
-        ends: gives where a text of a terminal may end.
-        steps: counts.
+        ends: returns the ends of a terminal's texts.
+        steps: counts the work.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class _Derivation:
         for number, (nonterminal, _) in enumerate(grammar.rules):
             self._rules_of[nonterminal].append(number)
         self._ends = lru_cache(maxsize=None)(lambda terminal, at: ends(terminal, data, at))
-        # Where each item has been reached, and when each nonterminal first was with a text.
+        # The places where each item was reached, and when each nonterminal first had a text.
         self._places: dict[_Item, dict[int, None]] = defaultdict(dict)
         self._whole: dict[_Span, int] = {}
         self._read(steps)
@@ -255,7 +255,7 @@ class _Derivation:
         return found
 
     def _parts(self, span: _Span) -> list[_Span]:
-        """Return the nonterminals that one consists of."""
+        """Return the nonterminals inside one."""
         nonterminal, begin, end = span
         for rule in self._rules_of[nonterminal]:
             parts = self._divide((rule, len(self._rules[rule][1]), begin), end, span)
@@ -264,9 +264,9 @@ class _Derivation:
         raise AssertionError("what was derived has a derivation")
 
     def _divide(self, item: _Item, end: int, whole: _Span) -> list[_Span] | None:
-        """Return the nonterminals of what an item has read up to ``end``; None where it has not.
+        """Return the nonterminals that an item has read up to ``end``; None if it has not.
 
-        No part is the whole again, or made of it: it was derived before the whole was.
+        No part is, or contains, the whole again, because parts are derived before the whole.
         """
         rule, read, begin = item
         if end not in self._places.get(item, ()):

@@ -27,9 +27,9 @@ def lower(output_type: Any) -> OutputType:
 
     Args:
         output_type: a Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, list of
-            choices, scalar or container type, union of those, function or list of functions (for
-            a `Call`), TypeAdapter, `Regex`, `Choice`, `Cfg`, `JsonSchema` or a dict that plainly is
-            a JSON Schema.
+            choices, scalar or container type, union of those, function or list of functions (for a
+            `Call`), TypeAdapter, `Regex`, `Choice`, `Cfg`, `JsonSchema` or a dict that is clearly a
+            JSON Schema.
 
     Raises:
         OutputTypeError: not an output type, or one that cannot be masked exactly. The message
@@ -38,7 +38,7 @@ def lower(output_type: Any) -> OutputType:
     if isinstance(output_type, OutputType):
         return output_type
     if isinstance(output_type, JsonSchema):
-        return lower_schema(output_type)  # quicker than to look it up
+        return lower_schema(output_type)  # faster than a look-up
     if isinstance(output_type, TextPattern):
         return lower_pattern(output_type, shortened(repr(output_type)))
     if type(output_type) is dict and is_plainly_schema(output_type):
@@ -49,7 +49,7 @@ def lower(output_type: Any) -> OutputType:
 
 
 def filled(output_type: Any, given: Mapping[str, str]) -> OutputType:
-    """`lower`, for one call that gives the documents that quotes in the type leave open.
+    """Run `lower` for a call that passes the documents of quotes in the type.
 
     Raises:
         As `lower`, and also:
@@ -74,11 +74,11 @@ def filled(output_type: Any, given: Mapping[str, str]) -> OutputType:
 
 
 def cache_key(output_type: Any) -> Hashable | None:
-    """Return what to keep a compiled ``output_type`` under; None: it may mean something else next
-    time, or holds a document, which is not to be kept.
+    """Return the cache key for a compiled ``output_type``; None if the type may change its meaning,
+    or holds a document, which must not be cached.
 
-    Types may be equal without meaning the same: int | str equals str | int, Literal[1] equals
-    Literal[True]. Their spelling distinguishes them.
+    Types may be equal with different meanings: int | str equals str | int, Literal[1] equals
+    Literal[True]. The key includes their repr, which distinguishes them.
     """
     if isinstance(output_type, (list, tuple, set, frozenset)):
         keys = [cache_key(item) for item in output_type]
@@ -90,7 +90,7 @@ def cache_key(output_type: Any) -> Hashable | None:
     if isinstance(output_type, AnyOf):
         return cache_key(output_type.members)
     if isinstance(output_type, Cfg):
-        from structgen.grammar.cfg import cache  # its readers are a lot of code to those without
+        from structgen.grammar.cfg import cache  # a lot of code for those without grammars
 
         reads_files = output_type.path is not None and cache.reads_files(output_type.text)
         if output_type.terminals or reads_files:

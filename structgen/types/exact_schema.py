@@ -2,20 +2,20 @@
 
 `ExactSchema` is a ``GenerateJsonSchema`` with one override for each place where Pydantic's own
 schema is looser than its parser. Places that no schema can express carry a mark, a key that JSON
-Schema does not have, so that the caller can report them with their path: `REFUSED`, or `CHECKED`
-where code looks at the value. Objects are closed: a class allows its own fields and no others
-unless it says ``extra="allow"``. Knows no parsing and no grammars.
+Schema does not have, so that the caller can report them with their path: `REFUSED`, or `CHECKED` if
+code checks the value. Objects are closed: a class allows only its own fields unless it sets
+``extra="allow"``. Knows no parsing and no grammars.
 
-Scalars with a fixed spelling (dates, times, durations, UUIDs, decimals) are ECMA-262 patterns
-anchored at both ends, so that one source serves a JSON string and bare text alike. Pydantic parses
-every text that such a pattern matches into that type. Calendars are real. Dates with bounds stay
-regular: the pattern is built from the allowed years and, for each, the allowed ``MM-DD``, both
-folded into nested character classes, in about 10 ms.
+Scalars with a fixed format (dates, times, durations, UUIDs, decimals) are ECMA-262 patterns
+anchored at both ends, so that one pattern serves both a JSON string and bare text. Pydantic parses
+every text that such a pattern matches. Dates exist in the calendar. Dates with bounds stay regular:
+the pattern has the allowed years and, for each, the allowed ``MM-DD``, both folded into nested
+character classes. This takes about 10 ms.
 
 Decimals are patterns of text, or JSON numbers that are read as floats. Pydantic reads a JSON number
 with a point as the nearest 64-bit float, and then compares it; the Decimal is that float as it is
 written. structgen keeps the digits (`json_types`), as Pydantic does for a Decimal in a string.
-`Limits` says what must hold of a text so that the value satisfies its bounds, rounded or not.
+`Limits` are the conditions on a text under which the value satisfies its bounds, rounded or not.
 """
 
 from __future__ import annotations
@@ -57,30 +57,31 @@ from .regexes import TextPattern
 Schema = dict[str, Any]
 
 _EXACT_DIGITS = 15
-"""So many digits survive being read as a float."""
+"""The number of digits that survive reading as a float."""
 
 _MOST_POWER = 300
-"""Decimals with more digits, or further from 1, are written as strings only."""
+"""Decimals with more digits, or with a larger or smaller power of ten, are only written as strings.
+"""
 
 MOST_DIGITS = 10_000
-"""Most digits, or decimal places, that a Decimal may be given."""
+"""The most digits, or decimal places, of a Decimal."""
 
 _TOLERANT = 10**6
-"""Up to here Pydantic's check of a float's ``multiple_of`` is sure to forgive rounding."""
+"""Up to this size, Pydantic's check of a float's ``multiple_of`` certainly tolerates rounding."""
 
 MAX_SPELT_OUT = 15
-"""Most digits that are spelt out as numbers, one alternative for each length of the whole part."""
+"""Up to this many digits, numbers have one alternative for each length of the whole part."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a decimal must satisfy.
+    """The conditions on a decimal.
 
     Attributes:
         lower, upper: bounds, None for none.
         exclusive_lower, exclusive_upper: whether the bound itself is barred.
         multiple_of: None for any value.
-        max_digits: digits before and after the point together, a lone ``0`` before it not counted.
+        max_digits: digits before and after the point together, without a lone ``0`` before it.
         decimal_places: digits after the point.
     """
 
@@ -94,7 +95,7 @@ class Limits:
 
     @classmethod
     def of(cls, schema: Any) -> Limits:
-        """Return those of a core schema: ``ge``, ``gt`` and so on."""
+        """Return the limits of a core schema: ``ge``, ``gt`` and so on."""
         lower = _tightest(((schema.get("ge"), False), (schema.get("gt"), True)), max)
         upper = _tightest(((schema.get("le"), False), (schema.get("lt"), True)), min)
         return cls(
@@ -109,14 +110,14 @@ class Limits:
 
     @property
     def whole_digits(self) -> int | None:
-        """Most digits before the point; Pydantic keeps places for those after it."""
+        """The most digits before the point; Pydantic reserves places for those after it."""
         if self.max_digits is None:
             return None
         return self.max_digits - min(self.decimal_places or 0, self.max_digits)
 
 
 def decimal_of(value: Any) -> Decimal | None:
-    """``value`` as Pydantic reads the bound of a Decimal: floats as they are written."""
+    """Return ``value`` as Pydantic reads the bound of a Decimal: a float by its repr."""
     if value is None or isinstance(value, Decimal):
         return value
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
@@ -134,11 +135,11 @@ def _tightest(found: Iterable[tuple[Any, bool]], best: Any) -> tuple[Decimal | N
 
 
 def float_schema(limits: Limits) -> Schema:
-    """JSON numbers that satisfy ``limits`` after they have been read as floats, for a float."""
+    """Return the schema of JSON numbers that satisfy ``limits`` after they are read as floats."""
     found = {"type": "number", **_read_bounds(limits)}
     step = limits.multiple_of
     if step is not None:
-        # Multiples of such a float are floats; of others, Pydantic forgives what rounding does.
+        # Multiples of such a float are floats; for others, Pydantic tolerates rounding.
         is_exact = Fraction(float(step)) == Fraction(step)
         most = step * 2**52 if is_exact else max(step, Decimal(1)) * _TOLERANT
         found["allOf"] = [_multiple_within(step, most)]
@@ -146,11 +147,12 @@ def float_schema(limits: Limits) -> Schema:
 
 
 def _read_bounds(limits: Limits) -> Schema:
-    """Move the bounds to floats that satisfy them: numbers beyond are read as beyond."""
+    """Return the bounds moved to floats that satisfy them, so that numbers beyond are read as
+    beyond."""
     found: Schema = {}
     if limits.lower is not None:
         if limits.lower == 0 and limits.exclusive_lower:
-            found["exclusiveMinimum"] = 0  # what is read as 0 has more digits than are written
+            found["exclusiveMinimum"] = 0  # numbers read as 0 would need too many digits
         else:
             found["minimum"] = _written(_inside(limits.lower, limits.exclusive_lower, math.inf))
     if limits.upper is not None:
@@ -162,7 +164,7 @@ def _read_bounds(limits: Limits) -> Schema:
 
 
 def _inside(bound: Decimal, is_exclusive: bool, to: float) -> float:
-    """Return the float nearest to ``bound`` whose text lies on its side towards ``to``."""
+    """Return the float nearest to ``bound`` whose text is on the side towards ``to``."""
     nearest = float(bound)
     written = Decimal(repr(nearest))
     is_beyond = written > bound if to > 0 else written < bound
@@ -176,7 +178,7 @@ def _written(value: float) -> float:
 
 
 def _plain(value: Decimal) -> float | Decimal:
-    """``value`` as a float where that is written alike."""
+    """Return ``value`` as a float if its text is the same."""
     number = _written(float(value))
     return number if Decimal(repr(number)) == value else value
 
@@ -189,7 +191,7 @@ def _multiple_within(step: Decimal, most: Decimal) -> Schema:
 
 
 def decimal_numbers(limits: Limits) -> list[Schema]:
-    """JSON numbers that a Decimal of these ``limits`` is made of; perhaps none."""
+    """Return schemas of the JSON numbers for a Decimal with these ``limits``; may be empty."""
     sizes = [limits.lower, limits.upper, limits.multiple_of]
     if any(value and abs(value.adjusted()) > _MOST_POWER for value in sizes):
         return []  # no float is near
@@ -229,7 +231,8 @@ def decimal_numbers(limits: Limits) -> list[Schema]:
 
 
 def decimal_text(limits: Limits) -> Schema | None:
-    """Plain decimal numbers in a string; None if that is not a pattern of bearable size."""
+    """Return the schema of plain decimal numbers in a string; None if the pattern would be too
+    large."""
     shape = _shape(limits)
     rules: list[Any] = []
     if limits.max_digits is not None:
@@ -256,7 +259,8 @@ def _exponent(value: Decimal) -> int:
 
 
 def _shape(limits: Limits) -> str:
-    """Return the text of a number, with the digits that ``limits`` allow around its point."""
+    """Return a pattern for numbers with the digits that ``limits`` allow before and after the
+    point."""
     places = limits.decimal_places
     if limits.max_digits is not None:
         places = limits.max_digits if places is None else min(places, limits.max_digits)
@@ -277,7 +281,7 @@ def _from(bound: Decimal, is_exclusive: bool, sign: str, other: str) -> list[Any
 
 
 def _above(bound: Decimal, is_exclusive: bool) -> str:
-    """Return numbers without a sign from ``bound``, which is not negative, on."""
+    """Return a pattern for unsigned numbers from ``bound`` on, which is not negative."""
     whole, _, fraction = format(bound, "f").partition(".")
     whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
     forms = [rf"[1-9][0-9]{{{0 if whole == '0' else len(whole)},}}(?:\.[0-9]+)?"]
@@ -299,7 +303,8 @@ def _above(bound: Decimal, is_exclusive: bool) -> str:
 
 
 def _multiples(step: Decimal) -> str | None:
-    """Multiples of ``step`` by their last digits; None if these do not tell, or too many do."""
+    """Return a pattern for multiples of ``step`` by their last digits; None if these do not decide,
+    or are too many."""
     places = -_exponent(step)
     if places < 0:
         return None
@@ -310,8 +315,8 @@ def _multiples(step: Decimal) -> str | None:
     ends = [f"{value:0{length}d}" for value in range(0, 10**length, modulus)] if length else [""]
     forms = ["-?[0-9]+"]
     for written in range(1, places + 1):
-        zeros = places - written  # of the last `length` digits, those that are not written
-        zero = "" if zeros else "0*"  # once all places are written
+        zeros = places - written  # of the last `length` digits, the unwritten ones
+        zero = "" if zeros else "0*"  # after all places
         if zeros >= length:
             forms.append(rf"-?[0-9]+\.[0-9]{{{written}}}{zero}")
             continue
@@ -329,12 +334,12 @@ _OFFSET = f"(?:Z|[+-]{_HOUR}:[0-5][0-9])"
 _HEX = "[0-9a-f]"
 
 Zone = Literal["optional", "required", "forbidden"]
-"""Whether a time of day carries a UTC offset."""
+"""Whether a time of day has a UTC offset."""
 
 
 @lru_cache(maxsize=64)
 def date_pattern(first: dt.date = dt.date.min, last: dt.date = dt.date.max) -> str:
-    """Pattern of the ISO dates (``2024-02-29``) from ``first`` to ``last``, both included.
+    """Return a pattern of the ISO dates (``2024-02-29``) from ``first`` to ``last``, both included.
 
     An empty range gives a pattern that matches nothing.
     """
@@ -342,7 +347,8 @@ def date_pattern(first: dt.date = dt.date.min, last: dt.date = dt.date.max) -> s
 
 
 def time_pattern(zone: Zone = "optional") -> str:
-    """Pattern of ISO times of day, ``HH:MM:SS`` with up to six decimals and perhaps an offset."""
+    """Return a pattern of ISO times of day, ``HH:MM:SS``, with up to six decimals and perhaps an
+    offset."""
     offset = {"optional": f"{_OFFSET}?", "required": _OFFSET, "forbidden": ""}[zone]
     return f"^{_CLOCK}{offset}$"
 
@@ -350,19 +356,21 @@ def time_pattern(zone: Zone = "optional") -> str:
 def datetime_pattern(
     zone: Zone = "optional", first: dt.date = dt.date.min, last: dt.date = dt.date.max
 ) -> str:
-    """Pattern of ISO date-times, ``2024-02-29T23:59:59``, perhaps with decimals and an offset.
+    """Return a pattern of ISO date-times, ``2024-02-29T23:59:59``, perhaps with decimals and an
+    offset.
 
-    The days are those from ``first`` to ``last``, as `date_pattern` has them.
+    The days are those of `date_pattern`, from ``first`` to ``last``.
     """
     return f"^{_date(first, last)}T{time_pattern(zone)[1:]}"
 
 
 def duration_pattern() -> str:
-    """Pattern of ISO 8601 durations in weeks, or in years, days, hours, minutes and seconds.
+    """Return a pattern of ISO 8601 durations in weeks, or in years, days, hours, minutes and
+    seconds.
 
-    A year is 365 days, as Pydantic writes and reads it; months are left out. Amounts have six
-    digits at most, since Pydantic counts the hours, minutes and seconds in 32 bits; years go up to
-    what a timedelta holds, as long as nothing beside them can take it beyond.
+    A year is 365 days, as in Pydantic; months are excluded. Amounts have at most six digits,
+    because Pydantic counts hours, minutes and seconds in 32 bits. Years are limited so that the
+    total fits into a timedelta.
     """
     amount = "(?:0|[1-9][0-9]{0,5})"
     seconds = f"{amount}(?:\\.[0-9]{{1,6}})?S"
@@ -381,12 +389,12 @@ def duration_pattern() -> str:
         f"2739726Y(?:[0-8]D)?(?:{of_a_day})?",
         "2739726Y9D",
     )
-    # The longest reaches a day, less a microsecond, further ahead than back.
+    # The longest timedelta reaches a day, less a microsecond, further forward than back.
     return f"^(?:-?P(?:{'|'.join(forms)})|P2739726Y9D{of_a_day})$"
 
 
 def _up_to(most: int) -> str:
-    """Pattern of the integers from 0 to ``most``, which has two digits at least."""
+    """Return a pattern of the integers from 0 to ``most``, which has at least two digits."""
     digits = str(most)
     forms = ["0", rf"[1-9][0-9]{{0,{len(digits) - 2}}}", digits]
     for i, digit in enumerate(digits):
@@ -398,7 +406,7 @@ def _up_to(most: int) -> str:
 
 
 def uuid_pattern(version: int | None = None) -> str:
-    """Pattern of lower-case UUIDs; with ``version``, only RFC 9562 UUIDs of that version."""
+    """Return a pattern of lower-case UUIDs; with ``version``, only of that version (RFC 9562)."""
     if version is None:
         third, fourth = f"{_HEX}{{4}}", f"{_HEX}{{4}}"
     else:
@@ -411,12 +419,12 @@ COMPLEX = f"^-?(?:{_NUMBER}[+-])?{_NUMBER}j$"
 """Pattern of complex numbers as Python writes them without brackets: ``1.5+2j``."""
 
 INTEGER = "^(?:0|-?[1-9][0-9]*)$"
-"""Pattern of integers as JSON spells them."""
+"""Pattern of integers in JSON."""
 
 
 @lru_cache(maxsize=64)
 def _date(first: dt.date, last: dt.date) -> str:
-    """``first``–``last`` as an unanchored group."""
+    """Return a pattern for ``first``–``last`` as an unanchored group."""
     years: dict[frozenset[str], list[str]] = defaultdict(list)
     for year in range(first.year, last.year + 1):
         low = f"{first:%m-%d}" if year == first.year else "01-01"
@@ -428,8 +436,8 @@ def _date(first: dt.date, last: dt.date) -> str:
             years[days].append(f"{year:04d}")
     if not years:
         return "[^\\s\\S]"
-    # Bringing common and leap years' shared days together would only make the pattern longer:
-    # the automaton merges them anyway.
+    # Merging the shared days of common and leap years would only lengthen the pattern: the
+    # automaton merges them anyway.
     return f"(?:{'|'.join(f'{_fold(group)}-{_fold(days)}' for days, group in years.items())})"
 
 
@@ -477,11 +485,11 @@ REFUSED = "$structgen-refused"
 """Key of a node that cannot be masked; its value is ``[message, fix]``."""
 
 CHECKED = "$structgen-checked"
-"""Key of a node that code looks at when the text is parsed; its value names that code."""
+"""Key of a node that code checks when the text is parsed; its value names that code."""
 
 
 _BESIDE = "pydantic_js_annotation_functions"
-"""Key of metadata: what annotations make of the JSON Schema; of patterns it says which."""
+"""Key of metadata: functions of annotations that change the JSON Schema; they contain patterns."""
 
 
 def refused(message: str, fix: str) -> JsonSchemaValue:
@@ -511,25 +519,25 @@ def constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
 
 
 def checked(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
-    """``result``, marked if it is code that looks at the value."""
+    """Return ``result``, marked if code checks the value."""
     is_limit = schema["type"] in FUNCTIONS and known(schema) is Kind.LIMIT
     code = [title(schema)] if is_limit else looked_at_by(schema)
     return {**result, CHECKED: [*result.get(CHECKED, ()), *code]} if code else result
 
 
 def text_of(pattern: str) -> JsonSchemaValue:
-    """Strings that match a pattern."""
+    """Return the schema of strings that match a pattern."""
     return {"type": "string", "pattern": pattern}
 
 
 def object_of(properties: dict[str, Any], required: list[str]) -> JsonSchemaValue:
-    """Objects with these members and no others."""
+    """Return the schema of objects with only these members."""
     result = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**result, "required": required} if required else result
 
 
 def closed(schema: JsonSchemaValue) -> JsonSchemaValue:
-    """``schema``; if it is of objects with named members, changed to allow no others."""
+    """Return ``schema``; if it is for objects with named members, changed to allow no others."""
     if schema.get("type") == "object" and "properties" in schema:
         schema.setdefault("additionalProperties", False)
     return schema
@@ -560,21 +568,21 @@ _LENGTHS: Mapping[tuple[Any, str], str] = {
     ("text", "minLength"): "minLength",
     ("text", "maxLength"): "maxLength",
 }
-"""What Pydantic's JSON Schema calls a constraint, and what it should."""
+"""By constraint and type, the keyword that JSON Schema has for it."""
 
 _FLAGS = re.compile(r"^\(\?[aiLmsux]+\)")
-"""Flags at the beginning of a pattern, which `re.Pattern.flags` has as well."""
+"""Flags at the start of a pattern, which are also in `re.Pattern.flags`."""
 
 _ASCII = "^[\\x00-\\x7f]*$"
 
-# A string that stripping leaves as it is.
+# A string that stripping does not change.
 _TRIMMED = "^[^\\s\\u0085](?:[\\s\\S]*[^\\s\\u0085])?$"
 
 
 class ExactSchema(GenerateJsonSchema):
     """See the module's docstring."""
 
-    # Both are about annotations that do not bear on the mask.
+    # Both concern annotations that do not affect the mask.
     ignored_warning_kinds = {  # noqa: RUF012 - as in the base class
         "skipped-choice",
         "non-serializable-default",
@@ -630,7 +638,7 @@ class ExactSchema(GenerateJsonSchema):
     function_wrap_schema = function_plain_schema = _function
 
     def _as_pydantic(self, schema: Any) -> JsonSchemaValue:
-        """Return what Pydantic makes of a schema whose own method here stands for several types."""
+        """Return Pydantic's own JSON Schema, for methods here that serve several types."""
         made: JsonSchemaValue = getattr(super(), f"{schema['type'].replace('-', '_')}_schema")(
             schema
         )
@@ -640,7 +648,7 @@ class ExactSchema(GenerateJsonSchema):
         result = super().chain_schema(schema)
         for step in schema["steps"][1:]:
             if step["type"] in FUNCTIONS and known(step) is Kind.LIMIT:
-                # It bears on what the first step makes of the text.
+                # It applies to the result of the first step.
                 if CHECKED not in result:
                     return refused(f"A constraint {_NOT_ITS_OWN}", _CHECK_OR_URL)
                 result = checked(result, step)
@@ -676,7 +684,7 @@ class ExactSchema(GenerateJsonSchema):
 
     model_field_schema = dataclass_field_schema = typed_dict_field_schema = _field
 
-    # Named tuples: objects, because the names tell the model what to write.
+    # Named tuples: objects, because the names help the model.
 
     def named_tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
         # Pydantic 2.14 and later; earlier ones come through arguments_schema.
@@ -690,7 +698,7 @@ class ExactSchema(GenerateJsonSchema):
         unbiased: Any = {**schema, "metadata": schema.get("metadata", {}) | keep}
         return super().arguments_schema(unbiased)
 
-    # Text with a fixed spelling.
+    # Text with a fixed format.
 
     def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:  # noqa: D102
         day = dt.timedelta(days=1)
@@ -723,7 +731,7 @@ class ExactSchema(GenerateJsonSchema):
     # Numbers and strings.
 
     def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:  # noqa: D102
-        # Pydantic takes 1.0 for an integer in lax fields only, and 1e41 in none.
+        # Pydantic accepts 1.0 for an integer only in lax fields, and 1e41 never.
         result: JsonSchemaValue = {"type": "integer", DIGITS_ONLY: True}
         constraints: Mapping[str, Any] = schema
         for key, keyword in _KEYWORDS.items():
@@ -777,7 +785,7 @@ class ExactSchema(GenerateJsonSchema):
         strip = schema.get("strip_whitespace", self._core_config("str_strip_whitespace"))
         has_pattern = "pattern" in result or regex_algebra.KEYWORD in result
         if strip and (result.get("minLength") or has_pattern):
-            # Stripping comes before the other checks: allow only what it leaves unchanged.
+            # Stripping runs before the other checks: allow only texts that it does not change.
             if "pattern" in result:
                 result["allOf"] = [*result.get("allOf", ()), {"pattern": _TRIMMED}]
             else:
@@ -785,7 +793,7 @@ class ExactSchema(GenerateJsonSchema):
         return result
 
     def _add_pattern(self, result: JsonSchemaValue, pattern: str | re.Pattern[str]) -> None:
-        """Put a pattern into the JSON Schema of a string, as Pydantic reads it."""
+        """Add a pattern to the JSON Schema of a string, with Pydantic's meaning."""
         if isinstance(pattern, str) and self._core_config("regex_engine") != "python-re":
             try:
                 result["pattern"], is_ascii = to_ecma(pattern)
@@ -831,7 +839,7 @@ class ExactSchema(GenerateJsonSchema):
         return _finite(schema, super().literal_schema(schema), "Literal")
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:  # noqa: D102
-        # Tags differ, so that at most one variant matches: oneOf would say no more than anyOf.
+        # Tags differ, so at most one variant matches, and oneOf would be the same as anyOf.
         result = super().tagged_union_schema(schema)
         return {("anyOf" if key == "oneOf" else key): value for key, value in result.items()}
 
@@ -870,7 +878,7 @@ class ExactSchema(GenerateJsonSchema):
 
     @contextmanager
     def _under(self, config: Mapping[str, Any] | None) -> Iterator[None]:
-        """Has a config hold for a block; with None the outer one continues."""
+        """Apply a config to a block; None keeps the outer one."""
         self._core_configs.append(self._core_configs[-1] if config is None else config)
         try:
             yield
@@ -882,7 +890,7 @@ class ExactSchema(GenerateJsonSchema):
 
 
 def _holds_bytes(schema: Any) -> bool:
-    """Return whether what is read from JSON in the end is bytes."""
+    """Return whether the innermost schema reads bytes."""
     while schema["type"] != "bytes":
         schema = next((schema[key] for key in _INNER if key in schema), None)
         if schema is None:
@@ -891,8 +899,8 @@ def _holds_bytes(schema: Any) -> bool:
 
 
 def _is_text(schema: Any) -> bool:
-    """Return whether a core schema is that of ``str``, with nothing around it that makes another of
-    it: checks of `regexes`, and limits of Pydantic's."""
+    """Return whether a core schema is that of ``str``, with nothing around it that changes the
+    value: only checks of `regexes` and limits of Pydantic."""
     while schema["type"] in FUNCTIONS and known(schema) in (Kind.FINE, Kind.LIMIT):
         if known(schema) is Kind.FINE and not is_check_of_text(schema):
             return False
@@ -938,7 +946,7 @@ def _limits(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _days(schema: Mapping[str, Any]) -> tuple[dt.date, dt.date]:
     """Return the first and last day of date-times within the bounds, in any time zone.
 
-    Parsing checks the bounds themselves. An offset moves a text, and a bound, by a day at most.
+    Parsing checks the exact bounds. An offset moves a text, and a bound, by at most a day.
     """
     limits = {key: limit.date() for key, limit in _limits(schema).items()}
     first = max((limits[key] for key in ("ge", "gt") if key in limits), default=dt.date.min)
@@ -948,7 +956,8 @@ def _days(schema: Mapping[str, Any]) -> tuple[dt.date, dt.date]:
 
 
 def _finite(schema: Any, result: JsonSchemaValue, name: str) -> JsonSchemaValue:
-    """Return a finite set with integers as digits: not all Pydantics take 1.0 for 1."""
+    """Return a finite set with integers as digits, because not all versions of Pydantic accept 1.0
+    for 1."""
     members = result.get("enum", [result.get("const")])
     with suppress(SchemaError):
         validator = SchemaValidator(schema)

@@ -1,9 +1,9 @@
-"""Join several parts into one grammar, and divide its texts into parts: whole, or while they grow.
+"""Join several parts into one grammar, and divide its texts into parts, finished or growing.
 
 `joined_type`, `repeated_type` and `template_type` make the types; `Divider` finds where each part
 ends. If there are several ways, the last part is as short as possible, then the one before it. The
-parts' automata read the text once, from all places at once where a part may begin. Of two that
-reach the same state, only the one that began later is followed. Knows no masks.
+parts' automata read the text once, in parallel from all places where a part may begin. If two reach
+the same state, only the one that began later continues. Knows no masks.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ LOOSE: Mapping[str, Any] = {
     "format_assertion": False,
     "on_unsupported": "warn",
 }
-"""Options under which JSON is written in any way; a text may have been made under others than the
-default ones."""
+"""Options that allow JSON in any form, because a text may have been made under other than the
+default options."""
 
 Ends: TypeAlias = "tuple[int, Ends] | tuple[()]"
-"""Where parts end, the last one first."""
+"""The ends of parts, the last one first."""
 
 
 class Division:
-    """A text that grows, and how it may be divided.
+    """A growing text, and the ways to divide it.
 
     Args:
-        machines: the parts' automata, one after the other.
+        machines: the parts' automata, in order.
     """
 
     def __init__(self, machines: Sequence[Any]) -> None:
         self._machines = machines
         self._data = bytearray()
-        # For each part, by its automaton's state: where the part began, and the ends before that.
+        # For each part, by its automaton's state: the start of the part, and the ends of earlier
+        # parts.
         self._alive: list[dict[int, tuple[int, Ends]]] = [{} for _ in machines]
         self._whole: Ends | None = None
         self._enter(0, 0, ())
@@ -74,13 +75,13 @@ class Division:
                 self._leave(part, at)
 
     def _enter(self, part: int, at: int, ends: Ends) -> None:
-        """Begin a part there; after the last one, the text may end."""
+        """Begin a part at a place; after the last part, the text may end."""
         if part == len(self._machines):
             self._whole = ends
             return
         machine = self._machines[part]
         self._alive[part][machine.start] = at, ends
-        if not at:  # later on all parts are left in turn
+        if not at:  # later, all parts end in turn
             self._leave(part, at)
 
     def _leave(self, part: int, at: int) -> None:
@@ -92,13 +93,13 @@ class Division:
             self._enter(part + 1, at, (at, ends))
 
     def ends(self) -> list[int] | None:
-        """Return where each part ends, if the text ends here; None where it must not."""
+        """Return the end of each part if the text ends here; None if it must not."""
         return None if self._whole is None else _in_order(self._whole)
 
     def settled(self) -> list[int]:
-        """Return where the first parts end, as many as that is known of, and how far the next one
-        goes at least: for every continuation that comes to an end."""
-        # A part that has just begun has nothing of its own, so it shows no other end.
+        """Return the ends of the first parts, as far as they are certain, and a lower bound on the
+        end of the next one: true for every continuation that ends."""
+        # A part that has just begun is empty, so it adds no other end.
         found = [_in_order(ends) for ends in self._ways()]
         if not found:
             return []
@@ -128,7 +129,7 @@ class Divider:
     """Divides texts into texts of parts.
 
     Args:
-        parts: their grammars.
+        parts: the grammars of the parts.
         name: the name of the whole.
     """
 
@@ -141,7 +142,7 @@ class Divider:
         """Return the pieces of ``text``.
 
         Raises:
-            ParseError: it has none.
+            ParseError: the text cannot be divided.
         """
         data = text.encode("utf-8", "surrogatepass")
         for is_loose in (False, True):
@@ -154,12 +155,12 @@ class Divider:
         raise ParseError(f"The text does not match {self._name}: {shown(text)}.", text=text)
 
     def growing(self) -> Division:
-        """Return a text that grows, written under any options."""
+        """Return a `Division` for a growing text, written under any options."""
         return Division(self._machines_of(True))
 
     def _machines_of(self, is_loose: bool) -> list[Any]:
-        """Return an automaton of each part."""
-        # Only when there is a text: automata are a lot of code to those who have types only.
+        """Return the automata of the parts."""
+        # Imported here, because automata are a lot of code for users who only make types.
         from structgen.automaton import build
 
         if is_loose not in self._machines:
@@ -169,7 +170,7 @@ class Divider:
 
 
 def is_text_of(divider: Divider, text: str) -> bool:
-    """Return whether there is a way to divide ``text``."""
+    """Return whether ``text`` can be divided."""
     try:
         divider(text)
     except ParseError:
@@ -248,8 +249,8 @@ class _HoleReader:
     """See `user.PartReader`.
 
     Args:
-        parts: what the text consists of, None for the template's own.
-        division: how it is divided.
+        parts: the parts of the text, None for the template's own.
+        division: the division of the text.
     """
 
     def __init__(self, parts: Sequence[Part | None], division: Division) -> None:
@@ -286,7 +287,7 @@ def _sequence(
     checked: tuple[tuple[str, str], ...],
     growing: Callable[[], PartReader] | None = None,
 ) -> OutputType:
-    """Return one output type after the other."""
+    """Return the output type of a sequence of output types."""
     located = [part.locate for part in parts if part.locate is not None]
     return OutputType(
         ir.Sequence(tuple(part.grammar for part in parts)),
@@ -319,7 +320,7 @@ def _part(value: Any, where: str, lower: Lower) -> OutputType:
 
 
 def _check_is_text(grammar: ir.Grammar, where: str) -> None:
-    """Refuse what is written with tokens that have no text, by which it could be read again."""
+    """Refuse parts that are written with tokens without text, which could not be parsed."""
     for terminal in ir.special_tokens(grammar):
         raise OutputTypeError(
             f"In {where}: the grammar contains the special token {terminal.text!r}, which is not "

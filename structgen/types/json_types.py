@@ -4,11 +4,11 @@
 such that *the parser accepts what the schema allows*. Pydantic's own schema is looser than its
 parser in many places (dates have no pattern, ``dict[int, T]`` takes any key, bounds on dates
 vanish, …). `ExactSchema` closes each of them, or marks the place as refused. Only the user's own
-code, such as custom validators, is left to the parser. Knows no grammar.
+code, such as custom validators, runs only in the parser. Knows no grammar.
 
 Pydantic first reads a JSON number with a point as a 64-bit float, so a nested Decimal would keep
-about 16 digits. If a text has such numbers, a second validator reads it (`exactly`). In it, each
-Decimal rounded from such a number becomes what was written, before its constraints are checked.
+about 16 digits. If a text has such numbers, a second validator reads it (`exactly`). There, each
+Decimal rounded from such a number is replaced by the exact one before its constraints are checked.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from .signatures import CALL_OF, marked, without_calls
 from .user import ValueSchema
 
 _MAY_BE_LONG = re.compile(r"[0-9][0-9.]{15}|[0-9][eE]")
-"""Without this a text has no number that a float does not tell from others."""
+"""Texts without a match have only numbers that floats represent uniquely."""
 
 STRING_OR_NUMBER = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*"?)|-?[0-9]+(?P<float>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'
 )
-"""The strings and numbers of JSON. Strings that never end and integers match, too: nothing is then
-read twice, whatever the text."""
+"""The strings and numbers of JSON. Also matches unfinished strings and integers, so that no text is
+read twice."""
 
 
 class _LongNumbers(NamedTuple):
-    """What the numbers of one text were before they were rounded.
+    """The numbers of a text before they were rounded.
 
     Attributes:
-        decimals: by what is read of them as Decimals.
-        floats: those for which another float is in the text, by that one, as they are read.
+        decimals: the exact values, by the rounded Decimals.
+        floats: the original floats, by the floats that replace them in the text.
     """
 
     decimals: Mapping[Decimal, Decimal]
@@ -71,12 +71,13 @@ _LONG_NUMBERS: ContextVar[_LongNumbers] = ContextVar("long numbers")
 def exactly(
     read: Callable[[str], Any], core: Any, make: Callable[[Any], Callable[[str], Any]]
 ) -> Callable[[str], Any]:
-    """Read as ``read``, which makes JSON values by ``core``, but keep Decimals' digits.
+    """Return a reader like ``read``, which makes values by ``core``, that keeps all digits of
+    Decimals.
 
     Args:
-        read: what reads texts without long numbers.
+        read: reads texts without long numbers.
         core: its core schema.
-        make: what reads by another core schema; asked for when a text has such numbers.
+        make: returns a reader for another core schema; called when a text has long numbers.
     """
     exact: Callable[[str], Any] | None = None
 
@@ -102,9 +103,9 @@ def exactly(
 
 
 def _separated(text: str) -> tuple[str, _LongNumbers]:
-    """``text`` with what its long numbers are; where two different values would be read as one
-    float, another float stands for one of them."""
-    known: dict[Decimal, Decimal] = {}  # what is read as a Decimal → what is meant
+    """Return ``text`` and its long numbers. If two different values would be read as one float,
+    another float replaces one of them."""
+    known: dict[Decimal, Decimal] = {}  # the Decimal as read → the exact one
     long: list[tuple[re.Match[str], Decimal, float]] = []
     for match in STRING_OR_NUMBER.finditer(text):
         exact = _decimal(_string(match[0]) if match["string"] else match[0])
@@ -118,7 +119,7 @@ def _separated(text: str) -> tuple[str, _LongNumbers]:
         known[exact] = exact
     floats: dict[float, float] = {}
     replaced: dict[Decimal, float] = {}
-    last: dict[float, float] = {}  # the float that was taken last for one
+    last: dict[float, float] = {}  # the last replacement of each float
     out: list[str] = []
     done = 0
     for match, exact, rounded in long:
@@ -129,7 +130,7 @@ def _separated(text: str) -> tuple[str, _LongNumbers]:
             continue
         else:
             other = last.get(rounded, rounded)
-            towards = 0.0 if abs(rounded) > 1 else math.inf  # on whose way there are enough
+            towards = 0.0 if abs(rounded) > 1 else math.inf  # towards which there are enough floats
             while (as_read := Decimal(repr(other))) in known:
                 other = math.nextafter(other, towards)
             replaced[exact] = last[rounded] = other
@@ -142,7 +143,7 @@ def _separated(text: str) -> tuple[str, _LongNumbers]:
 
 
 def _string(text: str) -> str:
-    """Return the value of a JSON string; "" if it is not one, which parsing reports."""
+    """Return the value of a JSON string; "" if it is invalid, which parsing reports."""
     try:
         return str(json.loads(text))
     except ValueError:
@@ -158,7 +159,7 @@ def _decimal(text: str) -> Decimal | None:
 
 
 def _as_written(schema: Any) -> Any:
-    """Return a core schema with numbers that are what was written."""
+    """Return a core schema that reads the exact numbers."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     if isinstance(kind, str) and kind in _RESTORED:
         return _chained(schema, _RESTORED[kind])
@@ -166,7 +167,7 @@ def _as_written(schema: Any) -> Any:
 
 
 def _chained(schema: Any, restore: Callable[[Any], Any]) -> Any:
-    """Return a schema that restores what is read, and then checks the schema's constraints."""
+    """Return a schema that restores the exact value, then checks the schema's constraints."""
     first = {"type": schema["type"]}
     if schema["type"] != "any":
         first["allow_inf_nan"] = True
@@ -205,7 +206,7 @@ _RESTORED: Mapping[Any, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class JsonType:
-    """A JSON Schema and the parser that goes with it.
+    """A JSON Schema and its parser.
 
     Attributes:
         schema: a JSON Schema (2020-12).
@@ -223,13 +224,13 @@ class JsonType:
 
 
 _MOST_PROBLEMS = 5
-"""Most problems that an error lists, and most places of each."""
+"""The most problems in an error, and the most places of each."""
 
 _FOREIGN = (
     " A class of attrs or msgspec cannot be inside a Pydantic class, dataclass or TypedDict. "
     "Define the outer class with the same library."
 )
-"""Said where Pydantic met a class that it does not know."""
+"""Added to messages about a class that Pydantic does not know."""
 
 
 def json_type(output_type: Any, name: str) -> JsonType:
@@ -237,10 +238,10 @@ def json_type(output_type: Any, name: str) -> JsonType:
 
     Args:
         output_type: a type, or a ``TypeAdapter``.
-        name: what to call the type in messages.
+        name: the type's name in messages.
 
     Raises:
-        OutputTypeError: Pydantic knows no such type, or it has no JSON form.
+        OutputTypeError: Pydantic does not know the type, or it has no JSON form.
         UnsupportedFeature: some part of it cannot be masked exactly; has the JSON path.
     """
     adapter = output_type if isinstance(output_type, TypeAdapter) else adapter_of(output_type, name)
@@ -262,7 +263,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
     checked = _without_marks(schema, name)
 
     config = _core_config(adapter)
-    # The adapter's own validator, where its schema is as it was.
+    # The adapter's own validator, if its schema is unchanged.
     own = adapter if core is adapter.core_schema else _without_classes(core, config)
     validate = exactly(
         own.validate_json, core, lambda one: _without_classes(one, config).validate_json
@@ -275,7 +276,8 @@ def json_type(output_type: Any, name: str) -> JsonType:
         return _parse(validate, json.dumps(text), text, name)
 
     def parser(part: Any, config: Any) -> Callable[[str], Any]:
-        if part is not core and core["type"] == "definitions":  # what parts refer to
+        # parts refer to these
+        if part is not core and core["type"] == "definitions":
             part = {**core, "schema": part}
         make = SchemaValidator if core is adapter.core_schema else _without_classes
         read = exactly(
@@ -290,10 +292,11 @@ def json_type(output_type: Any, name: str) -> JsonType:
 
 
 def _without_classes(core: Any, config: Any) -> SchemaValidator:
-    """Make a validator of ``core`` without its classes' own, which would call functions."""
+    """Return a validator of ``core`` without the prebuilt ones of its classes, which would call
+    functions."""
     try:
         return SchemaValidator(core, config, _use_prebuilt=False)
-    except TypeError:  # older versions of pydantic-core take them from classes that are complete
+    except TypeError:  # older versions of pydantic-core use those of complete classes
         pass
     made = [one["cls"] for one in core_nodes(core) if one.get("type") in ("model", "dataclass")]
     classes = [cls for cls in made if vars(cls).get("__pydantic_complete__") is True]
@@ -311,7 +314,7 @@ _BUILDING = fork_safe(threading.Lock())
 
 
 def _core_config(adapter: TypeAdapter[Any]) -> Any:
-    """Return what the user gave `TypeAdapter` as ``config=``, as pydantic-core has it."""
+    """Return the ``config=`` of a `TypeAdapter` in the form of pydantic-core."""
     given = getattr(adapter, "_config", None)
     if not given:
         return None
@@ -319,7 +322,8 @@ def _core_config(adapter: TypeAdapter[Any]) -> Any:
 
 
 def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
-    """Pydantic's adapter of ``output_type``, its patterns checked here where Pydantic cannot.
+    """Return Pydantic's adapter of ``output_type``; patterns that Pydantic cannot check are checked
+    here.
 
     Raises:
         OutputTypeError: Pydantic cannot make one.
@@ -349,17 +353,17 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
             f"{culprit} is not a type that structgen can generate{inside}. Use a dataclass or a "
             f"Pydantic model, or see docs/output-types.md.{hint}"
         ) from error
-    except (pydantic.errors.PydanticUserError, ImportError) as error:  # of what only some need
+    except (pydantic.errors.PydanticUserError, ImportError) as error:  # of an optional package
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
     except (TypeError, AttributeError, RecursionError, SyntaxError) as error:
         raise OutputTypeError(f"{name} is not a valid type: {error}.") from error
 
 
 def _complete(adapter: TypeAdapter[Any]) -> TypeAdapter[Any]:
-    """``adapter``, built even where its model defers that, so that errors come here."""
+    """Return ``adapter``, built even if its model defers that, so that errors are raised here."""
     if not adapter.pydantic_complete:
         try:
-            adapter.rebuild(force=True)  # raises what says which name is not defined
+            adapter.rebuild(force=True)  # raises an error with the undefined name
         except PydanticUndefinedAnnotation:
             raise
         except (pydantic.errors.PydanticUserError, NameError):
@@ -400,12 +404,12 @@ def _excerpt(text: str) -> str:
 
 
 def _in_words(problems: Sequence[Any], json_text: str) -> list[str]:
-    """List each problem once, with its place; of several functions, only of the named one."""
+    """List each problem once, with its place; of several functions, only those of the named one."""
     try:
         value = json.loads(json_text)
     except (ValueError, RecursionError):
         value = None
-    # By the place of a choice: which function was tried, and what its name was instead, if it was.
+    # By the place of a choice: the function tried, and the other name found instead, if any.
     tried: dict[Any, dict[Any, Any]] = {}
     for problem in problems:
         place, call, rest = _parted(problem["loc"])
@@ -433,7 +437,8 @@ def _in_words(problems: Sequence[Any], json_text: str) -> list[str]:
 
 
 def _parted(location: tuple[int | str, ...]) -> tuple[Any, str, tuple[int | str, ...]]:
-    """Split a location: a choice among functions, the one tried, the place in its call."""
+    """Split a location into a choice among functions, the function tried, and the place in its
+    call."""
     for index, part in enumerate(location):
         if isinstance(part, str) and part.startswith(CALL_OF):
             return location[:index], part[len(CALL_OF) :], location[index + 1 :]
@@ -441,7 +446,7 @@ def _parted(location: tuple[int | str, ...]) -> tuple[Any, str, tuple[int | str,
 
 
 def _path(problem: Any, value: Any) -> str:
-    """Return the place of a problem in ``value``, without Pydantic's own steps."""
+    """Return the path of a problem in ``value``, without Pydantic's internal steps."""
     out = ["$"]
     *_, last = (None, *enumerate(problem["loc"]))
     for step in enumerate(problem["loc"]):
@@ -461,11 +466,11 @@ def _path(problem: Any, value: Any) -> str:
 
 _MAX_EXPONENT = 4000  # Python refuses to parse integers of more than 4300 digits.
 _MAX_DIGITS = 200_000
-"""Most digits that are written in full in one text: four bytes may ask for thousands."""
+"""The most digits that are written in full for one text: four bytes (1e99) may need many."""
 
 
 def _integers_in_full(text: str) -> str:
-    """JSON ``text`` with every number of integral value written without point and exponent."""
+    """Return JSON ``text`` with every whole number written without point and exponent."""
     written = 0
 
     def rewrite(match: re.Match[str]) -> str:
@@ -485,15 +490,15 @@ def _integers_in_full(text: str) -> str:
     return STRING_OR_NUMBER.sub(rewrite, text)
 
 
-# What a pattern says already, or what Pydantic does not check in the text.
+# A pattern implies these already, or Pydantic does not check them in the text.
 _ANNOTATION_FORMATS = re.compile("uuid[1-8]?|binary|password|path|file-path|directory-path")
 
 
 def _without_marks(schema: dict[str, Any], name: str) -> tuple[tuple[str, str], ...]:
-    """Take out of ``schema`` what `ExactSchema` has left for its readers; what `CHECKED` marks.
+    """Remove the marks of `ExactSchema` from ``schema``; return the places of `CHECKED`.
 
-    The tag of every discriminated union becomes required: the parser looks at it first, so a
-    variant whose tag has a default must write it all the same.
+    The tag of every discriminated union becomes required: the parser reads it first, so even a
+    variant whose tag has a default must write it.
     """
     checked: list[tuple[str, str]] = []
     for path, node in _nodes(schema, "$"):

@@ -1,8 +1,8 @@
-"""Turn Python types, and all else that the user may write, into a grammar and a parser.
+"""Turn Python types, and everything else that users may write, into a grammar and a parser.
 
 The rule: *a scalar is bare text, everything else is JSON*. Scalars whose JSON is a string (dates,
 UUIDs, constrained ``str``) are written without quotes; numbers, booleans and None as in JSON; a
-union of scalars is any one of those. This module recognises each kind of type. `dispatch` lowers
+union of scalars is any of these texts. This module recognises each kind of type. `dispatch` lowers
 `JsonSchema` and patterns, `json_types` makes schemas of types, `user` handles finite sets,
 `signatures` functions.
 """
@@ -76,7 +76,7 @@ _FIRST = {
     "array": "[",
     "object": "{",
 }
-"""How the text of a value in JSON begins."""
+"""The first characters of a value in JSON, by type."""
 
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
 _STRING_KEYWORDS = frozenset(
@@ -85,12 +85,12 @@ _STRING_KEYWORDS = frozenset(
 
 
 def lower(output_type: Any) -> OutputType:
-    """See `dispatch.lower`, which leaves most to this."""
+    """See `dispatch.lower`, which uses this for most types."""
     if isinstance(output_type, OutputType):
         return output_type
     name = name_of(output_type)
     if refers_to_itself(output_type):
-        return _lower_json(output_type, name)  # it is known by its name, not by its value
+        return _lower_json(output_type, name)  # identified by its name, not by its value
     by_value = _lower_value(output_type, name)
     if by_value is not None:
         return by_value
@@ -110,7 +110,7 @@ def lower(output_type: Any) -> OutputType:
 
 
 def _lower_value(value: Any, name: str) -> OutputType | None:
-    """Output types that are objects rather than types. None: ``value`` is not one of those."""
+    """Return the output type of an object that is no Python type; None if ``value`` is a type."""
     if isinstance(value, TextPattern):
         return lower_pattern(value, name)
     if isinstance(value, re.Pattern):
@@ -176,7 +176,7 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         )
     if callable(getattr(value, "to_schema", None)) and any(
         cls.__module__.partition(".")[0] == "genson" for cls in type(value).__mro__
-    ):  # GenSON's builder, which makes schemas of examples
+    ):  # GenSON's builder, which infers schemas from examples
         return lower_schema(JsonSchema(value.to_schema()))
     if isinstance(value, os.PathLike):
         raise OutputTypeError(
@@ -198,7 +198,7 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
 
 
 def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
-    """Return a terminal of a grammar, from what was given for it."""
+    """Return a terminal of a grammar for a value of ``terminals=``."""
     if isinstance(value, str):
         return value
     if isinstance(value, SpecialToken):
@@ -224,7 +224,8 @@ def _lower_json(output_type: Any, name: str, part: JsonType | None = None) -> Ou
 
 
 def _lower_by_schema(output_type: Any, name: str) -> OutputType:
-    """Everything else that Pydantic knows: bare text if its JSON is a string, otherwise JSON."""
+    """Lower any other type that Pydantic knows: to bare text if its JSON is a string, otherwise to
+    JSON."""
     json_part = json_type(output_type, name)
     schema, kind = json_part.schema, json_part.schema.get("type")
     base = output_type
@@ -233,7 +234,7 @@ def _lower_by_schema(output_type: Any, name: str) -> OutputType:
     if base is Decimal:
         text = schema.get("anyOf", [schema])[-1]
         if text.get("type") != "string":
-            # From text, since a number in JSON would pass through a float and lose digits.
+            # From text, because a JSON number would become a float and lose digits.
             return OutputType(ir.Json(schema), json_part.parse_string, name, json_part.checked)
         schema, kind = text, "string"
     is_model = isinstance(output_type, type) and issubclass(output_type, BaseModel)
@@ -277,24 +278,25 @@ def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
 def _lower_union(
     output_type: Any, members: Sequence[Any], name: str, constraints: Sequence[Any] = ()
 ) -> OutputType:
-    """Scalars only: any of their bare texts. With a container among them: one JSON schema.
+    """Lower a union. Only scalars: any of their bare texts. With a container: one JSON schema.
 
-    Of what ``|`` makes of output types that are objects, and with one of those among them, each
-    member stands for itself: its bare text, or its JSON.
+    In unions of structgen's own output types, or with one of them, each member is written as it
+    would be
+    alone: its bare text, or its JSON.
     """
     is_apart = isinstance(output_type, AnyOf) or any(
         isinstance(unwrapped(member), Combining) for member in members
     )
     if not is_apart and any(map(_is_container, members)):
         return _lower_json(output_type, name)
-    # Beside an output type a string is that text, as in a sum.
+    # Beside an output type, a string is literal text, as in a sum.
     members = [Choice((member,)) if isinstance(member, str) else member for member in members]
     functions = [member for member in members if is_function(member)]
-    if len(functions) > 1:  # their calls are told apart by name
+    if len(functions) > 1:  # their calls are distinguished by name
         first = members.index(functions[0])
         others = [member for member in members if not is_function(member)]
         members = [*others[:first], functions, *others[first:]]
-    # A constraint on a union holds for each of its members but None.
+    # A constraint on a union applies to each member except None.
     parts = [
         lower(annotated(member, constraints))
         if constraints and member is not type(None)
@@ -313,8 +315,9 @@ def _lower_union(
 
 
 def _any_of(parts: Sequence[OutputType], name: str) -> OutputType:
-    """Return a text of any of ``parts``."""
-    # What any text parses to comes last, before it what nearly any does: text with tags.
+    """Return the output type of a text of any of ``parts``."""
+    # Parts that accept any text come last; before them those that accept nearly any: text with
+    # tags.
     readers = [_exact(part) for part in sorted(parts, key=_takes_most)]
 
     def parse(text: str) -> Any:
@@ -338,17 +341,18 @@ def _any_of(parts: Sequence[OutputType], name: str) -> OutputType:
 
 
 def _takes_most(part: OutputType) -> int:
-    """Return how late to try whether a text is one of these."""
+    """Return the sort key for trying a part: the more texts it accepts, the later."""
     if isinstance(part.grammar, ir.Pattern) and part.grammar.regex == ir.ANY_TEXT:
         return 3
     return (2 if part.parse is str else 1) if ir.has_rules(part.grammar) else 0
 
 
 def _exact(part: OutputType) -> Callable[[str], Any]:
-    """Return the parser of one kind of a union: numbers from numbers only, objects from objects.
+    """Return a strict parser for a union's part: numbers only from numbers, objects only from
+    objects.
 
-    Pydantic alone would make 1 of ``true``, and True of 1; a `JsonSchema` parses any JSON; and a
-    pattern's own parser takes any text.
+    Pydantic alone would parse ``true`` as 1, and 1 as True; a `JsonSchema` parses any JSON; and a
+    pattern's own parser accepts any text.
     """
     grammar = part.grammar
     first, is_whole = "", None
@@ -371,7 +375,7 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
 def _is_container(member: Any) -> bool:
     try:
         grammar = lower(member).grammar
-    except OutputTypeError:  # the union's own error comes later
+    except OutputTypeError:  # the union raises its own error later
         return False
     if not isinstance(grammar, ir.Json):
         return False
@@ -391,7 +395,7 @@ def _lower_annotated(output_type: Any, name: str) -> OutputType:
         allowed = [member for member in members if _is_valid(adapter, member)]
         return _checked(choice_type(allowed, name), adapter, metadata)
     if origin is Union or isinstance(base, types.UnionType):
-        # Validators see the value once, at the end; the rest bears on the text.
+        # Validators run once on the value, at the end; constraints apply to the text.
         constraints = [item for item in metadata if not isinstance(item, _VALIDATORS)]
         lowered = _lower_union(output_type, get_args(base), name, constraints)
         if isinstance(lowered.grammar, ir.Json):
@@ -409,7 +413,7 @@ def _is_valid(adapter: TypeAdapter[Any], value: Any) -> bool:
 
 
 def _checked(output: OutputType, adapter: TypeAdapter[Any], metadata: Sequence[Any]) -> OutputType:
-    """``output`` with its values passed through ``adapter``, for validators in `Annotated`."""
+    """Return ``output`` with its values validated by ``adapter``, for validators in `Annotated`."""
 
     def parse(text: str) -> Any:
         value = output.parse(text)

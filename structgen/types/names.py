@@ -29,7 +29,8 @@ _ALIAS_TYPES: tuple[Any, ...] = tuple(
 
 
 def unwrapped(output_type: Any) -> Any:
-    """``output_type`` without `NewType` and ``type X = ...`` around it; None becomes its type."""
+    """Return ``output_type`` without `NewType` and ``type X = ...`` around it; None becomes its
+    type."""
     while True:
         if output_type is None:
             return type(None)
@@ -42,7 +43,7 @@ def unwrapped(output_type: Any) -> Any:
 
 
 def refers_to_itself(output_type: Any) -> bool:
-    """Return whether this is an alias that quotes its own name, like Pydantic's `JsonValue`."""
+    """Return whether this is an alias that refers to its own name, like Pydantic's `JsonValue`."""
     if not isinstance(output_type, _ALIAS_TYPES):
         return False
     stack: list[Any] = [output_type.__value__]
@@ -57,18 +58,19 @@ def refers_to_itself(output_type: Any) -> bool:
 
 
 def annotated(base: Any, metadata: Sequence[Any]) -> Any:
-    """``Annotated[base, *metadata]``, which is not a syntax before Python 3.11."""
+    """Return ``Annotated[base, *metadata]``, which is not valid syntax before Python 3.11."""
     special_form: Any = Annotated
     arguments = (base, *metadata)
     return special_form[arguments]
 
 
 def with_arguments(value: Any, arguments: tuple[Any, ...]) -> Any:
-    """``value``, a generic type or union, with other arguments; itself if they are the same."""
+    """Return ``value``, a generic type or union, with other arguments; ``value`` itself if they are
+    the same."""
     if all(new is old for new, old in zip(arguments, get_args(value), strict=True)):
         return value
     if isinstance(value, types.UnionType):
-        union: Any = Union  # not `|`, which not all types support
+        union: Any = Union  # not `|`, because not all types support it
         return union[arguments]
     if isinstance(value, types.GenericAlias):
         return types.GenericAlias(get_origin(value), arguments)
@@ -76,7 +78,7 @@ def with_arguments(value: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def changed_within(value: Any, change: Callable[[Any], Any]) -> Any:
-    """``value`` with ``change`` made to each type that it is made of."""
+    """Return ``value`` with ``change`` applied to each type inside it."""
     arguments = get_args(value)
     if not arguments or get_origin(value) is Literal:
         return value
@@ -96,7 +98,7 @@ def _name(value: Any) -> str:
         return "None"
     if isinstance(value, AnyOf):
         return " | ".join(map(_name, value.members))
-    if isinstance(value, (TextPattern, Combining, SpecialToken)):  # their repr says what they are
+    if isinstance(value, (TextPattern, Combining, SpecialToken)):  # their repr is clear
         return repr(value)
     if isinstance(value, (list, tuple, set, frozenset)):
         if value and all(map(inspect.isroutine, value)):

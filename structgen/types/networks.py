@@ -1,8 +1,8 @@
 """Languages of network types: URLs, e-mail addresses, IP addresses and networks, Base64.
 
-Each is a JSON Schema of a string. Pydantic accepts every text that it allows as a value of the
-type. Pydantic itself accepts and corrects more; the docstrings say what is left out. Knows no
-Pydantic and no grammar.
+Each is a JSON Schema of a string. Pydantic accepts every text that it allows. Pydantic itself
+accepts and corrects more; the docstrings list what is excluded here. Imports no Pydantic and knows
+no grammar.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def expression(part: list[Any], **limits: int) -> Schema:
 
 @cache
 def _ipv6() -> str:
-    """RFC 3986, ``IPv6address``: without a zone."""
+    """Return a pattern of ``IPv6address`` of RFC 3986: without a zone."""
     end = f"(?:{_GROUP}:{_GROUP}|{IPV4})"
     forms = [f"(?:{_GROUP}:){{6}}{end}", f"::(?:{_GROUP}:){{5}}{end}"]
     for before in range(1, 6):
@@ -47,21 +47,22 @@ def _ipv6() -> str:
 
 
 def address(version: int | None) -> Schema:
-    """IP addresses of version 4, 6 or, None, either; those of version 6 without a zone."""
+    """Return the schema of IP addresses: version 4, 6 or (None) either; version 6 without zone."""
     return text(_either(version, IPV4, _ipv6()))
 
 
 def interface(version: int | None) -> Schema:
-    """Addresses with or without the length of their network's prefix."""
+    """Return the schema of addresses with or without the length of their network's prefix."""
     four = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
     six = f"{_ipv6()}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
     return text(_either(version, four, six))
 
 
 def network(version: int | None) -> Schema:
-    """Networks: an address whose host bits are 0 with the prefix's length, or an address alone.
+    """Return the schema of networks: an address with host bits 0 and the prefix's length, or an
+    address alone.
 
-    Left out: lengths as masks, and of version 6 what writes the host part otherwise than as ``::``.
+    Excluded: lengths as masks, and version 6 with a host part other than ``::``.
     """
     return text(_either(version, _ipv4_networks(), _ipv6_networks()))
 
@@ -90,7 +91,7 @@ def _ipv6_networks() -> str:
         lengths = "|".join(map(str, range(16 * written, 128)))
         head = f"{_GROUP}(?::{_GROUP}){{{written - 1}}}" if written else ""
         forms.append(f"{head}::/(?:{lengths})")
-    for whole in range(8):  # groups before the one that the prefix ends in
+    for whole in range(8):  # groups before the one in which the prefix ends
         rest = "::" if whole < 7 else ""
         for bits in range(1, 16):
             zeros, cut = divmod(16 - bits, 4)
@@ -103,7 +104,7 @@ def _ipv6_networks() -> str:
 # -- URLs -------------------------------------------------------------------------------------
 
 _SPECIAL = ("http", "https", "ws", "wss", "ftp")
-"""Schemes of the WHATWG's standard, whose URLs have a host; so has ``file``, perhaps an empty one.
+"""Schemes of the WHATWG's standard whose URLs have a host; ``file`` may have an empty one.
 """
 
 _USER = rf"(?:[{UNRESERVED}!$&()*+]|{PERCENT})"
@@ -119,7 +120,7 @@ _ENDING = rf"{_QUERY}(?:#(?:{_CHARACTER}|[/?])*)?"
 
 @cache
 def _host() -> str:
-    # A name whose last label begins with a digit may be read as an IPv4 address.
+    # A name whose last label begins with a digit could be an IPv4 address.
     names = rf"(?:{ascii_label()}\.)*{ascii_label('[A-Za-z]')}"
     return rf"(?:{names}|{IPV4}|\[{_ipv6()}\])"
 
@@ -132,17 +133,17 @@ def url(
     is_hierarchical: bool = False,
     many_hosts: bool = False,
 ) -> Schema:
-    """URLs as RFC 3986 has them, with a lower-case scheme and a host of ASCII characters.
+    """Return the schema of URLs by RFC 3986, with a lower-case scheme and an ASCII host.
 
-    Left out: texts that Pydantic would change, such as characters that it escapes with %; host
+    Excluded: texts that Pydantic would change, such as characters that it escapes with %; host
     names with A-labels (``xn--…``); and URLs whose missing host has a default.
 
     Args:
-        schemes: those allowed; None for all.
-        max_length: most characters.
-        needs_host: whether there is always a host.
+        schemes: the allowed schemes; None for all.
+        max_length: the most characters.
+        needs_host: whether a host is required.
         is_hierarchical: whether ``//`` always follows the scheme.
-        many_hosts: whether there may be several hosts, separated by commas.
+        many_hosts: whether several hosts are allowed, separated by commas.
     """
     limits = {} if max_length is None else {"maxLength": max_length}
     known = schemes and [s for s in schemes if re.fullmatch(r"[a-z][a-z0-9+.\-]*", s)]
@@ -161,7 +162,7 @@ def url(
         forms.append(rf"file:///(?:{_CHARACTER}|/)*{_ENDING}")
     if known is not None or needs_host or is_hierarchical or many_hosts:
         return text("|".join(forms), **limits) if forms else {"not": {}}
-    # Schemes that are not special may do without // (mailto:a@b.c, urn:isbn:1).
+    # Schemes that are not special need no // (mailto:a@b.c, urn:isbn:1).
     special = ["regex", rf"(?:{'|'.join((*_SPECIAL, 'file'))}):[\s\S]*", 0]
     opaque = ["regex", rf"[a-z][a-z0-9+.\-]*:{_CHARACTER}(?:{_CHARACTER}|/)*{_ENDING}", 0]
     whole = ["or", ["regex", "|".join(forms), 0], ["and", opaque, ["not", special]]]
@@ -188,19 +189,21 @@ def _email() -> list[Any]:
 
 
 def email() -> Schema:
-    """E-mail addresses as email-validator has them, in ASCII, with at most 254 characters.
+    """Return the schema of e-mail addresses by email-validator, in ASCII, with at most 254
+    characters.
 
-    Left out: quoted and international ones, local parts of more than 64 characters, domains with
-    A-labels, and anything but a bare address.
+    Excluded: quoted and international ones, local parts of more than 64 characters, domains with
+    A-labels, and anything except a bare address.
     """
     return expression(_email())
 
 
 def name_email() -> Schema:
-    """Match an e-mail address, or a name and one in brackets: ``Ada King <ada@math.org>``.
+    """Return the schema of an e-mail address, or a name and an address: ``Ada King
+    <ada@math.org>``.
 
-    Left out: quoted names, and names with characters that are not Latin letters, digits or one of
-    those of an unquoted local part.
+    Excluded: quoted names, and names with characters other than Latin letters, digits or those of
+    an unquoted local part.
     """
     word = rf"[{ATEXT}.À-ÖØ-öø-ɏ]{{1,60}}"
     name = ["regex", f"(?:{word}(?: {word}){{0,9}} )?<", 0]
@@ -211,17 +214,17 @@ def name_email() -> Schema:
 
 
 def base64(*, is_url: bool = False, is_text: bool = False) -> Schema:
-    """Base64 with padding, as it is written: no line breaks, unused bits 0.
+    """Return the schema of Base64 with padding, without line breaks, unused bits 0.
 
     Args:
         is_url: with ``-`` and ``_`` instead of ``+`` and ``/``.
-        is_text: only Base64 of ASCII text. Pydantic takes all of UTF-8.
+        is_text: only Base64 of ASCII text. Pydantic accepts all of UTF-8.
     """
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     alphabet += "-_" if is_url else "+/"
 
     def sextets(zeros: int) -> str:
-        """Return a character of six bits, of which those of ``zeros`` are 0."""
+        """Return a pattern for a character of six bits, where the bits ``zeros`` are 0."""
         return f"[{re.escape(''.join(c for i, c in enumerate(alphabet) if not i & zeros))}]"
 
     # The first bit of each of three bytes.

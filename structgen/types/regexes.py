@@ -1,6 +1,6 @@
 """`Regex`, and operators on patterns: and, or, not, difference, concatenation, counts.
 
-Has the values that users write, and puts them into Pydantic's schemas (as the keyword of
+Has the classes that users write, and puts them into Pydantic's schemas (as the keyword of
 `grammar.regex.algebra`). Does not know how a regular expression becomes an automaton.
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 FOR_MASKS: ContextVar[bool] = ContextVar("for masks", default=False)
-"""Whether it is for masks that Pydantic describes a type."""
+"""Whether Pydantic is describing a type for masks."""
 
 
 class TextPattern(Typed[T_co]):
     """A set of texts that can be combined with others, also with plain strings.
 
-    An output type by itself, and a constraint on ``str`` inside others:
-    ``Annotated[str, Regex(r"[a-z]+") & ~Regex("admin")]``. Each part is a language of its own:
-    its anchors and lookarounds see nothing of the parts around it.
+    An output type by itself, and a constraint on ``str`` inside others: ``Annotated[str,
+    Regex(r"[a-z]+") & ~Regex("admin")]``. Each part is a separate language: its anchors and
+    lookarounds do not see the parts around it.
     """
 
     __slots__ = ()
@@ -43,16 +43,16 @@ class TextPattern(Typed[T_co]):
 
     @property
     def texts(self) -> tuple[str, ...] | None:
-        """All its texts, where they are listed; None where they are described."""
+        """All its texts, if they are listed; otherwise None."""
         return None
 
     @property
     def is_private(self) -> bool:
-        """Whether it holds a document, which is dropped after the type's last use."""
+        """Whether it contains a document, which must be freed after the type's last use."""
         return False
 
     def checker(self) -> Callable[[str], str]:
-        """Return what Pydantic calls with a string: linear in its length."""
+        """Return a validator for Pydantic, linear in the string's length."""
         return _checker(self)
 
     def __and__(self, other: TextPattern | str) -> TextPattern[str]:
@@ -67,7 +67,7 @@ class TextPattern(Typed[T_co]):
     @overload
     def __or__(self, other: Any) -> AnyOf: ...
     def __or__(self, other: Any) -> TextPattern[str] | AnyOf:
-        """Return texts of either: of two patterns a pattern, else of either output type."""
+        """Return texts of either: a pattern for two patterns, otherwise a union of output types."""
         return AnyOf(self, other) if _part(other) is None else _combined("or", self, other)
 
     def __ror__(self, other: Any) -> TextPattern[str] | AnyOf:
@@ -89,7 +89,7 @@ class TextPattern(Typed[T_co]):
         return Combined("not", (self,))
 
     def __sub__(self, other: TextPattern | str) -> TextPattern[str]:
-        """Return texts of this one that are none of the other's."""
+        """Return texts of this one that are not texts of the other."""
         part = _part(other)
         return NotImplemented if part is None else self & ~part
 
@@ -150,14 +150,14 @@ class TextPattern(Typed[T_co]):
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler | None = None
     ) -> CoreSchema:
-        # Where the class itself is the type, Pydantic calls this: then `source` is the handler.
+        # If the class itself is the type, Pydantic calls this with the handler as `source`.
         if handler is None or source is self:
             shown, written = ("Regex", "Regex(...)") if handler is None else 2 * (repr(self),)
             raise OutputTypeError(
                 f"{shown} is used as a type, but it only describes a string. Write Annotated[str, "
                 f"{written}]."
             )
-        # Pydantic asks for this, so it is there; those who do without never import it.
+        # Pydantic calls this, so it is imported already; users without Pydantic never import it.
         from pydantic_core import core_schema
 
         return core_schema.no_info_after_validator_function(self.checker(), handler(source))
@@ -172,7 +172,7 @@ class TextPattern(Typed[T_co]):
                 "Annotated[str, ...]."
             )
         if self.is_private and not FOR_MASKS.get():
-            return result  # other callers have no use for a whole document
+            return result  # other callers do not need a whole document
         expression = self.expression()
         known = result.get(regex_algebra.KEYWORD)
         result[regex_algebra.KEYWORD] = expression if known is None else ["and", known, expression]
@@ -181,18 +181,19 @@ class TextPattern(Typed[T_co]):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Regex(TextPattern[str]):
-    """Text that a regular expression matches from end to end, as ``re.fullmatch`` would.
+    """Text that matches a regular expression as a whole, like ``re.fullmatch``.
 
-    Parses to the text itself. Compiling it raises an error if it is not regular (backreferences).
+    Parses to the text itself. Compiling raises an error if the expression is not regular
+    (backreferences).
     Combine with ``&`` (and), ``|`` (or), ``~`` (not), ``-`` (but not) and ``+``
     (followed by), and with the methods of `TextPattern`.
 
     Args:
-        pattern: Python syntax; or what `re.compile` made, which has its flags.
+        pattern: Python syntax, or a compiled `re.Pattern` with its flags.
         flags: of the `re` module, such as ``re.IGNORECASE``.
 
     Raises:
-        OutputTypeError: one of them is something else.
+        OutputTypeError: an argument has the wrong type.
     """
 
     pattern: str
@@ -232,7 +233,7 @@ class Regex(TextPattern[str]):
 
 
 def _flags_named(letters: str) -> str:
-    """Return what to write for flags that are given by their letters, as a sentence to add."""
+    """Return a sentence that suggests how to write flags given as letters."""
     if not letters or not set(letters.lower()) <= set("aimsx"):
         return ""
     return f" Write {' | '.join(f're.{letter}' for letter in letters.upper())}."
@@ -243,7 +244,7 @@ _SIGNS = {"and": " & ", "or": " | ", "then": " + "}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Combined(TextPattern[str]):
-    """Parts put together; made by the operators and methods of `TextPattern`."""
+    """A combination of patterns; made by the operators and methods of `TextPattern`."""
 
     operation: str
     parts: tuple[TextPattern, ...]
@@ -287,14 +288,15 @@ def _combined(
     for value in (first, second):
         part = _part(value)
         if part is None:
-            return cast("TextPattern[str]", NotImplemented)  # to Python: try the other operand
+            return cast("TextPattern[str]", NotImplemented)  # tells Python to try the other operand
         flat = isinstance(part, Combined) and part.operation == operation
         parts += part.parts if flat and isinstance(part, Combined) else (part,)
     return Combined(operation, tuple(parts))
 
 
 def _followed(first: Any, second: Any) -> TextPattern[str] | Joined:
-    """Return one after the other: a pattern if both are, or text, else parts of different kinds."""
+    """Return one after the other: a pattern if both are patterns or text, otherwise a sum of
+    parts."""
     if _part(first) is not None and _part(second) is not None:
         return _combined("then", first, second)
     return cast(Joined, joined_with(first, second))
@@ -310,7 +312,7 @@ def _checker(pattern: TextPattern) -> Callable[[str], str]:
     compiled: list[ir.Regex] = []
 
     def check(text: str) -> str:
-        # Only when a value is checked: automata are built of grammars and types, not the reverse.
+        # Imported here, because automata are built on grammars and types, not the reverse.
         from structgen.automaton.schema import evaluate
 
         if not compiled:

@@ -1,6 +1,6 @@
 """`JsonSchema`: a JSON Schema as an output type, copied and checked to be JSON.
 
-Knows no keywords: whether the JSON is also a schema is checked when it is compiled.
+Knows no keywords: compiling checks whether the JSON is a schema.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from .sums import Combining, Typed
 
 _LONGEST_SHOWN = 80
 _MAX_DIGITS = 4_300
-"""Most digits of an integer that Python turns into text, and back, by default."""
+"""The most digits of an integer that Python converts to text and back by default."""
 
 _MAX_BITS = int(_MAX_DIGITS * 3.3219280948873623)
 
 _PLAIN_DEPTH = 100
-"""Up to here nesting is not looked at more closely."""
+"""Up to this depth, nesting needs no closer check."""
 
 _MAX_DEPTH = 500
 """Deepest nesting of a schema."""
 
 
 class JsonSchema(Combining, Typed[Any]):
-    """JSON text that is valid under a JSON Schema; parses as ``json.loads`` does.
+    """JSON text that is valid under a JSON Schema; parses like ``json.loads``.
 
-    The schema is copied: later changes to the argument have no effect. Equal and hashable by its
-    content, the order of keys included, which is the order of properties.
+    The schema is copied: later changes to the argument have no effect. Compared and hashed by
+    content, including the order of keys, which is the order of properties.
 
     Args:
         schema: a dict, True or False, the schema as JSON text, or the file that holds it: a path
             object, or a string that ends in ``.json``.
-        dialect: the draft, where ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
+        dialect: the draft, if ``$schema`` does not set it: ``"draft4"``, ``"draft6"``,
             ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
         documents: other documents for ``$ref``, by absolute URL. The metaschemas are built in;
             structgen never fetches anything.
@@ -92,20 +92,19 @@ class JsonSchema(Combining, Typed[Any]):
     ) -> JsonSchema:
         """Return the body of an operation in an OpenAPI document (Swagger 2.0, OpenAPI 3.0, 3.1).
 
-        References are followed within the document. ``discriminator`` is a hint and excludes
-        nothing; properties that are ``readOnly`` are not required of a request, ``writeOnly`` ones
-        not of a response.
+        Follows references within the document. ``discriminator`` is a hint and excludes nothing. A
+        request does not require ``readOnly`` properties, a response no ``writeOnly`` ones.
 
         Args:
             document: a dict, JSON text, or a file of JSON or YAML (which needs PyYAML).
             operation: an ``operationId``, or method and path: ``"POST /pets"``.
             part: which body.
-            status: which response; may be None if only one successful response has a body.
-            media_type: which media type; None for JSON.
+            status: the response's status; None if only one successful response has a body.
+            media_type: the media type; None for JSON.
 
         Raises:
             SchemaError: there is no such operation, body or reference; the message says where.
-            OptionError: ``part`` is neither of the two.
+            OptionError: ``part`` is neither ``"request"`` nor ``"response"``.
         """
         from .openapi import body
 
@@ -131,7 +130,7 @@ class JsonSchema(Combining, Typed[Any]):
 
     @property
     def shared(self) -> Any:
-        """The schema itself: a dict or a bool that must not be changed."""
+        """The schema itself: a dict or a bool. Do not change it."""
         return self._schema
 
     @property
@@ -194,8 +193,8 @@ _OF_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
 def is_plainly_schema(value: Mapping[Any, Any]) -> bool:
-    """Return whether a dict can only be a JSON Schema: all its keys are keywords, and one says so
-    (such as ``"type": "object"``, also misspelt, or ``properties`` that are schemas).
+    """Return whether a dict is clearly a JSON Schema: all its keys are keywords, and one is
+    characteristic (such as ``"type": "object"``, also misspelt, or ``properties`` with schemas).
     """
     if not all(isinstance(key, str) and is_keyword(key) for key in value):
         return False
@@ -224,9 +223,9 @@ _PATH = re.compile(r"[^\s{}\[\]\"]+\.[A-Za-z0-9]+|[^\s{}\[\]\"]*[/\\][^\s{}\[\]\
 
 
 def _read(text: str) -> Any:
-    """Return the value of JSON ``text``, as RFC 8259 has it."""
+    """Return the value of JSON ``text`` by RFC 8259."""
     try:
-        # Editors of Windows begin files in UTF-8 with a mark.
+        # Windows editors begin UTF-8 files with a byte order mark.
         value = _DECODER.decode(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         fix = "Pass a dict, or the schema as JSON text."
@@ -244,7 +243,7 @@ def _read(text: str) -> Any:
 
 
 def _is_shallow(value: Any) -> bool:
-    """Return whether nesting is as usual; ``value`` is of dicts, lists and scalars."""
+    """Return whether ``value``, of dicts, lists and scalars, is not nested deeply."""
     level = [value]
     for _ in range(_PLAIN_DEPTH):
         level = [
@@ -273,7 +272,7 @@ _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
 
 
 def _instead(value: Any) -> str:
-    """Return what to pass instead of what is not a schema, where that is plain."""
+    """Return a suggestion for a value that is not a schema, if there is one."""
     if isinstance(value, os.PathLike):
         return " For a schema in a file, pass its text: path.read_text()."
     if isinstance(value, type) or hasattr(value, "__args__"):
@@ -282,7 +281,7 @@ def _instead(value: Any) -> str:
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of ``value``, of dicts, lists and scalars; the order of keys is kept.
+    """Return a copy of ``value``, of dicts, lists and scalars, in the same order.
 
     Raises:
         SchemaError: it is not JSON.
@@ -297,11 +296,11 @@ def _copy(value: Any) -> Any:
 
 
 class _NotPlain(Exception):
-    """Something that has to be looked at more closely."""
+    """A value that needs a closer check."""
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Return a copy of ``value``, where it is plainly JSON."""
+    """Return a copy of ``value``, if it is obviously JSON."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value
@@ -367,7 +366,7 @@ def _check_json(value: Any, path: str, parents: tuple[Any, ...]) -> None:
 
 
 def shown(value: Any) -> str:
-    """``repr(value)``, cut short. Costs no more than what is shown."""
+    """Return ``repr(value)``, cut short, at the cost of the shown part only."""
     text = ""
     for piece in _pieces(value):
         text += piece

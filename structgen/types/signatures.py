@@ -1,9 +1,9 @@
-"""Functions as output types: the JSON object of their arguments, and never a call.
+"""Functions as output types: the JSON object of their arguments; never calls them.
 
 Reads signatures. `marked` puts functions into Pydantic's schemas. `without_calls` changes each
-place where Pydantic would call a function, so that it gives a `Call` instead. One function is the
-object of its arguments; one of several is ``{"name": ..., "arguments": {...}}``. Knows no JSON
-Schema and no grammar.
+place where Pydantic would call a function, so that it makes a `Call` instead. One function is
+written as the object of its arguments, one of several as ``{"name": ..., "arguments": {...}}``.
+Knows no JSON Schema and no grammar.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kind = inspect._ParameterKind
 
 _EMPTY = inspect.Parameter.empty
 CALL_OF = "call of "
-"""Begins the label of a call in a union, which Pydantic puts in the places of its errors."""
+"""Prefix of a call's label in a union, which Pydantic includes in the locations of errors."""
 
 _WITHIN: Mapping[str, str] = {
     "nullable": "schema",
@@ -40,7 +40,7 @@ _WITHIN: Mapping[str, str] = {
     "function-wrap": "schema",
     "custom-error": "schema",
 }
-"""Core schemas around another that is in the same place of the text."""
+"""Core schemas around another one at the same place of the text."""
 
 
 def is_function(value: Any) -> bool:
@@ -49,10 +49,10 @@ def is_function(value: Any) -> bool:
 
 
 def marked(output_type: Any) -> Any:
-    """``output_type`` with functions, attrs and msgspec classes in it marked for Pydantic.
+    """Return ``output_type`` with functions, attrs and msgspec classes in it marked for Pydantic.
 
-    Pydantic looks annotations up in the module that uses a function, not in its own, and takes a
-    parameter without one for any value.
+    Pydantic alone would resolve annotations in the module that uses a function, not in its own, and
+    would accept any value for a parameter without an annotation.
     """
     if is_function(output_type):
         if name_of_function(output_type) == "<lambda>":
@@ -67,7 +67,7 @@ def marked(output_type: Any) -> Any:
 
 
 def one_of(functions: Sequence[Callable[..., Any]]) -> Any:
-    """Return the type of calls of one of ``functions``, whose name is always written.
+    """Return the type of calls of one of ``functions``, always with the function's name.
 
     Raises:
         OutputTypeError: two of them have one name, or one has none.
@@ -101,7 +101,7 @@ class _Signature:
             else:
                 if parameter.default is not _EMPTY:
                     inner = core_schema.with_default_schema(inner, default=parameter.default)
-                # Nothing is called by it, so that the real kind does not matter.
+                # It is never called, so the real kind does not matter.
                 kept = core_schema.arguments_parameter(parameter.name, inner, mode="keyword_only")
                 parameters.append(kept)
         arguments = core_schema.arguments_schema(
@@ -162,7 +162,8 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Paramete
             raise OutputTypeError(
                 f"Parameter {parameter.name!r} of {name} has no annotation. {advice}"
             )
-        if isinstance(parameter.default, FieldInfo):  # with which Python would call the function
+        # Python would pass this object to the function
+        if isinstance(parameter.default, FieldInfo):
             raise OutputTypeError(
                 f"Parameter {parameter.name!r} of {name} has Field(...) for its default. Write "
                 f"{parameter.name}: Annotated[<type>, Field(...)], and its default, if any, after "
@@ -175,9 +176,9 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Paramete
 
 
 def without_calls(schema: Any) -> Any:
-    """``schema``, a core schema in which each call of a function makes a `Call` instead.
+    """Return the core schema ``schema`` with each call of a function replaced by making a `Call`.
 
-    The same object if there are none. Classes are called: they are the values' own types.
+    The same object if there are none. Classes are still called: they are the values' own types.
 
     Raises:
         OutputTypeError: functions of one name in one place, or a parameter without an annotation.
@@ -207,7 +208,7 @@ def _calls(schema: Any) -> Iterator[Any]:
 
 
 def _named(schema: Any) -> CoreSchema:
-    """``schema`` with each of the calls at its place named by its function."""
+    """Return ``schema`` with each call at its place named after its function."""
     by_name: dict[str, Any] = {}
     for call in _calls(schema):
         function = call["function"]
@@ -246,7 +247,7 @@ def _choice_with_names(choice: Any) -> Any:
 
 
 def _reading(schema: Any, *, is_named: bool) -> CoreSchema:
-    """Return the core schema of a `Call`, from one that would make it."""
+    """Return the core schema of a `Call`, from one that would run the call."""
     function: Callable[..., Any] = schema["function"]
     arguments = _arguments(schema["arguments_schema"], function)
     if not is_named:
@@ -273,7 +274,7 @@ def _arguments(schema: Any, function: Callable[..., Any]) -> CoreSchema:
         if inner["type"] == "default":
             is_required = False
             if signature[item["name"]].default is not _EMPTY:
-                inner = inner["schema"]  # the function has it already
+                inner = inner["schema"]  # the function has the default already
         fields[item["name"]] = core_schema.typed_dict_field(
             inner, required=is_required, validation_alias=item.get("alias")
         )

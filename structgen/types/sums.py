@@ -1,14 +1,14 @@
-"""What all output types have in common: their static type, and ``|`` and ``+`` between them.
+"""The base of all output types: their static type, and ``|`` and ``+`` between them.
 
 `Typed` is the base of structgen's own output types. Signatures that take an output type use the
 aliases here. ``|`` and ``+`` of output types that are objects make `AnyOf` and `Joined`. Knows
 neither patterns, whose sums are patterns, nor grammars.
 
 A type checker infers ``T`` from a Python type by `typing_extensions.TypeForm` (PEP 747), which mypy
-2 and pyright understand, for classes, ``Literal``, unions, ``list[int]``, ``Annotated`` and all
-else that may be in an annotation. It needs an overload of its own, because mypy finds no type
-form in a union with others. The other kinds share an overload; the default of a type variable says
-what those parse to that name no type:
+2 and pyright understand, for classes, ``Literal``, unions, ``list[int]``, ``Annotated`` and
+everything else that may be an annotation. It needs a separate overload, because mypy does not find
+a type form in a union with other types. The other kinds share an overload; the default of a type
+variable is the value's type if the output type does not name one:
 
     Own[TextT]       structgen's own, a TypeAdapter      what it says: `Typed`
                      a compiled pattern; None            str, the default of ``TextT``
@@ -17,9 +17,9 @@ what those parse to that name no type:
                      a JSON Schema as a dict             Any, the default of ``ItemT``
     Functions        a function, or several              `structgen.Call`
 
-What a checker cannot know, such as what a `JsonSchema` parses to, is ``Any``. The streams of a
-model that is asked directly have two overloads, ``Others[AnyT]`` and ``TypeForm[T]``: values of
-what is neither a type nor an `Own` are ``Any``.
+Types that a checker cannot know, such as the values of a `JsonSchema`, are ``Any``. Streams of a
+model have two overloads, ``Others[AnyT]`` and ``TypeForm[T]``: values of output types other than
+Python types and `Own` are ``Any``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class Typed(Generic[T_co]):
-    """An output type that is an object; a text of it parses to a ``T_co``."""
+    """An output type that is an object; its texts parse to ``T_co``."""
 
     __slots__ = ()
 
@@ -67,18 +67,19 @@ class SchemaBuilder(Protocol):
 
 
 Own: TypeAlias = "Typed[TextT] | TypeAdapter[TextT] | re.Pattern[str]"
-"""What says what it parses to; and a compiled pattern, which parses to the text itself."""
+"""Output types that declare the type of their values; and a compiled pattern, which parses to the
+text itself."""
 
 Item: TypeAlias = "str | int | float | enum.Enum | date | time | UUID | Decimal | None"
-"""What may be one of several choices."""
+"""The possible items of a list of choices."""
 
 Choices: TypeAlias = (
     "list[ItemT] | tuple[ItemT, ...] | AbstractSet[ItemT] | Mapping[str, Any] | SchemaBuilder"
 )
-"""Several of them; or a dict that plainly is a JSON Schema, or what makes one."""
+"""A list of choices; or a dict that is clearly a JSON Schema, or a builder of one."""
 
 Functions: TypeAlias = "Callable[..., object] | Sequence[Callable[..., object]]"
-"""A function whose arguments are asked for, or several of which one is chosen."""
+"""A function whose arguments the model writes, or several from which it chooses one."""
 
 
 class _Coded(Protocol):
@@ -90,15 +91,15 @@ _Function: TypeAlias = "_Coded | partial[Any]"
 """A function. A class can be called, too, but has no code."""
 
 Others: TypeAlias = "Own[AnyT] | Choices[Any] | _Function | Sequence[_Function] | None"
-"""All that is not a Python type. In an overload it comes before ``TypeForm[T]``, which takes None.
+"""Everything except Python types. In overloads it comes before ``TypeForm[T]``, which accepts None.
 """
 
 
 class Combining:
-    """An output type that ``|`` and ``+`` take with any other.
+    """An output type that ``|`` and ``+`` combine with any other.
 
     Attributes:
-        no_json: why Pydantic cannot have it inside of others, and what to write there.
+        no_json: why it cannot be inside a Pydantic type, and the fix.
     """
 
     __slots__ = ()
@@ -116,7 +117,7 @@ class Combining:
         return AnyOf(other, self)
 
     def __add__(self, other: Any) -> Joined:
-        """This, and then the other; the sum parses to its text."""
+        """Return this followed by the other; the sum parses to its text."""
         found: Joined = joined_with(self, other)
         return found
 
@@ -137,14 +138,14 @@ class Combining:
         return Repeated(self, 0, None)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        # Where the class itself is the type, it comes in place of the instance.
+        # If the class itself is the type, it is passed in place of the instance.
         shown = self.__name__ if isinstance(self, type) else repr(self)
         raise OutputTypeError(f"{shown} cannot be part of a JSON value: {self.no_json}")
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class AnyOf(Combining, Typed[Any]):
-    """A text of any one of several output types, as each writes it alone; made by ``|``.
+    """A text of one of several output types, written as each would be alone; made by ``|``.
 
     Attributes:
         members: output types, or strings as literal text.
@@ -182,7 +183,7 @@ class Repeated(Combining, Typed[str]):
 
     Attributes:
         part: the output type.
-        least, most: how many; None for no bound.
+        least, most: bounds on their number; None for no bound.
     """
 
     part: Any
@@ -200,7 +201,7 @@ class Repeated(Combining, Typed[str]):
 
 
 def check_counts(least: int, most: int | None) -> None:
-    """Refuse what are not counts."""
+    """Raise for invalid counts."""
     for count in (least, most):
         if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
             raise OutputTypeError(f"A count must be an int, got {count!r}.")

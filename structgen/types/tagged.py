@@ -1,12 +1,12 @@
 """`Tagged` and `TaggedText` as output types: their grammar, and the values of their texts.
 
-Handles the types inside tags, and marks that name tokens. Which tokens exist is known only with a
+Handles the types inside tags, and marks with named tokens. The tokens are known only with a
 vocabulary (`OutputType.fitted`); until then such marks are text. The caller lowers the types inside
 tags.
 
-Finds where the tags of a finished text begin and end: the first ``end`` counts at which the type is
-whole and the rest can be read, as in the grammar (`tags`). Tagged text and calls of tools are also
-read piece by piece while they are written; only what is certain is returned. Knows no masks.
+Finds the tags in a finished text: a tag ends at the first ``end`` where the type is complete and
+the rest can be parsed, as in the grammar (`tags`). Tagged text and tool calls are also parsed piece
+by piece while they are written, up to where the result is certain. Knows no masks.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from .user import OutputType, Part, all_checked
 
 @dataclass(frozen=True, slots=True)
 class ReadTag:
-    """One kind of tag, to be read.
+    """One kind of tag, for parsing.
 
     Attributes:
         begin: its text.
         end: its text.
-        is_whole: whether a text can be its whole content, see `whole_of`.
-        parse: what makes a value of that.
-        make: what makes a piece of the value.
-        bounds: fewest and most of them.
+        is_whole: returns whether a text can be its complete content, see `whole_of`.
+        parse: makes the value of the content.
+        make: makes a piece from the value.
+        bounds: the fewest and most such tags.
     """
 
     begin: str
@@ -65,7 +65,7 @@ class ReadTag:
 
 
 class _Cut(NamedTuple):
-    """A tag in a text, and where its parts are."""
+    """A tag in a text, with the positions of its parts."""
 
     tag: ReadTag
     start: int
@@ -80,8 +80,8 @@ def read_tags(
     """Split ``text`` into pieces: a str if free, `ReadTag.make`'s result for each tag.
 
     Raises:
-        ParseError: a begin opens nothing, its content is not a value of its type, or there are
-            fewer or more tags than ``bounds`` and their own allow.
+        ParseError: a begin has no valid content and end, or there are fewer or more tags than
+            ``bounds`` and their own bounds allow.
     """
     pieces: list[Any] = []
     at = 0
@@ -112,7 +112,7 @@ def read_tags(
 def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut]:
     by_length = sorted(tags, key=lambda tag: -len(tag.begin))
     begins = re.compile("|".join(re.escape(tag.begin) for tag in by_length))
-    # Where each end is, but for those behind which the rest cannot be read.
+    # The positions of each end, without those after which the rest cannot be parsed.
     ends = {tag.end: _places(tag.end, text) for tag in tags}
 
     def dismiss(after: int) -> None:
@@ -173,7 +173,7 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut
 
 
 def _places(end: str, text: str) -> list[int]:
-    """Return where ``end`` is in ``text``, in order; it may overlap itself."""
+    """Return the positions of ``end`` in ``text``, in order; they may overlap."""
     places: list[int] = []
     at = text.find(end)
     while at >= 0:
@@ -183,7 +183,8 @@ def _places(end: str, text: str) -> list[int]:
 
 
 def whole_of(grammar: ir.Grammar) -> Callable[[str], bool]:
-    """Return a test whether a text may be complete in ``grammar``; for JSON, whether it is JSON."""
+    """Return a function that tests whether a text is complete in ``grammar``; for JSON, whether it
+    is JSON."""
     if isinstance(grammar, ir.Pattern):
         return functools.partial(_matches, grammar.regex)
     if isinstance(grammar, ir.Choice):
@@ -198,7 +199,7 @@ def whole_of(grammar: ir.Grammar) -> Callable[[str], bool]:
 
 
 def _matches(regex: ir.Regex, text: str) -> bool:
-    # Only when there are tags to read: automata are a lot of code to those who have schemas only.
+    # Imported here, because automata are a lot of code for users who only have schemas.
     from structgen.automaton.schema import evaluate
 
     return bool(evaluate.matches(regex, text))
@@ -209,7 +210,7 @@ def _is_json(divider: Divider, text: str) -> bool:
         json.loads(text)
     except (ValueError, RecursionError):
         return False
-    # A number may be the beginning of another one; everything else is whole once only.
+    # A number may be the beginning of another one; everything else is complete only once.
     return text.rstrip()[-1] not in "0123456789" or is_text_of(divider, text)
 
 
@@ -221,13 +222,13 @@ _Found = list[tuple[Part, str, bool]]
 
 
 class _Pieces:
-    """The pieces of a text that is not finished: text, and what begins at marks in it.
+    """The pieces of an unfinished text: text, and parts that begin at marks in it.
 
     Args:
-        plain: the type of what begins at no mark; None: free text.
+        plain: the type of text outside marks; None: free text.
 
     Attributes:
-        at: where what is not known yet begins.
+        at: the start of the part that is not certain yet.
     """
 
     names: frozenset[str | int] | None = None
@@ -240,7 +241,7 @@ class _Pieces:
         self._plain = plain or _TEXT
 
     def _free(self, end: int, *, is_closed: bool) -> _Found:
-        """Continue text to a place, where it may end; there is no piece of empty text."""
+        """Continue text up to a place, where it may end; makes no piece of empty text."""
         more = self._text[self.at : end]
         self.at = max(self.at, end)
         self._is_open = self._is_open or bool(more)
@@ -256,7 +257,7 @@ class _Pieces:
         self._step += 1
 
     def _certain(self, marks: Sequence[str]) -> int:
-        """Return how far text goes at least: what it ends in may be the start of a mark."""
+        """Return how far text certainly goes: its end may be the start of a mark."""
         n = max((len(mark) - 1 for mark in marks), default=0)
         for start in range(max(self.at, len(self._text) - n), len(self._text)):
             if any(mark.startswith(self._text[start:]) for mark in marks):
@@ -268,7 +269,7 @@ class TagPieces(_Pieces):
     """See `user.PartReader`.
 
     Args:
-        tags: those of the text, of which `are_certain` holds.
+        tags: the tags of the text, for which `are_certain` is true.
     """
 
     def __init__(self, tags: Sequence[ReadTag]) -> None:
@@ -310,10 +311,10 @@ def _value(tag: ReadTag, text: str) -> Any:
 
 
 def are_certain(parts: Sequence[TagPart]) -> bool:
-    """Return whether each begin and end is certain at once, whatever follows it."""
+    """Return whether each begin and end is certain at once, independent of what follows."""
     begins = sorted(text_of(part.begin) for part in parts)
     if any(after.startswith(one) for one, after in itertools.pairwise(begins)):
-        return False  # what begins with a text sorts next to it
+        return False  # texts that begin with it sort next to it
     return all(
         _is_certain(part.grammar, part.end[0] if isinstance(part.end[0], str) else "")
         for part in parts
@@ -321,19 +322,19 @@ def are_certain(parts: Sequence[TagPart]) -> bool:
 
 
 def _is_certain(grammar: ir.Grammar, end: str) -> bool:
-    """Return whether ``end`` always ends a tag where a ``grammar`` text is first complete."""
+    """Return whether ``end`` always ends a tag when a text of ``grammar`` is first complete."""
     if isinstance(grammar, ir.Either) and regular(grammar) is None:
         return all(isinstance(part, ir.Json) and _is_certain(part, end) for part in grammar.parts)
     if not isinstance(grammar, ir.Json):
         return regular(grammar) is not None and bool(end)
     schema = grammar.schema
     kind = schema.get("type") if isinstance(schema, dict) else None
-    # All JSON but numbers is whole once only.
+    # All JSON except numbers is complete only once.
     return kind in ("object", "array", "string", "boolean") or end[:1] not in _OF_NUMBERS
 
 
 class AnswerPieces(_Pieces):
-    """See `user.PartReader`: all of the text is one part."""
+    """See `user.PartReader`: the whole text is one part."""
 
     def feed(self, text: str) -> _Found:
         """See `user.PartReader`."""
@@ -346,9 +347,9 @@ class CallPieces(_Pieces):
 
     Args:
         syntax: how calls are written.
-        tools: those that may be called.
+        tools: the tools that may be called.
         answer: the type of answers without calls; None: free text.
-        plain: in which other syntaxes the text may begin with a call.
+        plain: other syntaxes in which the text may begin with a call.
     """
 
     def __init__(
@@ -362,7 +363,7 @@ class CallPieces(_Pieces):
         self._mark = syntax.marker if answer is None else ""
         self._syntax = syntax
         self._tools = {tool.name: tool for tool in tools}
-        self._before: str | None = None  # what comes before the next call's name
+        self._before: str | None = None  # the text before the next call's name
         self._tool: Tool | None = None
         self._arguments: JsonArguments | ParameterReader = JsonArguments(0)
         self._plain_openings = {one.opening(tool.name): one for one in plain for tool in tools}
@@ -393,12 +394,12 @@ class CallPieces(_Pieces):
     def has_ended(self) -> bool:
         """Whether all calls are complete, followed by exactly the text that must follow them."""
         rest, after = self._text[self.at :], self._syntax.after
-        # Blanks after the last arguments may be theirs.
+        # Blanks after the last arguments may belong to them.
         blanks = rest[: len(rest) - len(after)]
         return self._tool is None and rest.endswith(after) and not NOT_BLANK.search(blanks)
 
     def _begin(self, found: _Found) -> bool:
-        """Read text, up to where calls begin."""
+        """Read text up to the start of calls."""
         if self._plain_openings and not self.at:
             for opening, syntax in self._plain_openings.items():
                 if opening.startswith(self._text):
@@ -442,11 +443,11 @@ class CallPieces(_Pieces):
 
 @functools.lru_cache(maxsize=64)
 def _opening(syntax: ToolSyntax, before: str, names: tuple[str, ...]) -> re.Pattern[str]:
-    """Match what precedes a call's arguments; blanks before may belong to earlier JSON."""
+    """Match the text before a call's arguments; blanks before it may belong to earlier JSON."""
     starts, ends = (
         re.escape(text).replace(re.escape(INDEX), "[0-9]+") for text in (before, syntax.between)
     )
-    if not syntax.between and syntax.parameters:  # the name ends where something else begins
+    if not syntax.between and syntax.parameters:  # the name ends where other text begins
         after = syntax.parameters.before, syntax.after
         ends = f"(?={'|'.join(map(re.escape, after))})"
     return re.compile(rf"[ \t\n\r]*?{starts}({'|'.join(map(re.escape, names))}){ends}")
@@ -460,7 +461,7 @@ def tagged_type(
     Args:
         value: the user's value.
         name: its name in messages.
-        lower: makes output types of the types inside.
+        lower: lowers the types inside.
 
     Raises:
         OutputTypeError: a tag cannot hold a type, or the begins are ambiguous.

@@ -1,21 +1,22 @@
-"""Free text with typed values in it, as a user writes it (`Tagged`, `TaggedText`), and its grammar.
+"""Free text with typed values in it: the user's classes (`Tagged`, `TaggedText`), and the grammar.
 
-Checks these values before any type is looked at, and says what is text and where a tag begins and
-ends. Counts of tags are a nonterminal for each tuple of counts. Knows nothing of values: see
+Checks the user's arguments before types are lowered, and defines what is text and where a tag
+begins and ends. Counts of tags are a nonterminal for each tuple of counts. Knows no values: see
 `tagged`.
 
-A tag opens as soon as its ``begin`` is complete, read from the left. So text contains no ``begin``,
-and one follows it. If one ``begin`` may end in the middle of another (``aa`` in ``aaa``), the text
-before a tag and its ``begin`` are one pattern: all texts that end in it and contain no other that
-starts earlier. This would work everywhere, but needs a wide pattern for each kind of tag: with 40
-kinds, the first mask took 630 ms instead of 30. If one ``begin`` starts another (``<a`` and
-``<ab``), either the shorter one's type or the rest of the longer one follows. A ``begin`` elsewhere
-within another is refused, because the other could never occur. A ``trigger`` stands for the begins
-that start with it: text does not contain it, and the rest of one of these follows it. A regular
-type and its ``end`` are one pattern, too, which ends at the first ``end`` where the type is whole.
+A tag opens as soon as its ``begin`` is complete, read from the left. So text does not contain a
+``begin``, and ends before one. If one ``begin`` may end in the middle of another (``aa`` in
+``aaa``), the text before a tag and its ``begin`` are one pattern: all texts that end in it and
+contain no other that starts earlier. This would work for all, but needs a wide pattern for each
+kind of tag: with 40 kinds, the first mask took 630 ms instead of 30. If one ``begin`` starts
+another (``<a`` and ``<ab``), either the shorter one's type or the rest of the longer one follows. A
+``begin`` elsewhere within another is refused, because the other could never occur. A ``trigger``
+represents the begins that start with it: text does not contain it, and the rest of one of these
+begins follows. A regular type and its ``end`` are one pattern, too, which ends at the first ``end``
+where the type is complete.
 
-The text of a thought is any text that has its closing tag at the end, or not at all. It may end
-anywhere, so that a budget can end it anywhere; the caller then writes the closing tag.
+The text of a thought is any text with its closing tag at the end, or without one. It may end
+anywhere, so that a token budget can end it anywhere; the caller then adds the closing tag.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ class Tagged(Combining, Typed["list[str | TaggedValue]"]):
 
     An output type by itself, and a part of `TaggedText`. After ``begin``, the mask allows only the
     type. Outside a tag, the text contains neither special tokens nor a ``begin`` marker. Parses to
-    a list: a str for each piece of text that is not empty, a `TaggedValue` for each tag.
+    a list: a str for each nonempty piece of text, a `TaggedValue` for each tag.
 
     Attributes:
         begin: text, or a `SpecialToken`. Text that begins with the name of a control token
             means that token.
         type: any output type except a grammar or tags.
-        end: as ``begin``, but tokens may be named anywhere in it. The first ``end`` at which
-            ``type`` is whole counts.
+        end: like ``begin``, but tokens may be named anywhere in it. The tag ends at the first
+            ``end`` where ``type`` is complete.
         at_least: the fewest tags.
         at_most: the most tags; None: any number.
     """
@@ -74,11 +75,11 @@ class Tagged(Combining, Typed["list[str | TaggedValue]"]):
 
 @dataclass(frozen=True, slots=True, init=False)
 class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
-    """Free text with several kinds of tags, each with a type of its own.
+    """Free text with several kinds of tags, each with its own type.
 
     Args:
         tags: the kinds of tags, with different ``begin``.
-        at_least: fewest tags of all kinds together.
+        at_least: the fewest tags of all kinds together.
         at_most: the most tags; None: any number.
         trigger: a prefix of each ``begin``, or several such prefixes. After a trigger, one of the
             begins must follow.
@@ -159,11 +160,11 @@ class TaggedValue:
 
 
 Mark = tuple["str | SpecialToken", ...]
-"""A begin or an end, in pieces of text and tokens."""
+"""A begin or an end, as pieces of text and tokens."""
 
 
 def mark_of(written: str | SpecialToken, tokens: Collection[str]) -> Mark:
-    """Return a begin or an end in pieces.
+    """Return a begin or an end as pieces.
 
     Args:
         written: the user's value.
@@ -202,11 +203,11 @@ def _counts(value: Tagged | TaggedText) -> str:
 
 
 _MOST_COUNTS = 1000
-"""Most tuples of counts that are distinguished."""
+"""The most tuples of counts."""
 
 
 Bounds: TypeAlias = "tuple[int, int | None]"
-"""Fewest and most, or None."""
+"""The fewest and the most (None: no bound)."""
 
 
 class TagPart(NamedTuple):
@@ -219,11 +220,12 @@ class TagPart(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """What there is beside tags.
+    """The text around tags.
 
     Attributes:
-        triggers: what text has none of, but as the beginning of a ``begin``; none: each begin.
-        separator: the text between tags; None: free text, before and after them, too.
+        triggers: prefixes that text contains only at the start of a ``begin``; if empty, the
+            begins.
+        separator: the text between tags; None: free text between, before and after them.
         stops: whether the text ends with its first tag.
     """
 
@@ -285,7 +287,7 @@ def overlap(begins: Sequence[str]) -> bool:
 
 
 def up_to(begin: str, begins: Sequence[str]) -> ir.Regex:
-    """Return texts that end in ``begin`` and have none of ``begins`` that starts earlier."""
+    """Return texts that end in ``begin`` without any of ``begins`` that starts earlier."""
     earlier = tree.alternate(
         tree.concat(
             (
@@ -300,7 +302,7 @@ def up_to(begin: str, begins: Sequence[str]) -> ir.Regex:
 
 
 def without(begins: Sequence[str]) -> ir.Regex:
-    """Return texts that have none of ``begins``."""
+    """Return texts without any of ``begins``."""
     return tree.complement(
         tree.concat((ir.ANY_TEXT, tree.alternate(map(ir.literal, begins)), ir.ANY_TEXT))
     )
@@ -311,7 +313,7 @@ def _free(begins: Sequence[str]) -> ir.Regex:
 
 
 def regular(grammar: ir.Grammar) -> ir.Regex | None:
-    """Return the regular expression of a grammar that is one; it sees a text of its own."""
+    """Return the regular expression of a regular grammar, as a separate text."""
     if isinstance(grammar, ir.Pattern):
         return ir.Intersect((grammar.regex,))
     if isinstance(grammar, ir.Choice):
@@ -351,7 +353,7 @@ class Terminals:
         return self.number(ir.Embedded(repr(piece), ir.Choice((piece,))))
 
     def inside(self, part: TagPart) -> list[int]:
-        """Return what comes after the begin."""
+        """Return the symbols after the begin."""
         name = f"the text after {text_of(part.begin)!r}"
         pattern = regular(part.grammar)
         if pattern is not None and len(part.end) == 1 and isinstance(part.end[0], str):
@@ -359,7 +361,7 @@ class Terminals:
             return [self.number(ir.Embedded(name, whole))]
         end, *more = part.end
         if isinstance(part.grammar, (ir.Sequence, ir.Times)) and isinstance(end, str):
-            # It may be empty, which no terminal may be: with its end it is not.
+            # It may be empty, which terminals must not be: so its end is included.
             closed = ir.Sequence((part.grammar, ir.Choice((end,))))
             return [self.number(ir.Embedded(name, closed)), *map(self.text, more)]
         return [self.number(ir.Embedded(name, part.grammar)), *map(self.text, part.end)]
@@ -372,7 +374,7 @@ def _counted(
     made: Terminals,
     flow: Flow,
 ) -> ir.ContextFree:
-    """Make rules that count the tags of each kind: another may follow, or the end."""
+    """Make rules that count the tags of each kind."""
 
     def after(counts: tuple[int, ...], kind: int) -> tuple[int, ...] | None:
         new = [*counts[:-1], 1]  # the last of them: whether there is a tag before
@@ -442,7 +444,7 @@ def _spend(steps: int) -> None:
 
 
 def thought_type(end: str) -> OutputType:
-    """Match text up to ``end``, a control token if the vocabulary has it as one."""
+    """Return the type of text up to ``end``, a control token if the vocabulary has it as one."""
     after = tree.concat((ir.ANY_TEXT, ir.literal(end), tree.repeat(ir.ANY_CHAR, 1, None)))
     anywhere = ir.Pattern(tree.complement(after), source=f"text up to {end!r}")
 
@@ -463,4 +465,4 @@ def thought_type(end: str) -> OutputType:
 
 
 FREE_TEXT = OutputType(ir.Pattern(ir.ANY_TEXT, source="any text"), str, "draft")
-"""Any text: of characters, not of control tokens."""
+"""Any text, without control tokens."""

@@ -1,7 +1,7 @@
-"""Text with holes in it: `Template`, whose holes come back by name; and `Text`, to begin sums with.
+"""Text with holes: `Template`, which parses to its holes by name; and `Text`, to begin sums with.
 
-Has what the user writes, and reads a template's text. `joined` makes one grammar of the parts, and
-divides a finished text.
+Has the user's classes, and parses the template string. `joined` combines the parts into one
+grammar, and divides a finished text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .sums import Combining, Typed
 
 @dataclass(frozen=True, slots=True)
 class Text(TextPattern[str]):
-    r"""Exactly this text. A sum of texts and types can begin with it.
+    r"""Exactly this text. Use it to begin a sum of texts and types.
 
     ``Text("Name: ") + Regex("[A-Z][a-z]+") + "\nAge: " + int`` is an output type: its parts
     one after the other. It parses to the whole text; for the values by name see `Template`.
@@ -39,11 +39,11 @@ class Text(TextPattern[str]):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Just the one."""
+        """The only text."""
         return (self.text,)
 
     def expression(self) -> list[Any]:
-        """Return what `grammar.regex.algebra` calls an expression."""
+        """Return an expression of `grammar.regex.algebra`."""
         return ["regex", re.escape(self.text), 0]
 
     def __repr__(self) -> str:
@@ -53,14 +53,14 @@ class Text(TextPattern[str]):
 class Template(Combining, Typed[dict[str, Any]]):
     """Text with holes, each of an output type: ``Template("Name: {name}", name=Regex("[A-Z]+"))``.
 
-    Parses to a dict of the holes' values, by name. ``{{`` and ``}}`` are braces. The text of a
-    hole is what the type writes as a whole output: ``int`` bare digits, a class its JSON.
+    Parses to a dict of the holes' values, by name. ``{{`` and ``}}`` are braces. A hole is written
+    as its type would be alone: ``int`` as bare digits, a class as JSON.
 
     If a text can be divided in several ways, the last hole is as short as possible, then the one
     before it, and so on.
 
     Args:
-        text: the text; it has each hole once.
+        text: the text, with each hole once.
         holes: the output types by name.
 
     Raises:
@@ -71,9 +71,9 @@ class Template(Combining, Typed[dict[str, Any]]):
     __slots__ = ("holes", "parts", "text")
 
     text: str
-    """As it was given."""
+    """The text as it was passed."""
     parts: tuple[tuple[str, str | None], ...]
-    """Texts, each with the name of the hole after it; None after the last."""
+    """Texts, each with the name of the hole after it; None after the last text."""
     holes: Any
     """The output types by name."""
 

@@ -1,10 +1,10 @@
-"""Arguments of tools that are not a JSON object: parameters one after another, each by its name.
+"""Tool arguments that are not a JSON object: parameters one after another, each with its name.
 
-Says which parameters a tool has and which values each may have in such a form, and turns them into
-the JSON object that they stand for. So a tool's own type checks them in any form. In XML a string
-is as it is, up to the closing tag, and everything else as JSON. Where a string or something
-else may stand, text that looks like the other is the other: the text ``null`` of ``str | None`` is
-None. Python's literals are JSON with other words.
+Finds a tool's parameters and their possible values in such a form, and converts them to the JSON
+object that they represent. So a tool's own type checks them in any form. In XML, a string is
+written as it is, up to the closing tag, and everything else as JSON. If a value may be a string or
+something else, text that looks like the latter is the latter: the text ``null`` for ``str | None``
+is None. Python's literals are JSON with other words.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _OTHERS = {
     "array": ("[", r"\[[\s\S]*"),
     "object": ("{", r"\{[\s\S]*"),
 }
-"""What values in JSON that are no strings look like, and characters of which each has one."""
+"""Patterns for JSON values other than strings, and characters of which each value has at least one.
+"""
 
 _INSIDE = re.compile(r'["\\]')
 BLANK_CHARACTERS = " \t\n\r"
@@ -49,9 +50,9 @@ class Parameter:
     Attributes:
         name: its name.
         is_required: whether it is required.
-        text: the strings that are written as they are, or None.
+        text: the strings that are written unquoted, or None.
         value: other values, in JSON or Python's literals, or None.
-        looks: texts that are not strings, although there may be strings; None: the syntax shows it.
+        looks: texts that are not strings, although strings are allowed; None: the syntax shows it.
     """
 
     name: str
@@ -65,18 +66,18 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
     """Return the parameters of a tool in their order.
 
     Raises:
-        OutputTypeError: arguments of the tool cannot be written so.
+        OutputTypeError: the tool's arguments cannot be written in this form.
     """
     assert isinstance(grammar, ir.Json)
     root = schema = grammar.schema
-    json_schema.lower(root, **grammar.options)  # so that references lead somewhere
+    json_schema.lower(root, **grammar.options)  # so that references can be resolved
     place = ""
     wrong: list[str] = []
     seen: set[str] = set()
     while isinstance(schema, Mapping) and (to := schema.get("$ref", "")).startswith("#/"):
         wrong += [key for key in schema if key not in ("$ref", "type", *_ASIDE)]
         if to in seen:
-            wrong.append("$ref")  # round in a circle
+            wrong.append("$ref")  # a cycle
             break
         seen.add(to)
         place, schema = to[1:], root
@@ -104,7 +105,7 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
     found = []
     for one, part in names.items():
         options = {**grammar.options, "spelling": "python"} if is_python else {**grammar.options}
-        if "$ref" in repr(part):  # which leads to other places of the whole
+        if "$ref" in repr(part):  # may refer to other places of the whole
             pointer = one.replace("~", "~0").replace("/", "~1").replace("%", "%25")
             part = {"$ref": f"{_WHOLE}#{place}/properties/{pointer}"}
             options["documents"] = {**options.get("documents", {}), _WHOLE: root}
@@ -116,8 +117,8 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
 def _ways(
     grammar: ir.Json, how: ParameterSyntax
 ) -> tuple[ir.Regex | None, ir.Json | None, re.Pattern[str] | None]:
-    """Return what `Parameter` has of its values."""
-    # Only now: automata are a lot of code to those who have types only.
+    """Return the fields of `Parameter` that describe its values."""
+    # Imported here, because automata are a lot of code for users who only make types.
     from structgen.automaton.schema import StringReader, types_of
 
     reading = {key: setting for key, setting in grammar.options.items() if key != "spelling"}
@@ -157,10 +158,10 @@ def _is_possible(grammar: ir.Grammar) -> bool:
 
 
 class JsonArguments:
-    """Reads the arguments of a call that are a JSON object, in a text that grows.
+    """Reads the arguments of a call, a JSON object, in a growing text.
 
     Args:
-        at: where they begin, or blanks before them.
+        at: the start of the arguments, or of blanks before them.
     """
 
     def __init__(self, at: int) -> None:
@@ -169,7 +170,8 @@ class JsonArguments:
         self._end = _End(at)
 
     def feed(self, text: str) -> tuple[str, int | None]:
-        """More of the JSON, and where it ends, if it does; ``text`` is all there is."""
+        """Return the next part of the JSON, and its end, if known; ``text`` is the whole text so
+        far."""
         first, self._at = self._at, len(text)
         if self._begin < 0 and (found := NOT_BLANK.search(text, first)):
             self._begin, self._end = found.start(), _End(found.end())
@@ -180,12 +182,12 @@ class JsonArguments:
 
 
 class ParameterReader:
-    """Reads the arguments of a call that stand one after another, in a text that grows.
+    """Reads the arguments of a call that are written one after another, in a growing text.
 
     Args:
         syntax: how calls are written.
-        parameters: those of the tool.
-        at: where the arguments begin.
+        parameters: the tool's parameters.
+        at: the start of the arguments.
     """
 
     def __init__(self, syntax: ToolSyntax, parameters: tuple[Parameter, ...], at: int) -> None:
@@ -193,16 +195,17 @@ class ParameterReader:
         self._how = syntax.parameters
         self._ends = tuple(filter(None, (syntax.again, syntax.after)))
         self._left = list(parameters)
-        self._at = at  # where the open value begins, or what comes next
-        self._looked = at  # from where on a text may end
+        self._at = at  # the start of the open value, or of what comes next
+        self._looked = at  # the position from which a text may end
         self._open: Parameter | None = None
         self._is_text: bool | None = None  # None: not known yet
         self._end = _End(at)
-        self._more = "{"  # to be returned next
+        self._more = "{"  # returned next
         self._joint = ""
 
     def feed(self, text: str) -> tuple[str, int | None]:
-        """More of their JSON object, and where they end, if they do; ``text`` is all there is."""
+        """Return the next part of their JSON object, and their end, if known; ``text`` is the whole
+        text so far."""
         more, self._more = self._more, ""
         while self._open or not text.startswith(self._ends, self._at):
             value = self._value(text) if self._open or self._opens(text) else None
@@ -231,7 +234,7 @@ class ParameterReader:
         return False
 
     def _value(self, text: str) -> str | None:
-        """Return the open value as JSON; None: it is not whole, or no value."""
+        """Return the open value as JSON; None if it is incomplete or invalid."""
         assert self._open is not None
         begin, after = self._at, self._how.after
         end: int | None = None
@@ -258,21 +261,21 @@ class ParameterReader:
 
 
 class _End:
-    """Looks for the end of a value in JSON or Python's literals, in a text that grows.
+    """Finds the end of a value in JSON or Python's literals, in a growing text.
 
-    That is a mark outside of strings and brackets, or what closes the brackets around the value.
-    Each character is looked at once.
+    The end is a mark outside strings and brackets, or the bracket that closes the value's
+    surroundings. Reads each character once.
     """
 
     def __init__(self, at: int, mark: str = "") -> None:
         self._at = at
-        self._behind = max(len(mark) - 1, 0)  # so much of a mark may be there
+        self._behind = max(len(mark) - 1, 0)  # this much of a mark may be at the end
         self._outside = re.compile(rf'(")|([\[{{(])|([\]}})])|{re.escape(mark) or "(?!)"}')
         self._is_inside = False  # a string
         self._depth = 0
 
     def find(self, text: str) -> int | None:
-        """Return the offset where the value ends, or None. It is returned once."""
+        """Return the offset of the value's end, or None. Returns it only once."""
         while found := (_INSIDE if self._is_inside else self._outside).search(text, self._at):
             self._at = found.end()
             if found[0] == "\\":
@@ -291,7 +294,7 @@ class _End:
         return None
 
     def is_json(self, text: str) -> bool:
-        """Return whether a text up to the end is JSON; if not, nothing more is found."""
+        """Return whether a text up to the end is JSON; if not, no end is found any more."""
         try:
             json.loads(text)
         except (ValueError, RecursionError):

@@ -1,9 +1,8 @@
-"""What a user writes for calls of tools, and how a model writes them: `ToolCalls`, `ToolSyntax`.
+"""The output type for tool calls, and the syntaxes of models: `ToolCalls`, `ToolSyntax`.
 
-Checks these values before any tool is looked at. `Call` is what a function parses to; only the
-caller can turn its arguments into a real call. A syntax comes from a model's chat template
-(`structgen.decoding`), else it is `NEUTRAL`. See `tools` (what a tool is) and `tool_grammar` (the
-texts and their calls).
+Checks the user's arguments before tools are read. A function parses to a `Call`; only the caller
+can run it. A syntax comes from a model's chat template (`structgen.decoding`), otherwise it is
+`NEUTRAL`. See `tools` (the tools) and `tool_grammar` (the texts and their calls).
 """
 
 from __future__ import annotations
@@ -28,14 +27,15 @@ from .sums import Combining, Typed
 class Call:
     """A call that the model requests. structgen has not run it.
 
-    Equal to another call of the same function with equal arguments; pickled if the function is.
+    Equal to another call of the same function with equal arguments. Can be pickled if the function
+    can.
 
     Attributes:
         function: the function, method or `functools.partial` that was in the output type.
         arguments: the checked values by parameter name, without those that the model left out.
             ``*values`` is a list, ``**options`` a dict, each under its own name.
-        made: the result of the call in a tuple, if checking the arguments made it, as for a class
-            its instance. Empty: the function has to be called.
+        made: the result of the call in a tuple, if validation made it, such as a class's instance.
+            Empty: call the function.
     """
 
     function: Callable[..., Any]
@@ -47,7 +47,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The function's name, as it is written if there are several functions."""
+        """The function's name, which is written if there are several functions."""
         return name_of_function(self.function)
 
     def call(self) -> Any:
@@ -62,13 +62,13 @@ class Call:
             (name, self.arguments[name]) for name in signature.parameters if name in self.arguments
         )
         bound = inspect.BoundArguments(signature, given)
-        bound.apply_defaults()  # what comes before *values has to be passed with them
+        bound.apply_defaults()  # arguments before *values must be passed positionally, too
         return self.function(*bound.args, **bound.kwargs)
 
     __call__ = call
 
     def __hash__(self) -> int:
-        return hash((self.function, *sorted(self.arguments)))  # values may have no hash
+        return hash((self.function, *sorted(self.arguments)))  # values may not be hashable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Call, (self.function, dict(self.arguments), self.made)
@@ -86,37 +86,39 @@ def name_of_function(function: Callable[..., Any]) -> str:
 
 
 CHOICES = ("auto", "required", "none")
-"""What may stand for `ToolCalls.choice` beside a tool's name."""
+"""The values of `ToolCalls.choice` besides a tool's name."""
 
 _MAY_BE_NONE = ("auto", "none")
 
 
 INDEX = "{index}"
-"""Stands in texts of a `ToolSyntax` for the number of a call, counted over the conversation."""
+"""Placeholder in texts of a `ToolSyntax` for the number of a call, counted over the conversation.
+"""
 
 IS_TEXT = "{string}"
-"""Stands in texts of a `ParameterSyntax` for whether a value is a string: ``true`` or ``false``."""
+"""Placeholder in texts of a `ParameterSyntax` for whether a value is a string: ``true`` or
+``false``."""
 
 _IN_PYTHON = {"true": "True", "false": "False", "null": "None"}
 IN_JSON = {word: name for name, word in _IN_PYTHON.items()}
 
 
 def with_words(text: str, words: Mapping[str, str]) -> str:
-    """Return a value with other words, of `IN_JSON` say, outside of strings."""
+    """Return a value with other words, such as `IN_JSON`, outside strings."""
     tokens = rf'"(?:[^"\\]|\\.)*"|{"|".join(words)}'
     return re.sub(tokens, lambda found: words.get(found[0], found[0]), text)
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterSyntax:
-    """How arguments are written one by one: each as ``before NAME between VALUE after``.
+    """The syntax of arguments written one by one: each as ``before NAME between VALUE after``.
 
     Attributes:
         before: the text before a name.
         between: the text between a name and its value.
         after: the text after a value.
         again: the text between two arguments.
-        values: ``"xml"``: strings as they are, without the closing tag, all else in JSON; or
+        values: ``"xml"``: strings as they are, without the closing tag, everything else as JSON; or
             ``"python"``: Python's literals.
     """
 
@@ -147,17 +149,17 @@ class ToolSyntax:
     r"""How a model writes calls: ``before NAME between ARGUMENTS after``.
 
     For several, ``again NAME between ARGUMENTS`` is repeated before ``after``. The arguments are a
-    JSON object, unless ``parameters`` is given. Names of control tokens in the text mean those
+    JSON object, unless ``parameters`` is given. Names of control tokens in the text mean these
     tokens, and `INDEX` any whole number.
 
     Attributes:
-        marker: the beginning of ``before``, which free text never contains: it begins a call.
-            Empty: only the start of an answer can be a call.
+        marker: the start of ``before``. It begins a call, and free text never contains it. Empty:
+            only the start of an answer can be a call.
         before: the text before the first name, such as ``<tool_call>\n{"name": "``.
         between: the text between a name and its arguments: ``", "arguments": ``.
-        again: the text between two calls; None: the syntax has one call only.
+        again: the text between two calls; None: the syntax has only one call.
         after: the text after the last call's arguments.
-        known: whether the model's template shows it, or a token of its vocabulary.
+        known: whether the model's template, or a token of its vocabulary, shows the syntax.
         parameters: how arguments are written, if not as a JSON object; then ``between`` may be
             empty.
     """
@@ -183,7 +185,7 @@ class ToolSyntax:
         """Return the syntax of a family of models, such as ``"kimi-k2"``: see docs/sections.md.
 
         Raises:
-            OutputTypeError: there is no syntax of that name.
+            OutputTypeError: unknown syntax.
         """
         if name not in DIALECTS:
             raise OutputTypeError(
@@ -197,9 +199,9 @@ class ToolSyntax:
         return f"{self.before if before is None else before}{name}{self.between}"
 
     def begins(self, names: Iterable[str], *, named: bool = False) -> tuple[str, ...]:
-        """Return the texts that calls of these tools, and no other answers, begin with.
+        """Return the texts with which only calls of these tools begin.
 
-        ``named``: with the name of a tool. Values of a type may begin like the rest.
+        ``named``: include the name of a tool, because values of a type may begin like the rest.
         """
         if self.parameters is None and not named:
             return (self.before.partition(INDEX)[0],)
@@ -210,8 +212,8 @@ class ToolSyntax:
         return self.written([(name, arguments)])
 
     def written(self, calls: Iterable[tuple[str, str]]) -> str:
-        """Calls as they are written, of names and arguments in JSON; where there is no way to write
-        several at once, one after the other."""
+        """Return the text of calls, given by names and arguments in JSON. If the syntax has no form
+        for several, one after the other."""
         parts = []
         for number, (name, arguments) in enumerate(calls):
             before = (self.again or self.after + self.before) if number else None
@@ -225,7 +227,7 @@ class ToolSyntax:
         try:
             given = json.loads(text).items()
         except (ValueError, RecursionError, AttributeError):
-            return text  # it is no object
+            return text  # it is not an object
         return self.parameters.again.join(itertools.starmap(self.parameters.written, given))
 
 
@@ -237,7 +239,7 @@ class ToolsOffered:
         schemas: each tool as in OpenAI's API.
         syntax: how calls are written.
         instructions: see `ToolCalls`.
-        rewritten: makes the output type in another syntax; None if the user chose one.
+        rewritten: returns the output type in another syntax; None if the user chose one.
     """
 
     schemas: tuple[Mapping[str, Any], ...]
@@ -249,15 +251,15 @@ class ToolsOffered:
 def _row(
     marker: str, *texts: str, joint: str = "", parameters: ParameterSyntax | None = None
 ) -> ToolSyntax:
-    """Return a syntax of texts: what comes before all calls; before a name, after it and after a
-    call; after all calls. ``joint`` is between two."""
+    """Return a syntax, given its texts: before all calls; before a name, after it, and after a
+    call; after all calls. ``joint`` is the text between two calls."""
     first, before, between, after, last = texts
     again = after + joint + before
     return ToolSyntax(marker, first + before, between, again, after + last, True, parameters)
 
 
 def _dsml(block: str) -> ToolSyntax:
-    """DeepSeek's XML, of calls in a block of that name."""
+    """Return DeepSeek's XML syntax, with calls in a block of that name."""
     inside = ParameterSyntax(
         '\n<｜DSML｜parameter name="', f'" string="{IS_TEXT}">', "</｜DSML｜parameter>"
     )
@@ -315,7 +317,7 @@ DIALECTS: Mapping[str, ToolSyntax] = {
         joint=", ",
         parameters=ParameterSyntax("", "=", "", ", ", "python"),
     ),
-    # <|call|> ends the sequence, so that there is one call.
+    # <|call|> ends the sequence, so there is only one call.
     "gpt-oss": ToolSyntax(_HARMONY, _HARMONY, " <|constrain|>json<|message|>", None, ""),
     "command": _row(
         *("<|START_ACTION|>", "<|START_ACTION|>[", _LISTED, '", "parameters": ', "}"),
@@ -323,17 +325,17 @@ DIALECTS: Mapping[str, ToolSyntax] = {
         joint=",",
     ),
 }
-"""How families of models write calls, by name."""
+"""The syntaxes of model families, by name."""
 
 NEUTRAL = replace(DIALECTS["hermes"], known=False)
-"""The syntax where a model shows none: that of Hermes and Qwen, which many models know."""
+"""The syntax for models that show none: that of Hermes and Qwen, which many models know."""
 
 PLAIN = (
     ToolSyntax("", '{"name": "', '", "arguments": ', '}\n{"name": "', "}"),
     ToolSyntax("", '```json\n{"name": "', '", "arguments": ', None, "}\n```"),
     ToolSyntax("", '```json\n{\n  "name": "', '",\n  "arguments": ', None, "\n}\n```"),
 )
-"""What models write that leave out the markers of their syntax: calls as JSON, or in a fence."""
+"""Syntaxes of calls without the model's markers: as JSON, or in a code fence."""
 
 
 _KINDS: tuple[tuple[str, Any, str], ...] = (
@@ -345,31 +347,30 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("plain", bool, "not a bool"),
     ("blank", bool, "not a bool"),
 )
-"""What each argument of `ToolCalls` may be, and what one is that is not."""
+"""The allowed types of each argument of `ToolCalls`, with their description for messages."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ToolCalls(Combining, Typed[list[str | Call]]):
     """Calls of tools in the model's own syntax, or free text instead of or before them.
 
-    Parses to a list: text that is not empty as a str, then a `structgen.Call` with checked
-    arguments for each call. structgen does not run calls. With ``answer``: the calls, or one
-    value of that type.
+    Parses to a list: nonempty text as a str, then a `structgen.Call` with checked arguments for
+    each call. structgen does not run calls. With ``answer``: the calls, or one value of that type.
 
     Args:
         tools: functions with annotated parameters, classes (Pydantic's, dataclasses, `TypedDict`s),
             `JsonSchema`s of objects with a ``title``, or dicts as in OpenAI's API:
             ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``.
-        parallel: whether an answer may have several calls. None: if the syntax has them.
+        parallel: whether an answer may have several calls. None: if the syntax supports it.
         choice: ``"auto"``: free text, calls, or text and then calls; ``"required"``: at least one
             call; a tool's name: at least one call of it; or ``"none"``: free text, although the
             prompt describes the tools.
-        text: whether free text may come before the calls; None: with ``"auto"`` only.
-        syntax: how calls are written; None: as the model's chat template shows it, else `NEUTRAL`.
+        text: whether free text may come before the calls; None: only with ``"auto"``.
+        syntax: the syntax of calls; None: that of the model's chat template, otherwise `NEUTRAL`.
         instructions: a text for the system message of a chat: ``{tools}`` in it becomes their
-            schemas, one a line, ``{example}`` a call. None: the chat template describes the tools,
-            or if it cannot, a default text (`structgen.decoding.tools`); ``""``: nothing.
-        answer: an output type in place of free text, with ``"auto"`` or ``"none"``; then no text
+            schemas, one per line, ``{example}`` a call. None: the chat template describes the tools
+            or, if it cannot, a default text (`structgen.decoding.tools`); ``""``: nothing.
+        answer: an output type instead of free text, with ``"auto"`` or ``"none"``; then no text
             comes before calls. None: free text.
         plain: if free text is allowed and calls have a marker: whether an answer that begins with a
             call of a tool in plain JSON, or fenced as code, is that call (`PLAIN`). Some models
@@ -378,7 +379,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
             call of a tool as JSON.
 
     Raises:
-        OutputTypeError: the arguments are none of these.
+        OutputTypeError: an argument is invalid.
     """
 
     no_json = (
@@ -427,13 +428,14 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         return self.may_be_text if self.text is None else self.text
 
     def written_as(self, syntax: ToolSyntax) -> ToolCalls:
-        """Return the same in a syntax, unless it has one."""
+        """Return these calls with a syntax, unless they have one."""
         return self if self.syntax is not None else replace(self, syntax=syntax)
 
     def without_markers(self, syntax: ToolSyntax) -> tuple[ToolSyntax, ...]:
         """Return the other syntaxes in which an answer may begin with a call.
 
-        None in which the model's marker would begin: there a call in its own syntax does.
+        Excludes syntaxes that contain the model's marker: there, a call in the model's syntax
+        begins.
         """
         if not (self.plain and self.has_text and syntax.marker):
             return ()
@@ -453,7 +455,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
 
 
 def _begins_in(marker: str, syntax: ToolSyntax) -> bool:
-    """Return whether a marker is in what comes before arguments, or at its end begins."""
+    """Return whether the text before arguments contains a marker, or ends with its start."""
     fixed = (syntax.before, syntax.between)
     starts = [marker[:n] for n in range(1, len(marker))]
     return any(marker in text for text in fixed) or syntax.between.endswith(tuple(starts))

@@ -1,10 +1,10 @@
 """`ToolCalls` as an output type: its grammar, and the calls of a finished text.
 
-A call begins as soon as the syntax's marker is complete, as a tag does (`tags`). Everything that
-follows except the name and the arguments is fixed, and therefore forced. If a syntax has no marker,
-an answer that begins like a call is one, and all other text is free. With a marker, an answer may
-also begin with a call in plain JSON (`tool_calls.PLAIN`). It is a call once a tool's name and the
-key of the arguments are there, so other JSON stays text. Knows no template.
+A call begins as soon as the syntax's marker is complete, like a tag (`tags`). Everything after it,
+except the name and the arguments, is fixed and therefore forced. If a syntax has no marker, an
+answer that begins like a call is a call, and all other text is free. With a marker, an answer may
+also begin with a call in plain JSON (`tool_calls.PLAIN`). It counts as a call after a tool's name
+and the key of the arguments, so other JSON stays text. Knows no template.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _BLANK = ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)])
 _BLANKS = tree.repeat(_BLANK, 0, None)
 _VISIBLE = ir.negate(_BLANK)
 _NUMBER = ir.Pattern(parse_python("0|[1-9][0-9]{0,3}"), source="number of a call")
-"""What stands for `INDEX`."""
+"""The texts of `INDEX`."""
 
 
 def tool_grammar(
     calls: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], tokens: Collection[str]
 ) -> ir.ContextFree:
-    """Return the texts of answers.
+    """Return the grammar of answers.
 
     Args:
         calls: the user's options.
@@ -63,7 +63,7 @@ def tool_grammar(
     rules: list[tuple[int, tuple[int, ...]]] = []
     names = ["answer", "call", "more"]
     given: dict[ParameterSyntax | None, list[int]] = {}
-    values: dict[Any, list[tuple[str, list[int]]]] = {}  # of parameters with the same ones
+    values: dict[Any, list[tuple[str, list[int]]]] = {}  # shared by parameters with the same values
 
     def fixed(text: str) -> list[int]:
         found: list[int] = []
@@ -74,7 +74,7 @@ def tool_grammar(
         return found
 
     def arguments(how: ParameterSyntax | None) -> list[int]:
-        """Return the symbols of the tools' arguments in a form."""
+        """Return the symbols of the tools' arguments in a syntax."""
         if how not in given:
             given[how] = [
                 made.number(ir.Embedded(f"arguments of {tool.name}", tool.output.grammar))
@@ -85,8 +85,8 @@ def tool_grammar(
         return given[how]
 
     def one_by_one(tool: Tool, how: ParameterSyntax) -> int:
-        """Return the nonterminal of a tool's arguments. Two for the rest from each on: the first of
-        all, and those after others."""
+        """Return the nonterminal of a tool's arguments. There are two for the rest from each
+        parameter on: as the first argument, and after others."""
         begin = len(names)
         for number, one in enumerate(tool.parameters):
             same = one.text, repr(one.value)
@@ -110,7 +110,7 @@ def tool_grammar(
         return [[*fixed(written.opening(tool.name, before)), one] for tool, one in inside]
 
     def more(number: int, written: ToolSyntax) -> None:
-        """Match the rest after the arguments: the end, or another call."""
+        """Return the symbols after the arguments: the end, or another call."""
         rules.append((number, tuple(fixed(written.after))))
         if calls.parallel is not False and written.again is not None:
             rules.extend((number, (*way, ~number)) for way in named(written.again, written))
@@ -137,7 +137,7 @@ def tool_grammar(
 def _values(
     one: Parameter, how: ParameterSyntax, made: Terminals, tokens: Collection[str]
 ) -> list[tuple[str, list[int]]]:
-    """Return how a value and what closes it are written, each with whether it is a string."""
+    """Return the forms of a value and its closing text, each with whether it is a string."""
     first, *more = mark_of(how.after, tokens) or ("",)
     name, after = f"value such as {one.name}", list(map(made.text, more))
     ways: list[tuple[str, list[int]]] = []
@@ -172,8 +172,8 @@ def _free(
     named: Callable[[str], list[list[int]]],
     tokens: Collection[str],
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the rules of an answer that is text, or begins with it; none that begins as a call
-    without markers does."""
+    """Return the rules of an answer that is, or begins with, text; it never begins like a call
+    without markers."""
     plain = calls.without_markers(syntax)
     openings = [one.opening(tool.name) for one in plain for tool in tools]
     texts = () if calls.blank else (any_call(tools),)
@@ -205,7 +205,7 @@ def _free(
         ways = [[*way, ~_MORE] for way in named(syntax.before)]
         bodies = [*ways, *([free, *way] for way in ways)]
     else:
-        # No text has the token that follows: of those before it any may be text.
+        # Text cannot contain the next token, so any token before it may be text.
         before = tree.concat((ir.ANY_TEXT, ir.literal(first)))
         before = tree.intersect((before, without([syntax.marker])))
         opening = tree.intersect((before if more else up_to(first, [first]), *none))
@@ -217,7 +217,7 @@ def _free(
 
 
 def any_call(tools: Sequence[Tool]) -> ir.Regex:
-    """Return texts that are not blank, and in which no call of a tool is written as JSON."""
+    """Return nonblank texts without a call of a tool as JSON."""
 
     def spaced(*parts: str | ir.Regex) -> ir.Regex:
         return tree.concat(
@@ -239,14 +239,14 @@ def any_call(tools: Sequence[Tool]) -> ir.Regex:
 
 
 def no_calls(syntax: ToolSyntax, tools: Sequence[Tool]) -> ir.Regex:
-    """Return texts in which no call begins."""
+    """Return texts without the start of a call."""
     if syntax.marker:
         return without([syntax.marker])
     return tree.complement(tree.concat((_BLANKS, _begun(syntax, tools))))
 
 
 def _begun(syntax: ToolSyntax, tools: Sequence[Tool]) -> ir.Regex:
-    """Return texts that begin as calls do."""
+    """Return texts that begin like calls."""
     begins = syntax.begins(tool.name for tool in tools)
     return tree.concat((tree.alternate(map(ir.literal, begins)), ir.ANY_TEXT))
 
@@ -254,10 +254,10 @@ def _begun(syntax: ToolSyntax, tools: Sequence[Tool]) -> ir.Regex:
 def answer_type(
     calls: ToolCalls, syntax: ToolSyntax, tools: Sequence[Tool], lower: Callable[[Any], OutputType]
 ) -> OutputType:
-    """Return the type of answers that are no calls: none of its texts begins as a call does.
+    """Return the type of answers without calls: its texts never begin like a call.
 
     Raises:
-        OutputTypeError: there is no such type, or one of its texts might be a call.
+        OutputTypeError: the type is invalid, or one of its texts might be a call.
     """
     output = lower(calls.answer)
     if output.offered is not None:
@@ -278,12 +278,12 @@ def answer_type(
 
 
 def _may_begin(grammar: ir.Grammar, begun: str) -> bool:
-    """Return whether a text of a grammar begins so, under any options."""
+    """Return whether a text of a grammar may begin like this, under any options."""
     if isinstance(grammar, ir.Choice):
         return any(text.startswith(begun) for text in grammar.texts)
     if isinstance(grammar, ir.Json) and begun[0] not in _BEGINS_JSON:
         return False
-    # Only now: automata are a lot of code to those who have types only.
+    # Imported here, because automata are a lot of code for users who only make types.
     from structgen.automaton import build
 
     machine = build(grammar, LOOSE).machine
@@ -297,7 +297,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
     Args:
         value: the user's value.
         name: its name in messages.
-        lower: makes output types of the tools' arguments.
+        lower: lowers the types of the tools' arguments.
 
     Raises:
         OutputTypeError: a tool cannot be enforced, or the syntax cannot say what is asked for.
@@ -342,7 +342,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
 
         def parse(text: str) -> list[Any]:
             if answer is not None and not text.startswith(begins):
-                return [answer.parse(text)]  # it never begins as a call does
+                return [answer.parse(text)]  # it never begins like a call
             return read_calls(value, syntax, callable_, name, text)
 
         return OutputType(
@@ -368,7 +368,7 @@ def _without_calls(
     answer: OutputType | None,
     offered: ToolsOffered,
 ) -> OutputType:
-    """Return the output type without calls: a value, or text in which none begins."""
+    """Return the output type without calls: a value, or text without the start of a call."""
 
     begins = syntax.begins(tool.name for tool in tools)
 
@@ -400,8 +400,8 @@ def read_calls(
     """Return the text before the calls, if any, and the calls.
 
     Raises:
-        ParseError: a call is not whole, its arguments are not valid, or what there is, is not what
-            was asked for.
+        ParseError: a call is incomplete, its arguments are invalid, or the answer does not fit the
+            options.
     """
     reader = CallPieces(syntax, tools, plain=asked.without_markers(syntax))
     found = reader.feed(text)
@@ -426,7 +426,7 @@ def read_calls(
 
 
 def _text(asked: ToolCalls, name: str, text: str) -> list[Any]:
-    """Return the parts of an answer that is text alone."""
+    """Return the parts of an answer that is only text."""
     if not asked.blank and not text.strip(BLANK_CHARACTERS):
         raise ParseError(f"The text does not match {name}: it is empty. Text: {text!r}", text=text)
     return [text] if text else []

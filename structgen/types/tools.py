@@ -1,4 +1,4 @@
-"""Tools: what a model may call, with name, description, and what its arguments are.
+"""Tools: what a model may call, with name, description, and the type of its arguments.
 
 Reads functions, classes and schemas as tools, and makes their `Call`. Knows no syntax of calls.
 """
@@ -45,7 +45,7 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """It as OpenAI's API has it, for prompts."""
+        """The tool in the format of OpenAI's API, for prompts."""
         assert isinstance(self.output.grammar, ir.Json)
         function = {
             "name": self.name,
@@ -56,10 +56,10 @@ class Tool:
 
 
 def read_tools(tools: Sequence[Any], lower: Callable[[Any], OutputType]) -> tuple[Tool, ...]:
-    """Return the tools that a user named.
+    """Return the user's tools.
 
     Raises:
-        OutputTypeError: one is none, has no name, or one that another has, too.
+        OutputTypeError: one is not a tool, has no name, or has the name of another.
     """
     found: dict[str, Tool] = {}
     for value in tools:
@@ -104,7 +104,7 @@ def _tool(value: Any, lower: Callable[[Any], OutputType]) -> Tool:
 
 
 def _check_keys(function: Mapping[Any, Any]) -> None:
-    """Refuse a tool whose parameters are under another name: it would have none."""
+    """Raise for a tool whose parameters are under another key, because it would have none."""
     others = [key for key in function if key not in _FUNCTION_KEYS]
     if "parameters" not in function and others:
         raise OutputTypeError(
@@ -131,7 +131,7 @@ def _of_schema(
 
 
 def _object(output: OutputType, name: str) -> OutputType:
-    """``output``, which has to be an object in JSON."""
+    """Return ``output``, which must be a JSON object."""
     grammar = output.grammar
     if isinstance(grammar, ir.Json) and isinstance(schema := grammar.schema, Mapping):
         if schema.get("type") == "object":
@@ -161,7 +161,7 @@ def _call_of_class(cls: type, value: Any) -> Call:
 
 
 class _Named:
-    """Stands for a tool that is a schema, where a `Call` wants something to call."""
+    """The function of a `Call` for a tool that is only a schema."""
 
     def __init__(self, name: str, tool: Any) -> None:
         self.__name__ = name
@@ -177,7 +177,7 @@ class _Named:
         )
 
     def __call__(self, **arguments: Any) -> dict[str, Any]:
-        """Return the arguments: a schema is nothing that could be called."""
+        """Return the arguments, because a schema cannot be called."""
         return arguments
 
     def __hash__(self) -> int:
@@ -188,7 +188,7 @@ def _doc(value: Any) -> str:
     while isinstance(value, functools.partial):
         value = value.func
     doc = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
-    # What a dataclass writes for itself says nothing that its schema does not.
+    # The generated docstring of a dataclass repeats its schema.
     if not doc or doc.startswith(f"{value.__name__}("):
         return ""
     return inspect.cleandoc(doc)

@@ -1,9 +1,9 @@
-"""What a user writes as an output type beyond plain Python types, and the result of lowering.
+"""The user's output types beyond plain Python types, and the result of lowering.
 
 `Choice`, `Cfg` and `SpecialToken` are immutable and hashable. `OutputType` is a grammar and a
-parser. Knows how an item of a finite set is spelt without JSON around it. `ValueSchema` keeps what
-Pydantic makes a value by, for readers of parts of its document. Imports no Pydantic, and does not
-know how a grammar is built.
+parser. Knows the bare text of an item of a finite set. `ValueSchema` holds Pydantic's schema of a
+value, for readers of parts of its JSON. Imports no Pydantic, and does not know how a grammar is
+built.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .sums import Combining, T, T_co, Typed
 from .tool_calls import ToolsOffered
 
 NAMES = "__structgen_names__"
-"""Attribute of a function that makes instances: what the constructor calls each key of the JSON."""
+"""Attribute of a function that makes instances: the constructor's name for each key of the JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class ValueSchema:
 
     Attributes:
         core: the core schema of the whole.
-        config: the core config that holds for the whole, or None.
-        parser: given the core schema of a part, from inside of ``core``, and the core config of the
-            class that it is in: what makes the part's value of its JSON, or raises `ParseError`.
-        kept: what readers of values have found out about the parts.
+        config: the core config of the whole, or None.
+        parser: takes the core schema of a part inside ``core``, and the core config of its class;
+            returns a function that makes the part's value from its JSON, or raises `ParseError`.
+        kept: results of value readers about the parts.
     """
 
     core: Any
@@ -52,12 +52,12 @@ class ValueSchema:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A part of a text with a value of its own.
+    """A part of a text with its own value.
 
     Attributes:
         step: the name of the part in the whole value, or its index.
         output: its type.
-        tool: name of the tool whose arguments it is; None: it is something else.
+        tool: name of the tool whose arguments it is; None for other parts.
     """
 
     step: str | int
@@ -66,17 +66,17 @@ class Part:
 
 
 class PartReader(Protocol):
-    """A text that grows, read part by part.
+    """Reads a growing text part by part.
 
     Attributes:
-        names: of all its parts, where these are fields; None: they are items.
+        names: the names of all parts, if they are fields; None if they are items.
     """
 
     names: frozenset[str | int] | None
 
     def feed(self, text: str) -> list[tuple[Part, str, bool]]:
-        """Read more text. Returns parts in their order, each with the next certain piece of its
-        text, and whether the part is complete."""
+        """Read more text. Return parts in order, each with the next certain piece of its text, and
+        whether it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,17 @@ class OutputType(Typed[T_co]):
     Attributes:
         grammar: the texts a model may write.
         parse: turns one such text into its value; raises `ParseError`.
-        named: the type's name in messages, or a function that makes it: a schema is long, and few
-            messages are written.
-        checked: code that checks parsed texts, which no mask can know: paths, and the names of the
-            code.
+        named: the type's name in messages, or a function that returns it, because schemas are long
+            and messages rare.
+        checked: code that checks parsed texts, which masks cannot enforce: paths, and the names of
+            the code.
         locate: adds the place in the user's text to an error; None: nothing to add.
-        fitted: makes the output type for a vocabulary, from the names of its control tokens, which
-            have no text; None: all vocabularies have the same.
+        fitted: returns the output type for a vocabulary, given the names of its control tokens,
+            which have no text; None: it is the same for all vocabularies.
         offered: the tools for the prompt, or None.
         values: the Pydantic schema of the value, for readers of parts of its JSON; None without
             Pydantic.
-        growing: begins to read a growing text part by part; None if it has no parts.
+        growing: starts reading a growing text part by part; None if it has no parts.
     """
 
     grammar: ir.Grammar
@@ -116,19 +116,19 @@ class OutputType(Typed[T_co]):
 
     @property
     def name(self) -> str:
-        """What to call the type in messages."""
+        """The type's name in messages."""
         return self.named if isinstance(self.named, str) else self.named()
 
 
 def all_checked(parts: Iterable[OutputType]) -> tuple[tuple[str, str], ...]:
-    """Return what code looks at in any of some parts, each once."""
+    """Return the ``checked`` entries of parts, each once."""
     return tuple(dict.fromkeys(found for part in parts for found in part.checked))
 
 
 def fitted_parts(
     parts: Sequence[OutputType], make: Callable[[list[OutputType]], OutputType]
 ) -> Callable[[Collection[str]], OutputType] | None:
-    """``fitted`` of the type that ``make`` makes of some parts."""
+    """Return ``fitted`` of the type that ``make`` makes from parts."""
     if all(part.fitted is None for part in parts):
         return None
     return lambda tokens: make([part.fitted(tokens) if part.fitted else part for part in parts])
@@ -136,14 +136,14 @@ def fitted_parts(
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Choice(Combining, Typed[T]):
-    """Exactly one of ``items``, written as bare text; parses to the very item that was passed in.
+    """Exactly one of ``items``, written as bare text; parses to the same item object.
 
     Items may be strings, numbers, booleans, None, dates, times, UUIDs, decimals and enum members.
     Booleans and None are written ``true``, ``false`` and ``null``.
 
     Args:
-        items: at least one. Repeated items count once; two different items that would be written
-            alike are refused when the type is compiled.
+        items: at least one. Repeated items count once. Compiling raises for two different items
+            with the same text.
     """
 
     items: tuple[T, ...]
@@ -161,7 +161,8 @@ class Choice(Combining, Typed[T]):
             )
         values = list(items)
         if isinstance(items, (set, frozenset)):
-            # Strings hash differently in every process; outputs under a seed must not.
+            # Strings hash differently in every process; outputs under a seed must not depend on
+            # that.
             values.sort(key=lambda item: (type(item).__name__, str(item)))
         object.__setattr__(self, "items", tuple(values))
 
@@ -180,7 +181,7 @@ class Choice(Combining, Typed[T]):
         return f"Choice([{shown}{', …' if len(self.items) > 5 else ''}])"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        is_class = handler is None  # where the class itself is the type, Pydantic calls this
+        is_class = handler is None  # Pydantic calls this if the class itself is the type
         written = "..." if is_class else ", ".join(map(repr, self.items))
         raise OutputTypeError(
             f"{'Choice' if is_class else repr(self)} cannot be used inside another type. Write "
@@ -198,20 +199,20 @@ class Cfg(Combining, Typed[str]):
     Args:
         text_or_path: the grammar, or the file that holds it: a path object, or a string that ends
             in ``.lark``, ``.gbnf`` or ``.ebnf`` and has no line break.
-        start: the rule to begin with; None for the dialect's own (``start`` in Lark, ``root`` in
-            GBNF, the first rule in EBNF).
+        start: the start rule; None for the dialect's own (``start`` in Lark, ``root`` in GBNF, the
+            first rule in EBNF).
         dialect: ``"lark"``, ``"llguidance"`` (its Lark), ``"gbnf"``, ``"xgrammar"`` (its EBNF) or
-            ``"ebnf"`` (the W3C's). When left out: by the file's name, or by how rules are written
+            ``"ebnf"`` (the W3C's). None: detect it by the file's name, or by the form of its rules
             (``name:`` is Lark, and llguidance's with ``%llguidance``; ``name ::=`` GBNF if there is
             a ``root``, otherwise EBNF).
-        terminals: terminals that the grammar leaves open (``%declare`` in Lark), by name. A string
-            is a pattern, as if the grammar itself had ``NAME: /pattern/``; `SpecialToken` is one
-            token; anything else is an output type other than a grammar, whose text may end wherever
-            it is complete:
+        terminals: terminals that the grammar declares without a definition (``%declare`` in Lark),
+            by name. A string is a pattern, as if the grammar had ``NAME: /pattern/``; a
+            `SpecialToken` is one token; anything else is an output type other than a grammar, whose
+            text may end wherever it is complete:
             ``{"CALL": MyModel, "ID": Regex("[a-z]+") - "none"}``.
 
     Raises:
-        GrammarError: the file cannot be read, or there is no such dialect.
+        GrammarError: the file cannot be read, or the dialect is unknown.
     """
 
     no_json = (
@@ -233,7 +234,7 @@ class Cfg(Combining, Typed[str]):
         dialect: str | None = None,
         terminals: Mapping[str, Any] | None = None,
     ) -> None:
-        # Only here: the readers of grammars are a lot of code to those who have schemas only.
+        # Imported here, because grammar readers are a lot of code for users who only have schemas.
         from structgen.grammar import cfg
         from structgen.grammar.cfg import library as grammars
 
@@ -280,7 +281,7 @@ class Cfg(Combining, Typed[str]):
         """Return a grammar of the library by name; ``structgen grammars list`` shows them.
 
         Raises:
-            OptionError: there is no such grammar; the message names similar ones.
+            OptionError: unknown grammar; the message suggests similar names.
         """
         from structgen.grammar.cfg import library as grammars
 
@@ -296,7 +297,7 @@ class Cfg(Combining, Typed[str]):
 class SpecialToken:
     """One special token of the vocabulary, as a terminal of a grammar.
 
-    For tokens whose names are not written ``<…>``, which a grammar can name by itself:
+    For tokens whose names are not of the form ``<…>``, which grammars support directly:
     ``Cfg("start: CALLS …", terminals={"CALLS": SpecialToken("[TOOL_CALLS]")})``.
 
     Attributes:
@@ -317,8 +318,8 @@ def choice_type(items: Sequence[Any], name: str) -> OutputType:
     """Return the output type that writes exactly one of ``items``.
 
     Raises:
-        OutputTypeError: no items, an item that has no bare text, or two different items that
-            would be written alike.
+        OutputTypeError: no items, an item without a bare text, or two different items with the same
+            text.
     """
     if not items:
         raise OutputTypeError(
@@ -348,7 +349,7 @@ def choice_type(items: Sequence[Any], name: str) -> OutputType:
 
 
 def bare_text(item: Any, name: str) -> str:
-    """``item`` as text: strings as they are, enum members by value, numbers as in JSON, …
+    """Return ``item`` as text: strings as they are, enum members by value, numbers as in JSON, …
 
     Raises:
         OutputTypeError: the item has no such text.

@@ -1,9 +1,9 @@
 """Schemas and regular expressions as output types, without Pydantic; descriptions for prompts.
 
-Lowers `JsonSchema` and `TextPattern`, and limits how long names in messages may be. `schema_hint`
-is the JSON Schema of an output type for a reader. The schema behind the masks says more than a
-model should read (a date is a pattern of 400 characters), so Pydantic's own schema describes Python
-types. Knows no prompt.
+Lowers `JsonSchema` and `TextPattern`, and shortens long names in messages. `schema_hint` is the
+JSON Schema of an output type for a model to read. The schema behind the masks has too many details
+for that (a date is a pattern of 400 characters), so Pydantic's own schema describes Python types.
+Knows no prompt.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def lower_pattern(value: TextPattern, name: str) -> OutputType:
 
 
 def shortened(name: str) -> str:
-    """``name``, cut where it would be too long for a message."""
+    """Return ``name``, shortened if it is too long for a message."""
     return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
 
 
@@ -66,7 +66,7 @@ def schema_hint(output_type: Any, lowered: OutputType[Any]) -> str:
 
     Args:
         output_type: the user's output type.
-        lowered: the same, lowered: its schema is taken where Pydantic cannot describe the type.
+        lowered: the lowered type, whose schema is used if Pydantic cannot describe the type.
 
     Raises:
         OptionError: outputs of this type are not JSON.
@@ -81,7 +81,7 @@ def schema_hint(output_type: Any, lowered: OutputType[Any]) -> str:
 
 def _described(output_type: Any, grammar: ir.Json) -> Any:
     if not isinstance(output_type, JsonSchema):
-        from pydantic import TypeAdapter  # here, for those who have schemas only
+        from pydantic import TypeAdapter  # here, for users who only have schemas
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
         try:
@@ -92,7 +92,7 @@ def _described(output_type: Any, grammar: ir.Json) -> Any:
 
 
 def without(schema: Any, begun: str) -> Any:
-    """Return a schema without keywords that begin so, such as those that only structgen reads."""
+    """Return a schema without keywords with a prefix, such as structgen's own."""
     if isinstance(schema, Mapping):
         kept = (name for name in schema if not name.startswith(begun))
         return {name: without(schema[name], begun) for name in kept}

@@ -1,9 +1,9 @@
 """Write output types as bytes and read them again, to send them to another process or store them.
 
-The bytes are a frame (`_MAGIC`, the version, a digest) around JSON: nothing in it is code, and
-reading runs none. The grammar is kept exactly, and the type's name. The user's classes and
-validators are not, so a type that was read gives plain values: what `json.loads` gives for JSON,
-text for all else. Compiles nothing: the reader compiles, within its own limits.
+The bytes are a frame (`_MAGIC`, the version, a digest) around JSON. They contain no code, and
+reading runs none. They contain the exact grammar and the type's name, but not the user's classes
+and validators, so a type that was read parses to plain values: the result of `json.loads` for JSON,
+text for everything else. Compiles nothing: the reader compiles, within its own limits.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .user import OutputType
 from .wrappers import lower_schema
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Most bytes that are read."""
+"""The most bytes that `read` accepts."""
 
 MAX_VALUES = 1_000_000
-"""Most values in them: of two or three bytes, each takes 200 of memory."""
+"""The most values in the bytes: a value of two or three bytes takes 200 bytes of memory."""
 
 _MAGIC = b"structgen constraint "
 _VERSION = 5
@@ -42,12 +42,12 @@ _LIMITS = ReadLimits.__optional_keys__
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What bytes say.
+    """The contents of the bytes.
 
     Attributes:
         output: the output type; it parses to plain values.
-        options: of `structgen.compile`.
-        vocabulary_uid: of the one vocabulary that its grammar is for; None: it is for any.
+        options: the options of `structgen.compile`.
+        vocabulary_uid: the uid of the only vocabulary for which the grammar is; None: any.
     """
 
     output: OutputType
@@ -59,9 +59,9 @@ def write(output: OutputType, options: Mapping[str, Any], vocabulary_uid: str) -
     """Return an output type as bytes.
 
     Args:
-        output: the type, fitted to its vocabulary if it has to be.
-        options: of `structgen.compile`.
-        vocabulary_uid: of the vocabulary it is compiled for.
+        output: the type, fitted to its vocabulary if necessary.
+        options: the options of `structgen.compile`.
+        vocabulary_uid: the uid of the vocabulary for which it is compiled.
 
     Raises:
         OutputTypeError: a part of it cannot be written as JSON.
@@ -86,12 +86,12 @@ def write(output: OutputType, options: Mapping[str, Any], vocabulary_uid: str) -
 
 
 def read(data: bytes) -> Written:
-    """Return what `write` has written.
+    """Read the bytes of `write`.
 
     Raises:
         TypeError: ``data`` is not bytes.
-        OutputTypeError: it is something else, of another version, cut short or changed.
-        CompileLimitExceeded: it is more than `MAX_BYTES` or `MAX_VALUES`, or nested too deeply.
+        OutputTypeError: not the bytes of an output type, or another version, truncated or changed.
+        CompileLimitExceeded: more than `MAX_BYTES` or `MAX_VALUES`, or nested too deeply.
     """
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"a constraint must be read from bytes, got {type(data).__name__}.")
@@ -154,7 +154,7 @@ _NODES: dict[str, type] = {
 """The nodes of the grammar IR: a node is written as its name and its fields."""
 
 
-# What stands for the types of regular expressions, of grammars, and of terminals.
+# Placeholders for the types of regular expressions, grammars and terminals.
 _Regex, _Grammar, _Terminal = (type(name, (), {}) for name in ("Regex", "Grammar", "Terminal"))
 _KINDS: dict[type, Collection[str]] = {
     _Grammar: ("Pattern", "Choice", "Json", "ContextFree", "Either", "Sequence", "Times"),
@@ -167,8 +167,8 @@ _KINDS[_Regex] = _NODES.keys() - {"CharSet", *itertools.chain.from_iterable(_KIN
 class _Writer:
     """Writes values of the grammar IR.
 
-    Sets of characters stand once in a table and are named by their index; characters one after the
-    other are a string.
+    Character sets are stored once in a table and referred to by index; sequences of characters are
+    strings.
     """
 
     def __init__(self) -> None:
@@ -237,10 +237,10 @@ def _output(grammar: ir.Grammar, name: str, is_fitted: bool) -> OutputType:
 
 
 class _Reader:
-    """Reads nodes again, checked by the types of their fields: what is read may be anybody's.
+    """Reads nodes and checks them by the types of their fields: the data is untrusted.
 
-    They are made by the constructors that read patterns and schemas too, so that what is read is no
-    larger and no stranger than what a pattern as long as the data could say.
+    Uses the constructors that reading patterns and schemas uses, so the result is no larger and no
+    stranger than that of a pattern as long as the data.
     """
 
     def __init__(self, sets: list[Any]) -> None:
@@ -296,7 +296,7 @@ class _Reader:
 
 @functools.cache
 def _hints(name: str) -> list[Any]:
-    """Return the types of a node's fields that are written."""
+    """Return the types of a node's written fields."""
     names = {"Regex": _Regex, "Grammar": _Grammar, "AnyTerminal": _Terminal}
     hints = get_type_hints(_NODES[name], None, names)
     written = [hints[field] for field in _written(name)]
@@ -305,7 +305,7 @@ def _hints(name: str) -> list[Any]:
 
 @functools.cache
 def _written(name: str) -> list[str]:
-    """Return the fields of a node that are written: all but a key of the store of grammars."""
+    """Return the written fields of a node: all except the key of the grammar store."""
     return [field.name for field in fields(_NODES[name]) if field.name != "key"]
 
 
@@ -346,7 +346,7 @@ def _choice(texts: tuple[str, ...]) -> ir.Choice:
 def _json(schema: Any, options: dict[str, Any]) -> ir.Json:
     own = {"spelling": options.pop("spelling")} if options.get("spelling") == "python" else {}
     _check(options.keys() <= {"dialect", "documents", "closed"}, "an option of a schema")
-    # Looks at all that a schema of a user's is looked at for.
+    # Runs all checks of a user's schema.
     checked = JsonSchema(schema, **options)
     return ir.Json(checked.shared, {**checked.options, **own})
 
@@ -402,7 +402,7 @@ _MADE: dict[str, Callable[..., Any]] = {
     "Terminal": _terminal,
     "Embedded": _embedded,
 }
-"""What makes nodes, where not every value of their fields is sound."""
+"""Constructors of nodes for which not every value of a field is valid."""
 
 
 def _check(holds: bool, what: str) -> None:
@@ -411,7 +411,7 @@ def _check(holds: bool, what: str) -> None:
 
 
 def _malformed(what: str) -> OutputTypeError:
-    """Return what to raise where something else is than ``what``."""
+    """Return the error for anything other than ``what``."""
     return OutputTypeError(
         f"the bytes of the constraint are malformed: expected {what} but found something else. "
         "Constraint.to_bytes() did not write them."

@@ -609,7 +609,7 @@ class TextWalks(TextRuns):
     def _cut_after(
         self, state: int, which: npt.NDArray[Any], cuts: Int32
     ) -> Iterator[tuple[int, int, Int32]]:
-        """Yield `ends` of the `CharacterArrays.partial` whose last character begins in ``state``."""
+        """Yield `ends` of `CharacterArrays.partial` whose last character begins in ``state``."""
         alive = self.points.tails_of(self.live(state))
         if alive is not None:
             which = which[alive[self.arrays.partial_tail[which]]]
