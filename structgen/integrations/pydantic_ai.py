@@ -481,15 +481,11 @@ def response_of(answer: ChatResponse) -> ModelResponse:
 
 def usage_of(usage: Usage) -> RequestUsage:
     """Return tokens."""
-    details = usage.completion_tokens_details
     return RequestUsage(
         input_tokens=usage.prompt_tokens,
         cache_read_tokens=usage.prompt_tokens_details.cached_tokens,
         output_tokens=usage.completion_tokens,
-        details={
-            "reasoning_tokens": details.reasoning_tokens,
-            "forced_tokens": details.forced_tokens,
-        },
+        details=usage.completion_tokens_details.model_dump(),
     )
 
 

@@ -50,7 +50,6 @@ from .responses import (
     ChatChunk,
     ChatResponse,
     CompletionTokensDetails,
-    PromptTokensDetails,
     ToolCall,
     Usage,
 )
@@ -85,25 +84,17 @@ def further(choice: Any) -> Any:
 
 def summed(usages: Sequence[Usage]) -> Usage:
     """Return the usage of all rounds together. The first text is that of the first round."""
-    prompt = sum(usage.prompt_tokens for usage in usages)
-    output = sum(usage.completion_tokens for usage in usages)
-    total = sum(usage.total_time or 0.0 for usage in usages)
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=output,
-        total_tokens=prompt + output,
-        prompt_tokens_details=PromptTokensDetails(
-            cached_tokens=sum(usage.prompt_tokens_details.cached_tokens for usage in usages)
-        ),
-        completion_tokens_details=CompletionTokensDetails(
-            **{
-                name: sum(getattr(usage.completion_tokens_details, name) for usage in usages)
-                for name in CompletionTokensDetails.model_fields
-            }
-        ),
-        time_to_first_token=usages[0].time_to_first_token,
-        total_time=round(total, 6),
-        tokens_per_second=round(output / total, 2) if output and total else None,
+    details = CompletionTokensDetails()
+    for name in CompletionTokensDetails.model_fields:
+        tokens = sum(getattr(usage.completion_tokens_details, name) for usage in usages)
+        setattr(details, name, tokens)
+    return Usage.of(
+        sum(usage.prompt_tokens for usage in usages),
+        sum(usage.prompt_tokens_details.cached_tokens for usage in usages),
+        sum(usage.completion_tokens for usage in usages),
+        details,
+        usages[0].time_to_first_token,
+        sum(usage.total_time or 0.0 for usage in usages),
     )
 
 
@@ -718,34 +709,20 @@ def plain(request: ChatRequest) -> ChatRequest:
 
 
 def _note(response: ChatResponse, record: RequestRecord, span: Span) -> None:
-    usage = response.usage
-    span.set(
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        cached_tokens=usage.prompt_tokens_details.cached_tokens,
-        forced_tokens=usage.completion_tokens_details.forced_tokens,
-        finish_reasons=[choice.finish_reason for choice in response.choices],
-    )
+    count(response.usage, record)
+    span.count(record.tokens)
+    span.set(finish_reasons=[choice.finish_reason for choice in response.choices])
     span.content(
         "gen_ai.output.messages", lambda: [one.message.model_dump() for one in response.choices]
     )
-    record.usage |= counted(usage)
 
 
-def counted(usage: Usage) -> dict[str, float]:
-    """Return a usage as metrics count it."""
-    details = usage.completion_tokens_details
-    found: dict[str, float] = {
-        "prompt": usage.prompt_tokens,
-        "cached": usage.prompt_tokens_details.cached_tokens,
-        "completion": usage.completion_tokens,
-        "forced": details.forced_tokens,
-        "reasoning": details.reasoning_tokens,
-        "accepted": details.accepted_prediction_tokens,
-        "rejected": details.rejected_prediction_tokens,
-    }
+def count(usage: Usage, record: RequestRecord) -> None:
+    """Count the tokens and times of an answer: a detail by the first word of its name."""
+    record.tokens |= {"prompt": usage.prompt_tokens, "completion": usage.completion_tokens}
+    for name, tokens in (*usage.prompt_tokens_details, *usage.completion_tokens_details):
+        record.tokens[name.partition("_")[0]] = tokens
     if usage.time_to_first_token is not None:
-        found["time_to_first_token_seconds"] = usage.time_to_first_token
+        record.times["time_to_first_token_seconds"] = usage.time_to_first_token
     if usage.tokens_per_second is not None:
-        found["tokens_per_second"] = usage.tokens_per_second
-    return found
+        record.times["tokens_per_second"] = usage.tokens_per_second

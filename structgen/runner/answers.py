@@ -46,7 +46,6 @@ from .responses import (
     FinishReason,
     LikelyToken,
     LikelyValue,
-    PromptTokensDetails,
     TokenLogprob,
     TokenStep,
     TopLogprob,
@@ -98,20 +97,7 @@ def usage_of(groups: Sequence[Sequence[GenerationResult[Any]]], began: float) ->
         if result.timings.first_chunk_seconds is not None
     ]
     first = max(min(firsts), 0.0) if firsts else None
-    total = ended - began
-    speed = None
-    if output:
-        speed = round(output / total, 2)
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=output,
-        total_tokens=prompt + output,
-        prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
-        completion_tokens_details=details,
-        time_to_first_token=None if first is None else round(first, 6),
-        total_time=round(total, 6),
-        tokens_per_second=speed,
-    )
+    return Usage.of(prompt, cached, output, details, first, ended - began)
 
 
 def give_value(

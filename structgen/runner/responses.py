@@ -127,6 +127,28 @@ class Usage(Shape):
     total_time: OmitNone[float] = None
     tokens_per_second: OmitNone[float] = None
 
+    @classmethod
+    def of(
+        cls,
+        prompt: int,
+        cached: int,
+        output: int,
+        details: CompletionTokensDetails,
+        first: float | None,
+        total: float,
+    ) -> Usage:
+        """Return the usage of these tokens and seconds."""
+        return cls(
+            prompt_tokens=prompt,
+            completion_tokens=output,
+            total_tokens=prompt + output,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
+            completion_tokens_details=details,
+            time_to_first_token=None if first is None else round(first, 6),
+            total_time=round(total, 6),
+            tokens_per_second=round(output / total, 2) if output and total else None,
+        )
+
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 

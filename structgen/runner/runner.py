@@ -30,7 +30,7 @@ from structgen.options import Whole
 from structgen.workers import apart, at_once, owner, run_errands
 
 from . import answers, vectors
-from .agent import Asked, Conversations, counted, plain
+from .agent import Asked, Conversations, count, plain
 from .answers import explain
 from .code import CodeExecution, CodeExecutionConfig
 from .hosts import EmbeddingHost, Host, ModelConfig, TextHost, load_options
@@ -744,7 +744,7 @@ class Runner(
             async with contextlib.aclosing(chunks) as made:
                 async for chunk in made:
                     if chunk.usage is not None:
-                        record.usage |= counted(chunk.usage)
+                        count(chunk.usage, record)
                     if chunk.usage is None or wants_usage or not streams:
                         yield chunk
 
@@ -798,8 +798,7 @@ class Runner(
         with self.metrics.request(kind, entry.id) as record, span:
             async with self._registry.lease(entry) as host:
                 yield entry, record, host
-            tokens = record.usage.get("prompt")
-            span.set(input_tokens=None if tokens is None else int(tokens))
+            span.count(record.tokens)
 
     def _own_loop(self, request: ChatRequest) -> asyncio.AbstractEventLoop | None:
         """Return a loop of the Runner's for the tools of a request made outside any loop."""
@@ -834,7 +833,7 @@ class Runner(
         asked = EmbeddingRequest.of(request, fields, model)
         async with self._seen("embeddings", asked.model) as (entry, record, host):
             made = await vectors.embed(host, asked, entry.id, self._registry.embedders())
-            record.usage["prompt"] = made.usage.prompt_tokens
+            record.tokens["prompt"] = made.usage.prompt_tokens
         return made
 
     embed, aembed = _both(_embed)
@@ -884,7 +883,7 @@ class Runner(
         async with self._seen("rerank", asked.model) as (entry, record, host):
             ranker = embedding_host(host, entry, self._registry)
             made = await vectors.rerank(ranker, asked, entry.id)
-            record.usage["prompt"] = made.usage.prompt_tokens
+            record.tokens["prompt"] = made.usage.prompt_tokens
         return made
 
     rerank, arerank = _both(_rerank)
@@ -899,8 +898,8 @@ class Runner(
         asked = DecisionRequest.of(request, fields, model)
         async with self._seen("decide", asked.model) as (entry, record, host):
             made = await vectors.decide(host, asked, entry.id)
-            record.usage["prompt"] = made.usage.prompt_tokens
-            record.usage["cached"] = made.usage.prompt_tokens_details.cached_tokens
+            record.tokens["prompt"] = made.usage.prompt_tokens
+            record.tokens["cached"] = made.usage.prompt_tokens_details.cached_tokens
         return made
 
     decide, adecide = _both(_decide)

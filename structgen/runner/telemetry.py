@@ -122,13 +122,14 @@ class RequestRecord:
     Attributes:
         kind: as OpenTelemetry names the operation, such as ``chat`` or ``embeddings``.
         model: the model's id, as soon as it is known; may be set until the end.
-        usage: values of histograms, such as ``tokens_per_second``, by their names; all others are
-            tokens, by type.
+        tokens: by type.
+        times: values of histograms, such as ``tokens_per_second``, by their names.
     """
 
     kind: str
     model: str
-    usage: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
 
 
 @final
@@ -192,11 +193,11 @@ class Metrics:
                 add["request_seconds"].add(key, self.clock() - started)
                 for name in failed[:1]:
                     add[name].add((*key, *failed[1:]), 1)
-                for name, value in record.usage.items():
-                    if name in add:
-                        add[name].add((record.model,), value)
-                    elif value:
-                        add["tokens"].add((record.model, name), value)
+                for name, seconds in record.times.items():
+                    add[name].add((record.model,), seconds)
+                for name, count in record.tokens.items():
+                    if count:
+                        add["tokens"].add((record.model, name), count)
 
     def tool(self, name: str, outcome: str, seconds: float | None) -> None:
         """Count a tool call: ``ok``, ``error`` or ``refused``."""
@@ -328,6 +329,13 @@ class Span:
             if value is not None and self.inner is not None:
                 self.inner.set_attribute(_NAMES[name], value)
 
+    def count(self, tokens: Mapping[str, int]) -> None:
+        """Add the tokens of a `RequestRecord`."""
+        if self.inner is not None:
+            for kind, count in tokens.items():
+                name = _NAMES.get(kind, f"structgen.usage.{kind}_tokens")
+                self.inner.set_attribute(name, count)
+
     def content(self, name: str, make: Callable[[], Any]) -> None:
         """Add a prompt, an answer, arguments or a result, which is made if that was asked for."""
         if self._contents and self.inner is not None:
@@ -427,10 +435,8 @@ class Traces:
 
 
 _NAMES: Mapping[str, str] = {
-    "input_tokens": "gen_ai.usage.input_tokens",
-    "output_tokens": "gen_ai.usage.output_tokens",
-    "cached_tokens": "structgen.usage.cached_tokens",
-    "forced_tokens": "structgen.usage.forced_tokens",
+    "prompt": "gen_ai.usage.input_tokens",
+    "completion": "gen_ai.usage.output_tokens",
     "request_model": "gen_ai.request.model",
     "finish_reasons": "gen_ai.response.finish_reasons",
     "tool_name": "gen_ai.tool.name",

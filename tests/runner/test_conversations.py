@@ -564,6 +564,19 @@ def test_spans_of_a_request_and_its_tools(runner: Runner, monkeypatch: pytest.Mo
         assert span.status.is_ok
 
 
+def test_a_span_has_the_tokens_that_are_counted(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text completion's had those of its prompt only, and none those of thoughts and guesses."""
+    exporter, _ = spans(runner, monkeypatch)
+    made = runner.complete(prompt="Hello", max_tokens=3), runner.chat(messages="Hi", max_tokens=3)
+    for span, answer in zip(exporter.get_finished_spans(), made, strict=True):
+        assert span.attributes["gen_ai.usage.output_tokens"] == answer.usage.completion_tokens
+        for name, tokens in answer.usage.completion_tokens_details:
+            kind = name.replace("_prediction", "")
+            assert span.attributes[f"structgen.usage.{kind}"] == tokens
+
+
 def test_the_span_of_a_tool_that_failed_says_so(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

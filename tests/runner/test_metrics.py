@@ -47,8 +47,8 @@ def test_a_request_is_counted() -> None:
     with metrics.request("chat", "small") as record:
         assert metrics.value("requests_running", "chat", "small") == 1
         clock.now = 0.2
-        record.usage = {"prompt": 10, "cached": 4, "completion": 7, "forced": 2}
-        record.usage |= {"time_to_first_token_seconds": 0.03, "tokens_per_second": 42.0}
+        record.tokens = {"prompt": 10, "cached": 4, "completion": 7, "forced": 2}
+        record.times = {"time_to_first_token_seconds": 0.03, "tokens_per_second": 42.0}
     found = told(metrics.prometheus())
     labels = 'kind="chat",model="small"'
     assert found[f"structgen_requests_total{{{labels}}}"] == 1
@@ -127,7 +127,7 @@ def test_threads_lose_nothing() -> None:
     def work() -> None:
         for _ in range(500):
             with metrics.request("chat", "small") as record:
-                record.usage["completion"] = 2
+                record.tokens["completion"] = 2
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

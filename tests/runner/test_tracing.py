@@ -39,13 +39,15 @@ def test_a_span_says_what_was_asked_and_not_in_which_words(
 ) -> None:
     with Traces(provider).begin("chat", "small", request_model="small") as span:
         span.content("gen_ai.input.messages", lambda: pytest.fail("it was made"))
-        span.set(input_tokens=3, output_tokens=None, finish_reasons=["stop"])
+        span.set(conversation_id=None, finish_reasons=["stop"])
+        span.count({"prompt": 3, "new": 4})
     found = only(exporter)
     assert found.name == "chat small"
     assert found.attributes == {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "small",
         "gen_ai.usage.input_tokens": 3,
+        "structgen.usage.new_tokens": 4,
         "gen_ai.response.finish_reasons": ("stop",),
     }
 
