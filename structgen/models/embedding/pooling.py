@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ _WIDEST = 16_384
 """Most numbers of a vector: published models have up to a quarter of it. The vectors of
 a request are in the memory of the program that asked, whatever the graph's process may hold."""
 
-POOLINGS: tuple[Pooling, ...] = ("mean", "cls", "last")
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
 
 def check_pooling(pooling: str) -> Pooling:
@@ -46,6 +46,23 @@ def check_width(vectors: npt.NDArray[np.floating]) -> None:
         )
 
 
+def _pooled(length: int, pooling: Pooling, n_skipped: int) -> slice:
+    """Return the tokens of a text whose mean is its vector."""
+    if pooling == "mean":
+        return slice(min(n_skipped, length - 1), length)
+    return slice(0, 1) if pooling == "cls" else slice(length - 1, length)
+
+
+def weights(lengths: Sequence[int], pooling: Pooling, n_skipped: int, n_tokens: int) -> FloatArray:
+    """Return how much each token counts in its text's vector: float32 ``[texts, tokens, 1]``."""
+    out = np.zeros((len(lengths), n_tokens, 1), np.float32)
+    for row, length in enumerate(lengths):
+        if length:
+            pooled = _pooled(length, pooling, n_skipped)
+            out[row, pooled] = 1 / (pooled.stop - pooled.start)
+    return out
+
+
 def pool(
     hidden: npt.NDArray[np.floating], lengths: Sequence[int], pooling: Pooling, n_skipped: int = 0
 ) -> FloatArray:
@@ -59,14 +76,10 @@ def pool(
     """
     out = np.zeros((len(lengths), hidden.shape[-1]), np.float32)
     for row, (vectors, length) in enumerate(zip(hidden, lengths, strict=True)):
-        if not length:
-            continue
-        if pooling == "mean":
+        if length:
             # Over this text's tokens alone, so that it does not matter what it is batched with.
-            first = min(n_skipped, length - 1)
-            out[row] = vectors[first:length].mean(axis=0, dtype=np.float32)
-        else:
-            out[row] = vectors[0 if pooling == "cls" else length - 1]
+            pooled = vectors[_pooled(length, pooling, n_skipped)]
+            out[row] = pooled.mean(axis=0, dtype=np.float32)
     return out
 
 

@@ -33,7 +33,7 @@ import onnxruntime as ort  # type: ignore[import-untyped]
 from structgen.errors import ModelError
 from structgen.models.loading import in_short, read_options, remedy, runtime_names
 
-from .pooling import FloatArray, Pooling, check_width, pool
+from .pooling import FloatArray, Pooling, check_width, pool, weights
 from .tokens import Tokens
 
 _BOUND = ("cuda", "dml")
@@ -113,20 +113,6 @@ class Device:
                     provider_options=[{} if name == "cpu" else on_it for name in names],
                 )
             return found
-
-
-def weights(lengths: Sequence[int], pooling: Pooling, n_skipped: int, n_tokens: int) -> FloatArray:
-    """Return how much each token counts in its text's vector: float32 ``[texts, tokens, 1]``."""
-    out = np.zeros((len(lengths), n_tokens, 1), np.float32)
-    for row, length in enumerate(lengths):
-        if not length:
-            continue
-        if pooling == "mean":
-            first = min(n_skipped, length - 1)
-            out[row, first:length] = 1 / (length - first)
-        else:
-            out[row, 0 if pooling == "cls" else length - 1] = 1
-    return out
 
 
 _POOLING = """<ir_version: 10, opset_import: ["": 18]>
