@@ -444,7 +444,7 @@ def asker(
     embed: bool = False,
     result: str = "output",
     as_written: bool = True,
-    options: Mapping[str, Any],
+    **options: Any,
 ) -> Asker:
     """Prepare what `batch` asks of each row, apart from the model; same arguments.
 
@@ -560,7 +560,7 @@ def batch(
         embed=embed,
         result=result,
         as_written=as_written,
-        options=options,
+        **options,
     )
     if cluster is not None and runner is not None:
         raise OptionError("runner= cannot be combined with cluster=.")

@@ -249,9 +249,6 @@ def decide(dataset: Any, questions: Any, **asked: Any) -> Any:
     return _added(dataset, dict[str, Any], questions=questions, **asked)
 
 
-_HOW = ("output_type", "questions", "embed", "prompt", "column", "messages")
-
-
 def _added(
     dataset: Any,
     kind: Any,
@@ -261,10 +258,9 @@ def _added(
     cluster: Cluster | None = None,
     **asked: Any,
 ) -> Any:
-    how = {name: asked.pop(name) for name in _HOW if name in asked}
-    make = asker(**how, result=result, options=asked)
+    make = asker(**asked, result=result, as_written=True)
     cluster = cluster or Cluster()
-    model = model or default_model("embed" in how)
+    model = model or default_model(asked.get("embed", False))
     least, most = cluster.actors
     return dataset.map_batches(
         _Tables,

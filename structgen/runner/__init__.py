@@ -22,6 +22,7 @@ from .fields import unknown as unknown_field
 from .hosts import ModelConfig, by_id, installed
 from .loops import Aside, AsyncChunkStream, ChunkStream
 from .mcp import McpServer
+from .registry import ModelStatus
 from .requests import (
     ChatRequest,
     CompletionRequest,
@@ -92,6 +93,7 @@ __all__ = [
     "Message",
     "Metrics",
     "ModelConfig",
+    "ModelStatus",
     "RerankRequest",
     "RerankResponse",
     "Runner",

@@ -210,8 +210,8 @@ _VECTORS = ("pooling", "max_length", "providers", "session_options", "threads")
 _OF_KIND = {
     "an embedder": ["max_length"],
     "a text model": [
-        *("processes", "batch_size", "adapters", "embedder", "seed", "prefix_cache"),
-        *("prefix_cache_n", "deterministic", "chat_template", "draft_model", "draft_tokens"),
+        *("processes", "batch_size", "adapters", "embedder", "seed"),
+        *(one.name for one in fields(LoadOptions) if one.name not in _VECTORS),
     ],
 }
 """What goes with models of one kind alone."""

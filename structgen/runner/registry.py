@@ -33,7 +33,7 @@ _RANKS = "all-minilm-l6-v2"
 _TURN = 30.0
 """Seconds for which a model in use keeps its room when another is waiting for it."""
 
-Status = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
+ModelStatus = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +63,7 @@ class Entry:
     id: str
     config: ModelConfig
     places: Places
-    status: Status = "unloaded"
+    status: ModelStatus = "unloaded"
     host: Host | None = None
     error: BaseException | None = None
     bytes: int | None = None

@@ -35,7 +35,7 @@ from .answers import explain
 from .code import CodeExecution, CodeExecutionConfig
 from .hosts import EmbeddingHost, Host, ModelConfig, TextHost, load_options
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
-from .registry import Entry, Registry, Status
+from .registry import Entry, ModelStatus, Registry
 from .requests import (
     ChatRequest,
     CompletionRequest,
@@ -283,7 +283,7 @@ class Runner(
         """Return the ids of all models, in the order in which they were added."""
         return list(self._registry.entries)
 
-    def list_models_with_status(self) -> dict[str, Status]:
+    def list_models_with_status(self) -> dict[str, ModelStatus]:
         """Return the status of each model, by id."""
         return {id_: entry.status for id_, entry in list(self._registry.entries.items())}
 
@@ -291,7 +291,7 @@ class Runner(
         """Return the ids of the models that are not loaded; a request to one loads it."""
         return [id_ for id_, status in self.list_models_with_status().items() if status != "loaded"]
 
-    def get_model_status(self, model: str | None = None) -> Status:
+    def get_model_status(self, model: str | None = None) -> ModelStatus:
         """Return ``loaded``, ``loading``, ``unloading``, ``unloaded`` or ``failed``.
 
         Raises:

@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from structgen.decisions import Debias
-from structgen.runner import ByName, Effort, Many, Strictly, TokenLogprob, in_slices
+from structgen.runner import ByName, Effort, Many, ModelStatus, Strictly, TokenLogprob, in_slices
 
 # -- in common ------------------------------------------------------------------------------------
 
@@ -671,8 +671,6 @@ class SystemOneAnswer(Answer):
 
 # -- answers of the endpoints around text, and errors ----------------------------------------------
 
-State = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
-
 
 class ErrorDetails(Answer):
     """What went wrong and what to do."""
@@ -697,7 +695,7 @@ class ModelEntry(Answer):
     created: int
     owned_by: str
     root: str
-    status: State
+    status: ModelStatus
     aliases: list[str]
     is_default: bool
 
@@ -713,7 +711,7 @@ class ModelState(Answer):
     """What is known of a model."""
 
     id: str
-    status: State
+    status: ModelStatus
     kind: Literal["text", "embedding"] | None
     bytes: Count | None
     users: Count
@@ -813,7 +811,7 @@ class Readiness(Answer):
     """All models are loaded."""
 
     status: Literal["ready"]
-    models: dict[str, State]
+    models: dict[str, ModelStatus]
 
 
 class Deleted(Answer):

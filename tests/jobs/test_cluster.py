@@ -153,7 +153,7 @@ class Handle:
 def job(fake: FakeRay, monkeypatch: pytest.MonkeyPatch, n: int) -> Job:
     monkeypatch.setattr(data, "_ray", lambda: fake)
     monkeypatch.setattr(data, "model_digest", lambda model: model)  # looks for no such model
-    pool = Cluster(rows=4).pool(asker(options={}), "org/fake")
+    pool = Cluster(rows=4).pool(asker(), "org/fake")
     source = Source(lambda: ({"i": i} for i in range(n)))
     return Job(source, pool, window=pool.window, close=pool.close)
 
@@ -230,7 +230,7 @@ def test_what_cannot_be_sent_to_an_actor_is_told(monkeypatch: pytest.MonkeyPatch
 def test_a_dataset_with_a_column_of_results_is_refused() -> None:
     """Arrow said that a dict is no string, of a column ``error``."""
     tables = data._Tables.__new__(data._Tables)
-    tables._ask = asker(options={})(None, None)
+    tables._ask = asker()(None, None)
     with pytest.raises(OptionError, match="The input has a column 'error'"):
         tables(SimpleNamespace(column_names=["text", "error"]))
 
