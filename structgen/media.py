@@ -20,7 +20,7 @@ import re
 import struct
 import wave
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -317,35 +317,48 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    size, n_scans, at = None, 0, 2
-    for _ in range(_MOST_PARTS):
-        found = _JPEG_MARKER.search(data, at)
-        if found is None or found[1] == b"\xd9":  # the end
-            return size if n_scans <= _MOST_SCANS else None
-        (marker,), at = found[1], found.end()
+    size, n_scans = None, 0
+    for count, (marker, start, _) in enumerate(jpeg_parts(data)):
+        if count == _MOST_PARTS:
+            return None
         if marker in _FRAMES and size is None:
-            height, width = struct.unpack(">HH", data[at + 3 : at + 7])
+            height, width = struct.unpack(">HH", data[start + 5 : start + 9])
             size = width, height
         n_scans += marker == 0xDA
-        at += int.from_bytes(data[at : at + 2], "big")
-    return None
+    return size if n_scans <= _MOST_SCANS else None
+
+
+def jpeg_parts(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the parts of a JPEG file: marker, start and end."""
+    at = 2
+    while (found := _JPEG_MARKER.search(data, at)) is not None and found[1] != b"\xd9":  # the end
+        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
+        yield found[1][0], found.start(), at
 
 
 def _gif_size(data: bytes) -> tuple[int, int] | None:
+    return struct.unpack("<HH", data[6:10]) if gif_parts(data) else None
+
+
+def gif_parts(data: bytes) -> list[tuple[int, int]]:
+    """Return where the parts of a GIF file begin and end: its head, extensions, and the rest from
+    its first picture on. None: there are too many."""
     at = 13 + (data[10] >> 7) * (3 << (data[10] & 7) + 1)  # behind the colours
-    is_extension = False
+    parts, is_extension, start = [(0, at)], False, 0
     for _ in range(_MOST_PARTS):
         byte = data[at]
         at += 1
         if is_extension:
             is_extension = byte > 0
             at += byte
-        elif byte == 0x2C:  # a picture
-            return struct.unpack("<HH", data[6:10])
+            if not is_extension:
+                parts.append((start, at))
+        elif byte == 0x2C:
+            return [*parts, (at - 1, len(data))]
         elif byte == 0x21:
-            is_extension = True
+            is_extension, start = True, at - 1
             at += 1
-    return None
+    return []
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import PromptError
-from structgen.media import Image, Media, png_of
+from structgen.media import Image, Media, gif_parts, jpeg_parts, png_of
 from structgen.models.base import Perceived
 from structgen.vocabulary import Vocabulary
 
@@ -136,6 +136,8 @@ class MediaReader:
 
 
 _MOST_EXIF = 1 << 16
+_MOST_HEAD = 1 << 18  # of a JPEG's bytes before its pixels; Exif and a preview have 64 kB each
+_OF_PIXELS = {*range(0xC0, 0xD0), 0xDB, 0xDD, 0xE0, 0xEE}  # markers of JPEG
 _CHANNELS = {2: 3, 4: 2, 6: 4}  # of a PNG's pixel, by its kind; else 1
 
 
@@ -168,6 +170,38 @@ def _bounded(data: bytes) -> bytes:
     return b"".join(kept)
 
 
+def _plain_jpeg(data: bytes) -> bytes:
+    """Return a JPEG file with what its pixels need, and one note of how the camera was held.
+
+    Pillow reads the rest in Python, also what is behind an end: each note copies those before.
+    """
+    kept, has_exif = [data[:2]], False
+    for marker, start, end in jpeg_parts(data):
+        if marker == 0xDA:
+            kept.append(data[start:])
+            break
+        is_exif = marker == 0xE1 and data[start + 4 : start + 10] == b"Exif\0\0"
+        if end - start >= 4 and (marker in _OF_PIXELS or (is_exif and not has_exif)):
+            kept.append(data[start:end])
+            has_exif |= is_exif
+    if sum(map(len, kept[:-1])) > _MOST_HEAD:
+        raise PromptError(f"The image has more than {_MOST_HEAD:,} bytes before its pixels.")
+    return b"".join(kept)
+
+
+def _plain_gif(data: bytes) -> bytes:
+    """Return a GIF file without extensions, but for which colour is transparent."""
+    parts = [data[start:end] for start, end in gif_parts(data)]
+    return b"".join(
+        part
+        for i, part in enumerate(parts)
+        if i in (0, len(parts) - 1) or (part[1:3] == b"\xf9\4" and len(part) == 8)
+    )
+
+
+_PLAIN = {"JPEG": _plain_jpeg, "GIF": _plain_gif}
+
+
 def _as_png(picture: Image) -> bytes:
     """Return a picture as a PNG file, the way it is to be looked at.
 
@@ -185,8 +219,9 @@ def _as_png(picture: Image) -> bytes:
             "'structgen[pictures]'. PNG does not require Pillow."
         ) from error
     kind = picture.media_type.partition("/")[2].upper()
+    data = _PLAIN.get(kind, bytes)(picture.data)
     try:
-        with Pillow.open(io.BytesIO(picture.data), formats=[kind]) as file:
+        with Pillow.open(io.BytesIO(data), formats=[kind]) as file:
             if file.size != picture.size:  # which was looked at
                 raise ValueError(f"it has two sizes, {picture.size} and {file.size}")
             # All its entries may name the same bytes, which Pillow before 13 copies for each.
