@@ -38,6 +38,7 @@ LONGEST_LINE = 16 << 20
 _MOST_AT_ONCE = 16  # rows of Parquet
 _MOST_VALUES = 2_000_000  # in one row of Parquet
 _MOST_UNPACKED = 64 << 20  # bytes of pages, which may be in each of those rows
+_WITH_LENGTHS = (6, 7)  # encodings of pages whose texts' lengths are all unpacked at once
 _MOST_PARTS = 100_000  # columns of row groups, of which each takes 50 us and 4 kB
 _NOT_UTF8 = "it is not UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8"
 OF_DAMAGE = (
@@ -388,9 +389,13 @@ def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
             n = size = most = 0
             while n < column[5, 6]:
                 head, end = _thrift(data, begin)
-                new = (head.get((5, 12)) or head.get((8, 12)) or {}).get((1, 5), 0)
+                old, page = head.get((5, 12)), head.get((8, 12))
+                new = (old or page or {}).get((1, 5), 0)
                 if begin < 0 or head[3, 5] < 0 or new < 0 or (not new and size):
                     raise ValueError("a page has an invalid start or no values")
+                encoding = old.get((2, 5)) if old else (page or {}).get((4, 5))
+                if encoding in _WITH_LENGTHS and new > 8 * _MOST_VALUES:
+                    raise ValueError(f"a page has {new:,} texts")
                 begin, size, most = end + head[3, 5], size + head[3, 5], max(most, head[2, 5])
                 n += new
             if schema.max_repetition_level and n > 8 * _MOST_VALUES and n > 1000 * size:

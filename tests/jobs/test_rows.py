@@ -403,3 +403,23 @@ def test_what_came_as_json_is_written_as_it_came() -> None:
     whole = b'{"x": "\\ud800", "body": %b, "more": [%b], "y": "z"}' % (body, body)
     assert as_json(row) == whole
     assert as_json({**row, "x": float("nan")}) == whole.replace(b'"\\ud800"', b"null")
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_lengths_of_texts_are_bounded_before_they_are_unpacked(
+    encoding, version, tmp_path, monkeypatch
+):
+    """A file of 122 bytes, with a page of a thousand million texts, took 4 GB and 9 s."""
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": [""] * 10_000}),
+        path,
+        use_dictionary=False,
+        column_encoding=encoding,
+        data_page_version=version,
+    )
+    assert len(list(Source.of(path).read())) == 10_000
+    monkeypatch.setattr(rows, "_MOST_VALUES", 1_000)
+    with pytest.raises(OptionError, match="a page has 10,000 texts"):
+        list(Source.of(path).read())
