@@ -43,7 +43,6 @@ from structgen.automaton.work import Limits, sharing
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
 from structgen.insight import check_values
-from structgen.remote import bound_cookies
 from structgen.vocabulary import Vocabulary
 from structgen.workers import MAX_WORK
 
@@ -655,6 +654,8 @@ class _Bounded:
             return self._web.Response(502, json=answer, request=request)
 
     async def _sent(self, request: Any, options: Mapping[str, Any]) -> Any:
+        from structgen.remote import bound_cookies  # 30 ms, which few Runners need
+
         exchange = _CALL.get()
         is_resumed = "last-event-id" in request.headers
         # Of one that was redirected, what it says has yet to be read.
