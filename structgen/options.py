@@ -566,6 +566,9 @@ OPTIONS: dict[str, Option] = {
 }
 """All options of a call."""
 
+SETTINGS = tuple(name for name, option in OPTIONS.items() if option.is_setting)
+"""Options for which a model's folder may give a default."""
+
 FIELDS: dict[str, str] = {
     option.field: name for name, option in OPTIONS.items() if option.field is not None
 }

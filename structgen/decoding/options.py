@@ -15,7 +15,7 @@ from typing import Any
 
 from structgen.automaton.json import CompileOptions, JsonOptions
 from structgen.errors import OptionError, did_you_mean
-from structgen.options import OPTIONS, CallOptions
+from structgen.options import OPTIONS, SETTINGS, CallOptions
 from structgen.sampling import LogitsProcessor
 
 from .thinking import Draft, Think
@@ -152,13 +152,13 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
         The settings to give to the runtime, each with a value, ``max_length`` left out.
     """
     settings: dict[str, Any] = {}
-    for name, option in OPTIONS.items():
+    for name in SETTINGS:
         there = "random_seed" if name == "seed" else name  # what the runtime calls it
         value = getattr(options, name)
-        if not option.is_setting or (value is None and there not in defaults):
+        if value is None and there not in defaults:
             continue
         # The runtime reports whole numbers as floats.
-        kind = option.kind if option.kind is int else lambda value: value
+        kind = int if OPTIONS[name].kind is int else lambda value: value
         settings[there] = kind(defaults[there]) if value is None else value
     if settings.get("do_sample"):
         # The runtime takes the likeliest token when top_k is 1, or when neither top_k nor top_p

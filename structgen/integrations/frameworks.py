@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from structgen.errors import OptionError
 from structgen.grammar.json_schema import closed
-from structgen.runner import ChatChunk, Choice, EmbeddingResponse, Runner, Usage
+from structgen.runner import ChatChunk, ChatRequest, Choice, EmbeddingResponse, Runner, Usage
 
 # -- the Runner -------------------------------------------------------------------------------
 
@@ -126,6 +127,15 @@ def tool_of(name: str, description: str | None, parameters: Any) -> dict[str, An
     """Return a tool, as requests have it."""
     about = {} if description is None else {"description": description}
     return {"type": "function", "function": {"name": name, **about, "parameters": parameters}}
+
+
+def own_fields(model: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
+    """Return what is set of the fields that ``kind``, the class of a framework's model, has beside
+    those of the framework, and that are fields of requests. Calls without tools take no
+    ``parallel_tool_calls``."""
+    names = [name for name in kind.__annotations__ if name in ChatRequest.model_fields]
+    found = {name: getattr(model, name) for name in names if name != "parallel_tool_calls"}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 _TAKEN = ("messages", "stream_options", "session_id", "max_tool_rounds", "approve")

@@ -379,12 +379,6 @@ class _Parser(PydanticOutputParser[Any]):
 
 # -- the model ---------------------------------------------------------------------------------
 
-_FIELDS = (
-    *("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "timeout", "n"),
-    *("logprobs", "top_logprobs", "enable_thinking", "reasoning_effort"),
-)
-"""Fields of the model that are fields of each request."""
-
 _CHOICES = {"any": "required", True: "required", False: "none"}
 """LangChain's words for choices of tools, where they are not the Runner's."""
 
@@ -446,11 +440,7 @@ class ChatStructgen(BaseChatModel):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in ("model", *_FIELDS)}
-        return {
-            **{name: value for name, value in given.items() if value is not None},
-            **self.model_kwargs,
-        }
+        return {**frameworks.own_fields(self, ChatStructgen), **self.model_kwargs}
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
         """Return LangChain's cache key: a request's fields, and the grammars of its types."""

@@ -199,9 +199,6 @@ def _logprob(given: Any) -> LogProb:
 
 # -- the model ---------------------------------------------------------------------------------
 
-_FIELDS = ("model", "max_tokens", "temperature", "top_p", "seed", "stop", "timeout")
-"""Fields of the model that are fields of each request."""
-
 _OF_CALLS = ("tool_required", "tool_choice", "allow_parallel_tool_calls")
 """What LlamaIndex's programs say of calls, where there are none."""
 
@@ -377,9 +374,8 @@ class StructgenLLM(FunctionCallingLLM):
         return frameworks.runner_of(self.runner, model)
 
     def _fields(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in _FIELDS}
-        given = {name: value for name, value in own.items() if value is not None}
-        fields = {**given, **self.additional_kwargs, **kwargs}
+        own = frameworks.own_fields(self, StructgenLLM)
+        fields = {**own, **self.additional_kwargs, **kwargs}
         frameworks.check_free(fields, ("n",), "LlamaIndex")
         return fields
 

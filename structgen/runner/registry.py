@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from structgen.errors import ModelError, ModelNotFound, OptionError, Overloaded
+from structgen.options import SETTINGS
 from structgen.workers import owner
 
 from .hosts import Host, ModelConfig, known_kind, opened, size_of
@@ -496,7 +497,6 @@ class Registry:
     def info(self, entry: Entry) -> dict[str, Any]:
         """Return what is known of a model, with the sampling defaults of a text model."""
         defaults = getattr(entry.host, "search_defaults", None)
-        known = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
         return {
             "id": entry.id,
             "status": entry.status,
@@ -509,5 +509,5 @@ class Registry:
             "is_default": self.default == entry.id,
             "search_defaults": None
             if defaults is None
-            else {name: defaults[name] for name in known if name in defaults},
+            else {name: defaults[name] for name in SETTINGS if name in defaults},
         }
