@@ -12,10 +12,10 @@ Knows only the schema graph. `values` adds the requirements, `machine` counts op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from structgen.grammar.json_schema import ALL_TYPES, ARRAY, FALSE, OBJECT, Node, SchemaGraph
+from structgen.grammar.json_schema import ALL_TYPES, ARRAY, FALSE, OBJECT, Node, SchemaGraph, mapped
 
 from .conjunctions import types_of
 
@@ -145,19 +145,12 @@ class _Steps:
         found = []
         fields = vars(node)
         for field in self.leading.intersection(fields):
-            held = fields[field]
+            held, parts = fields[field], list[int]()
             if field == "properties" and not self._all:
-                held = [held[name] for name in self._names.intersection(held)]
-            elif isinstance(held, Mapping):
-                held = held.values()
-            elif isinstance(held, int):
-                held = (held,)
-            elif field == "pattern_properties":
-                held = [wanted for _, wanted in held]
-            elif field == "contains":
-                held = [some.requirement for some in held]
+                held = {name: held[name] for name in self._names.intersection(held)}
+            mapped(field, held, parts.append)
             levels = 0 if field in _IN_PLACE else 1
-            found += [(levels, wanted >> 1) for wanted in held or () if wanted > FALSE]
+            found += [(levels, wanted >> 1) for wanted in parts if wanted > FALSE]
         return found
 
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from structgen.automaton.work import WORK
 from structgen.errors import check_limit
 from structgen.grammar import ir
-from structgen.grammar.json_schema import FALSE, OBJECT, TRUE, Keys, Node, json_key
+from structgen.grammar.json_schema import FALSE, HOLDING, OBJECT, TRUE, Keys, Node, json_key, mapped
 
 from . import evaluate
 from .conjunctions import Barred
@@ -263,21 +262,6 @@ class RuleReader:
                 yield book.any([book.some(keys, wrong).negated, *always, *rules])
 
 
-_ONE = frozenset(
-    (
-        "additional",
-        "property_names",
-        "items",
-        "unevaluated_properties",
-        "unevaluated_items",
-        "some_unevaluated_item",
-    )
-)
-_SEVERAL = frozenset(("prefix", "refs", "all_of", "any_of", "one_of", "condition"))
-_BY_NAME = frozenset(("properties", "dependent_schemas"))
-"""The fields of a node that hold requirements by name."""
-
-
 def content(node: Node, alike: Callable[[int], int] = int) -> tuple[Any, ...]:
     """Return the content of a node without its path, hashable.
 
@@ -287,17 +271,9 @@ def content(node: Node, alike: Callable[[int], int] = int) -> tuple[Any, ...]:
     """
     out: list[Any] = []
     for name, value in sorted(node.fields().items()):
-        if name in _ONE:
-            value = alike(value)
-        elif name in _SEVERAL and value is not None:
-            value = tuple(map(alike, value))
-        elif name in _BY_NAME:
-            value = tuple([(key, alike(ob)) for key, ob in value.items()])
-        elif name == "pattern_properties":
-            value = tuple([(regex, alike(ob)) for regex, ob in value])
-        elif name == "contains":
-            value = tuple([replace(some, requirement=alike(some.requirement)) for some in value])
-        elif isinstance(value, dict):
+        if name in HOLDING:
+            value = mapped(name, value, alike)
+        if isinstance(value, dict):
             value = tuple(value.items())
         elif name == "enum" or (name == "excluded" and not isinstance(value, Barred)):
             value = value and tuple((json_key(v), repr(v)) for v in value)  # 1 and 1.0 differ

@@ -30,6 +30,7 @@ from .graph import (
     DIGITS_ONLY,
     FALSE,
     FRACTION,
+    HOLDING,
     IN_PLACE,
     INTEGER,
     NULL,
@@ -50,6 +51,7 @@ from .graph import (
     by_key,
     child_path,
     json_key,
+    mapped,
     to_decimal,
 )
 from .read import lower
@@ -65,6 +67,7 @@ __all__ = [
     "FALSE",
     "FRACTION",
     "GUIDANCE",
+    "HOLDING",
     "INTEGER",
     "IN_PLACE",
     "KIND_OF",
@@ -94,6 +97,7 @@ __all__ = [
     "is_latest",
     "json_key",
     "lower",
+    "mapped",
     "rewritten",
     "show",
     "to_decimal",

@@ -9,8 +9,8 @@ fills it in, the automaton reads it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -123,6 +123,14 @@ IN_PLACE = frozenset(
 )
 """The fields that speak of values of one kind, of any kind, and those that make other nodes apply
 to the same value. A field that is not set says nothing."""
+HOLDING = frozenset(
+    (
+        *("properties", "pattern_properties", "additional", "property_names", "prefix", "items"),
+        *("contains", "refs", "all_of", "any_of", "one_of", "condition", "dependent_schemas"),
+        *("unevaluated_properties", "unevaluated_items", "some_unevaluated_item"),
+    )
+)
+"""The fields that hold requirements."""
 _TYPES_ONLY = {"_place", "types"}
 _LISTED_ONLY = _TYPES_ONLY | {"enum"}
 _ASSERTIONS = OF_VALUES | {"enum", "excluded"}
@@ -294,6 +302,19 @@ FIELDS = frozenset(Node.__annotations__) - {"_listed"}
 
 _SILENT = {name: getattr(Node, name) for name in FIELDS}
 """Their values where the keyword is absent."""
+
+
+def mapped(field: str, held: Any, change: Callable[[int], Any]) -> Any:
+    """Return what one of the fields `HOLDING` holds, with ``change`` made to each requirement."""
+    if isinstance(held, int):
+        return change(held)
+    if isinstance(held, dict):
+        return {name: change(one) for name, one in held.items()}
+    if field == "pattern_properties":
+        return tuple([(regex, change(one)) for regex, one in held])
+    if field == "contains":
+        return tuple([replace(some, requirement=change(some.requirement)) for some in held])
+    return held and tuple(map(change, held))
 
 
 @dataclass(slots=True)

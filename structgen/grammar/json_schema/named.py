@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from .graph import ARRAY, FALSE, IN_PLACE, OBJECT, TRUE, Node, SchemaGraph, json_key
+from .graph import ARRAY, FALSE, IN_PLACE, OBJECT, TRUE, Node, SchemaGraph, json_key, mapped
 
 
 def only_named(graph: SchemaGraph) -> SchemaGraph:
@@ -62,22 +62,14 @@ class _Closing:
             return self.copy(requirement, is_value=False)
 
         for name, parts in fields.items():
-            if name in ("additional", "items", "unevaluated_properties", "unevaluated_items"):
-                fields[name] = value(parts)
-            elif name == "properties":
-                fields[name] = {key: value(one) for key, one in parts.items()}
-            elif name == "pattern_properties":
-                fields[name] = tuple((regex, value(one)) for regex, one in parts)
-            elif name == "prefix":
-                fields[name] = tuple(map(value, parts))
-            elif name == "dependent_schemas":
-                fields[name] = {key: part(one) for key, one in parts.items()}
+            if name in _VALUES:
+                fields[name] = mapped(name, parts, value)
             elif name == "condition":
                 fields[name] = (parts[0], part(parts[1]), part(parts[2]))
-            elif name in ("refs", "all_of", "any_of") or (
+            elif name in ("refs", "all_of", "any_of", "dependent_schemas") or (
                 name == "one_of" and _are_apart(self._nodes, parts)
             ):
-                fields[name] = tuple(map(part, parts))
+                fields[name] = mapped(name, parts, part)
 
     def _close(self, node: Node, fields: dict[str, Any]) -> None:
         in_place = IN_PLACE & fields.keys()
@@ -95,6 +87,15 @@ class _Closing:
             fields[name] = tuple(self.copy(one, is_value=True) for one in parts)
         elif not node.evaluates_all_properties and node.unevaluated_properties == TRUE:
             fields["unevaluated_properties"] = FALSE
+
+
+_VALUES = frozenset(
+    (
+        *("properties", "pattern_properties", "additional", "unevaluated_properties"),
+        *("prefix", "items", "unevaluated_items"),
+    )
+)
+"""The fields whose requirements are about other values, where closing these allows fewer."""
 
 
 def _are_apart(nodes: Sequence[Node], options: Sequence[int]) -> bool:
