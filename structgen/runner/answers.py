@@ -100,10 +100,17 @@ def usage_of(groups: Sequence[Sequence[GenerationResult[Any]]], began: float) ->
     return Usage.of(prompt, cached, output, details, first, ended - began)
 
 
-def give_value(
-    choice: Choice | ChunkChoice | CompletionChoice, result: GenerationResult[Any], asked: Wanted
+def finish(
+    choice: ChunkChoice | CompletionChoice,
+    result: GenerationResult[Any],
+    asked: Wanted,
+    *,
+    has_calls: bool = False,
 ) -> None:
-    """Have a choice make its typed value when it is asked for."""
+    """Say how an output ended, and have its choice make its typed value when it is asked for."""
+    choice.finish_reason = reason_of(result, asked, has_calls=has_calls)
+    choice.confidence = sureness_of(result.confidence, result.abstain_below)
+    choice.shortened = list(result.shortened) or None
 
     def value() -> Any:
         made = result.value
@@ -401,12 +408,8 @@ class _Output:
             deltas.append(Delta(reasoning_content=str(piece)))
         found = [self._choice(delta) for delta in deltas]
         if isinstance(piece, GenerationResult):
-            asked = self._work.asked
             last = self._choice(Delta())
-            last.finish_reason = reason_of(piece, asked, has_calls=reader.n_calls > 0)
-            last.confidence = sureness_of(piece.confidence, request.abstain_below)
-            last.shortened = list(piece.shortened) or None
-            give_value(last, piece, asked)
+            finish(last, piece, self._work.asked, has_calls=reader.n_calls > 0)
             found.append(last)
         return found
 
@@ -534,12 +537,8 @@ async def complete(
         if isinstance(piece, GenerationResult):
             if has_scores:
                 scores[number].add(piece)
-            choice = CompletionChoice(
-                text="" if streams else piece.text,
-                finish_reason=reason_of(piece, work.asked),
-                shortened=list(piece.shortened) or None,
-            )
-            give_value(choice, piece, work.asked)
+            choice = CompletionChoice(text="" if streams else piece.text)
+            finish(choice, piece, work.asked)
         else:
             scores[number].add(piece)
             choice = CompletionChoice(text=str(piece))

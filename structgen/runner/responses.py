@@ -560,13 +560,14 @@ class CompletionLogprobs(Shape):
 
 
 class CompletionChoice(_Valued):
-    """One of the texts."""
+    """One of the texts. See `Choice`."""
 
     index: int = 0
     text: str
     finish_reason: FinishReason | None = None
     logprobs: CompletionLogprobs | None = None
     shortened: OmitNone[list[str]] = None
+    confidence: OmitNone[dict[str, ValueSureness]] = None
 
 
 class CompletionResponse(Shape):

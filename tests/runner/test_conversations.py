@@ -521,6 +521,14 @@ def test_requests_are_counted(runner: Runner) -> None:
     assert 'structgen_requests_waiting{model="small"} 0' in metrics.prometheus()
 
 
+def test_completions_say_how_sure_the_model_is_as_chats_do(runner: Runner) -> None:
+    asked: Any = {"grammar": ["yes", "no"], "grammar_type": "choice", "abstain_below": 1e-9}
+    whole = runner.complete(prompt="Is it? ", **asked).choices[0]
+    assert whole.confidence["$"].probability > 0
+    *_, last = [one for one in runner.stream_complete(prompt="Is it? ", **asked) if one.choices]
+    assert last.choices[0].confidence == whole.confidence
+
+
 def spans(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[InMemorySpanExporter, TracerProvider]:
