@@ -233,6 +233,7 @@ def load(
 
     Cost: about a second once the model is on disk (135M parameters), 0.1 s of it for masks.
     """
+    given = locals()
     _check_names(load, more)
     from structgen import models
     from structgen.constraint import warm_up as make_tables
@@ -240,17 +241,7 @@ def load(
     from structgen.models.base import LoadOptions
     from structgen.text_model import TextModel
 
-    options = LoadOptions(
-        providers=providers,
-        session_options=session_options,
-        threads=threads,
-        prefix_cache=prefix_cache,
-        prefix_cache_n=prefix_cache_n,
-        deterministic=deterministic,
-        chat_template=chat_template,
-        draft_model=draft_model,
-        draft_tokens=draft_tokens,
-    )
+    options = LoadOptions.among(given)
     target = options.target
     if draft_model is not None and not isinstance(draft_model, genai.TextModel):
         small = models.path(draft_model, task="generate", target=target)
@@ -295,6 +286,7 @@ async def load_async(
 
     Cost: 2 s once the model is on disk (135M parameters); the event loop keeps running.
     """
+    given = locals()
     _check_names(load_async, more)
     import asyncio
 
@@ -303,20 +295,7 @@ async def load_async(
     from structgen.models.base import LoadOptions
 
     model: AsyncModel = await workers.AsyncModel.load(
-        name,
-        LoadOptions(
-            providers=providers,
-            session_options=session_options,
-            threads=threads,
-            prefix_cache=prefix_cache,
-            prefix_cache_n=prefix_cache_n,
-            deterministic=deterministic,
-            chat_template=chat_template,
-            draft_model=draft_model,
-            draft_tokens=draft_tokens,
-        ),
-        warm_up=warm_up,
-        batch_size=batch_size,
+        name, LoadOptions.among(given), warm_up=warm_up, batch_size=batch_size
     )
     return model
 

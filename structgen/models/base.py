@@ -25,7 +25,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -418,6 +418,11 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         Flag()("deterministic", self.deterministic)
+
+    @classmethod
+    def among(cls, given: Mapping[str, Any]) -> LoadOptions:
+        """Return those among the arguments of a function."""
+        return cls(**{one.name: given[one.name] for one in fields(cls)})
 
     @property
     def target(self) -> str:
