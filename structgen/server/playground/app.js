@@ -15,6 +15,7 @@ const LANGUAGES = { structgen: "Python", openai: "openai", curl: "curl" };
 
 // -- the form -----------------------------------------------------------------------------------
 
+const hasForm = kind => !["tools", "decisions", "free"].includes(kind);
 const kindNow = () => document.querySelector("#types input:checked").value;
 
 /** What the form asks for: {kind, body, form, …}. Raises Error with words for the reader. */
@@ -100,7 +101,7 @@ function chooseKind() {
   const isDecision = kind === "decisions";  // which writes no tokens
   for (const name of ["options", "system-box", "token-card", "tokens-card"]) $(name).hidden = isDecision;
   $("columns").classList.toggle("one", isDecision);
-  $("sure-box").hidden = ["decisions", "free", "tools"].includes(kind);
+  $("sure-box").hidden = !hasForm(kind);
   $("automaton").hidden = true;
   clear();
   changed();
@@ -145,11 +146,10 @@ function markOld() {
 }
 
 function note(kind, text, isBad = false) {
-  const place = { json_schema: "schema-note", regex: "regex-note", choice: "choices-note",
-    grammar: "grammar-note", tools: "tools-note", decisions: "questions-note" }[kind];
+  const place = document.querySelector(`[data-type="${kind}"] [role="status"]`);
   if (!place) return;
-  tell($(place), text);
-  $(place).classList.toggle("bad", isBad);
+  tell(place, text);
+  place.classList.toggle("bad", isBad);
 }
 
 /** Have the server say whether the form can be enforced, and draw a small regex. */
@@ -162,7 +162,7 @@ async function check() {
   try {
     const { body } = asked();
     note(kind, "");
-    if (["decisions", "free", "tools"].includes(kind)) return;
+    if (!hasForm(kind)) return;
     const grammar = body.grammar ?? body.response_format.json_schema.schema;
     const grammar_type = body.grammar_type ?? "json_schema";
     const found = await askJson("/v1/grammars/check", { grammar, grammar_type }, signal);
@@ -272,7 +272,7 @@ async function stream() {
   const mine = run;
   const body = { ...mine.asked.body, stream: true, stream_options: { include_usage: true }, trace: true };
   // So low that nothing is refused: what is wanted is that it is worked out.
-  if ($("sure").checked && !["free", "tools"].includes(mine.asked.kind)) body.abstain_below = 1e-9;
+  if ($("sure").checked && hasForm(mine.asked.kind)) body.abstain_below = 1e-9;
   const { signal } = mine.controller;
   const answer = await ask("/v1/chat/completions", body, signal).catch(error => {
     if (error.param !== "abstain_below") throw error;
