@@ -222,17 +222,20 @@ def png_of(array: Any, level: int = 1) -> bytes:
     height, width = shape[:2]
     _check_size(width, height)
     rows = array.reshape(height, width * channels)
-    raw = b"".join(b"\0" + row.tobytes() for row in rows)
+    packing = zlib.compressobj(level)
+    packed = [packing.compress(b"\0" + row.tobytes()) for row in rows]
     kind = {1: 0, 3: 2, 4: 6}[channels]
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)),
-        (b"IDAT", zlib.compress(raw, level)),
+        (b"IDAT", b"".join((*packed, packing.flush()))),
         (b"IEND", b""),
     )
-    return _PNG + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in chunks
-    )
+    del packed
+    parts = [_PNG]
+    for name, data in chunks:
+        parts += (struct.pack(">I", len(data)), name, data)
+        parts.append(struct.pack(">I", zlib.crc32(data, zlib.crc32(name))))
+    return b"".join(parts)
 
 
 def _wav_of(array: Any, rate: int | None) -> bytes:

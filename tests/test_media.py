@@ -8,6 +8,7 @@ import copy
 import io
 import pickle
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -159,3 +160,13 @@ def test_a_text_is_not_looked_through_for_pictures():
 
     messages = [{"role": "user", "content": Text("long")}]
     assert chat.media_of(chat.parse(messages)) == []
+
+
+def test_a_picture_is_not_copied_again_and_again():
+    pixels = np.random.default_rng(0).integers(0, 256, (1000, 1000, 3), np.uint8)
+    tracemalloc.start()
+    try:
+        assert len(Image(pixels).data) > 0.9 * pixels.nbytes
+        assert tracemalloc.get_traced_memory()[1] < 2.3 * pixels.nbytes
+    finally:
+        tracemalloc.stop()

@@ -227,8 +227,8 @@ def _as_png(picture: Image) -> bytes:
             # All its entries may name the same bytes, which Pillow before 13 copies for each.
             if "exif" in file.info:
                 file.info["exif"] = file.info["exif"][:_MOST_EXIF]
-            turned = ImageOps.exif_transpose(file).convert("RGB")
-            return png_of(np.asarray(turned), 0)
+            ImageOps.exif_transpose(file, in_place=True)
+            return png_of(np.asarray(file if file.mode == "RGB" else file.convert("RGB")), 0)
     except Exception as error:  # of any kind: the bytes may be anything
         why = str(error).partition(" <")[0]  # Pillow shows the file, which is an object here
         raise PromptError(f"Cannot read the image as {kind}: {why}.") from error
