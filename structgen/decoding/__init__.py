@@ -5,9 +5,9 @@ messages), `tools` (how a model calls tools), `options` (how options combine) an
 (checks a call against model and output type). `generation` is one output in progress, without a
 model: `progress` holds its state, `choosing` picks tokens, `checks` handles refused values.
 `thinking` and `sections` chain a thought, a draft and the answer. `speculation` guesses tokens, and
-`drafting` asks a small model for guesses. `loop` drives one output or many, `stream` yields one
-piece by piece. `results` has what a call returns, `tasks` what a generator makes outputs of, and
-`calls` the signatures that generators inherit. Knows models only by `models.base`.
+`drafting` gets guesses from a small model. `loop` drives one output or many, `stream` yields one
+piece by piece. `results` has the return values of calls, `tasks` prepares prompts and runs calls,
+and `calls` has the signatures that generators inherit. Knows models only by `models.base`.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from structgen.sampling import TokenIds
 from structgen.types import ToolsOffered
 
 _SLICE = 4_096  # characters
-_SPARE = 1.25  # times the tokens: texts that are cut into slices have some more
+_SPARE = 1.25  # times the tokens: texts in slices have a few more
 
 P = TypeVar("P", str, list[dict[str, Any]], TokenPrompt)
 
@@ -44,14 +44,14 @@ P = TypeVar("P", str, list[dict[str, Any]], TokenPrompt)
 def messages_of(
     model: Model, prompt: Prompt, offered: ToolsOffered | None = None, instructions: str = ""
 ) -> tuple[str | list[dict[str, Any]], Sequence[Mapping[str, Any]] | None, Sequence[Media]]:
-    """Return a prompt as it is given to the model: text, or messages and the tools for the
-    template; and the pictures and sounds for which the messages have marks.
+    """Return a prompt as the model gets it: text, or messages and the tools for the template; and
+    the pictures and sounds that the messages' marks represent.
 
     Args:
         model: the model.
         prompt: text; or chat messages.
         offered: the tools that a chat describes.
-        instructions: what else the system message of a chat says.
+        instructions: further text for the system message of a chat.
 
     Raises:
         PromptError: empty or malformed.
@@ -74,8 +74,8 @@ def encode(
     *,
     bounded: bool = False,
 ) -> TokenIds:
-    """Return the tokens of a prompt, int32 ``[n]``: those of `messages_of`, by `tokens_of`;
-    ``bounded``: if it may fit."""
+    """Return the tokens of a prompt, int32 ``[n]``, by `messages_of` and `tokens_of`; ``bounded``:
+    check first that it may fit."""
     offered = None if constraint is None else constraint.output.offered
     parsed, tools, media = messages_of(model, prompt, offered)
     seen = model.perceive(media) if media else None
@@ -99,15 +99,15 @@ def tokens_of(
 
     Args:
         model: the model.
-        parsed: of `messages_of`: text, in which special tokens are read, after the model's
-            `start_ids` unless it begins with them; or chat messages.
-        special_tokens: where they are read in a chat: see `SearchOptions`.
-        tools: those that the template describes.
-        times: that many times the tokens that the model holds it may have; infinity: any number.
+        parsed: the result of `messages_of`: text, in which special tokens are read, after the
+            model's `start_ids` unless it begins with them; or chat messages.
+        special_tokens: where special tokens are read in a chat: see `SearchOptions`.
+        tools: the tools that the template describes.
+        times: the most tokens, as a multiple of the model's context; infinity: no limit.
         seen: its pictures and sounds.
 
     Raises:
-        PromptError: it has no tokens, or cannot fit.
+        PromptError: the prompt has no tokens, or cannot fit.
     """
     check = functools.partial(check_may_fit, model, times=times) if times < math.inf else None
     if isinstance(parsed, str):
@@ -127,14 +127,14 @@ def tokens_of(
 
 
 def encode_pieces(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
-    """Return the tokens of a text that is put together, int32 ``[n]``, after the `start_ids`.
+    """Return the tokens of a text in pieces, int32 ``[n]``, after the `start_ids`.
 
     Args:
         model: the model.
-        pieces: of the text, each with whether special tokens are read in it.
+        pieces: the pieces of the text, each with whether special tokens are read in it.
 
     Raises:
-        PromptError: it is empty, or no text, or cannot fit.
+        PromptError: the text is empty or not a text, or cannot fit.
     """
     text = "".join(piece for piece, _ in pieces)
     check_may_fit(model, text)
@@ -154,21 +154,22 @@ def opening(
 
     Args:
         model: the model.
-        prompt_ids: of `encode`.
-        adapter: to run with, or None.
-        media: of the prompt, or None.
-        before: the tokens after it.
-        room: most tokens to come behind them.
+        prompt_ids: the result of `encode`.
+        adapter: the adapter to run with, or None.
+        media: the prompt's pictures and sounds, or None.
+        before: the tokens after the prompt.
+        room: the most tokens to come after these.
 
     Returns:
-        The sequence, and how many tokens fit behind: ``room``, or fewer where the context ends.
+        The sequence, and how many tokens fit after it: ``room``, or fewer if the context ends
+            before.
     """
     token_ids = joined(prompt_ids, before)
     room = min(room, model.context_length - len(token_ids))
     length = len(token_ids) + room
     sequence = model.start(length, prefix=token_ids, adapter=adapter, media=media)
     try:
-        # Two tokens at least, as in a call that starts from nothing: see `models.genai.sequences`.
+        # At least two tokens, as in a call without a prefix: see `models.genai.sequences`.
         first = max(min(sequence.make_room(length), len(token_ids) - 2), 0)
         sequence.rewind(first)
         for piece in passes(token_ids[first:], model.pace.longest_pass):
@@ -181,10 +182,10 @@ def opening(
 
 
 def check_fits(model: Model, prompt_tokens: int, wanted: int | None = None) -> None:
-    """Raise when a prompt leaves no room for an output, of up to ``wanted`` tokens.
+    """Check that a prompt leaves room for an output of up to ``wanted`` tokens.
 
     Raises:
-        PromptError: so it is.
+        PromptError: it does not.
     """
     context = model.context_length
     if prompt_tokens >= context:
@@ -199,15 +200,16 @@ def check_fits(model: Model, prompt_tokens: int, wanted: int | None = None) -> N
 def part_that_may_fit(
     model: Model, text: str, times: float = _SPARE, *, at_end: bool = False
 ) -> str:
-    """Return the beginning of a text, or its end, that has somewhat more tokens than a model holds.
+    """Return the beginning of a text, or its end, with somewhat more tokens than fit into a model's
+    context.
 
     Args:
         model: the model.
-        text: any; it is returned whole where it has no more.
-        times: how many times the tokens that the model holds.
-        at_end: whether the end is wanted.
+        text: any text; returned unchanged if it has no more tokens.
+        times: a multiple of the model's context.
+        at_end: whether to return the end.
 
-    Cost: that of making tokens of what is returned, slice by slice; nothing for 4,096 characters.
+    Cost: that of tokenizing the returned part, slice by slice; nothing for up to 4,096 characters.
     """
     size, kept, room = len(text), 0, model.context_length * times
     while _SLICE < size > kept and room >= 0:
@@ -221,15 +223,15 @@ def part_that_may_fit(
 
 
 def check_may_fit(model: Model, text: str, times: float = _SPARE) -> None:
-    """Raise when a prompt is so long that it cannot fit: to make tokens of it may take seconds.
+    """Check that a prompt is not too long to fit, before tokenizing it, which may take seconds.
 
     Args:
         model: the model.
-        text: all that is to be made tokens: of a chat, what its template writes.
-        times: as for `part_that_may_fit`, which says the cost.
+        text: the whole text to tokenize; for a chat, the rendered template.
+        times: as for `part_that_may_fit`, which has the same cost.
 
     Raises:
-        PromptError: so it is.
+        PromptError: it cannot fit.
     """
     _check_length(model, text)
     if len(part_that_may_fit(model, text, times)) < len(text):
@@ -238,7 +240,7 @@ def check_may_fit(model: Model, text: str, times: float = _SPARE) -> None:
 
 
 def _check_length(model: Model, text: str) -> None:
-    """Raise when a prompt cannot fit, however it is cut into tokens."""
+    """Check that a prompt may fit, whichever tokens it has."""
     length, context = len(text), model.context_length
     most = most_characters(context, model.vocabulary.trie.max_depth)
     if length >= most:
@@ -246,12 +248,12 @@ def _check_length(model: Model, text: str) -> None:
 
 
 def that_may_fit(model: Model, parsed: P, *, cuts: bool) -> P:
-    """Return a prompt whose texts may fit, however they are cut into tokens.
+    """Return a prompt whose texts may fit, whichever tokens they have.
 
     Args:
-        model: the model, which need not be in this process.
-        parsed: a text, chat messages, or a `TokenPrompt`, which stays as it is.
-        cuts: whether the beginning of a text, or the oldest messages, go where it is too long.
+        model: the model, which may be in another process.
+        parsed: a text, chat messages, or a `TokenPrompt`, which is not changed.
+        cuts: whether to drop the beginning of a text, or the oldest messages, if it is too long.
 
     Raises:
         PromptError: it cannot fit, and must not be cut.
@@ -272,10 +274,10 @@ def that_may_fit(model: Model, parsed: P, *, cuts: bool) -> P:
 
 
 def check_adapter(model: Model, adapter: str | None) -> None:
-    """Raise when an adapter is asked for that is not loaded.
+    """Check that a requested adapter is loaded.
 
     Raises:
-        OptionError: so it is.
+        OptionError: it is not.
     """
     if adapter is not None and adapter not in model.adapters:
         loaded = ", ".join(sorted(model.adapters)) or "none"
@@ -288,10 +290,11 @@ def check_adapter(model: Model, adapter: str | None) -> None:
 
 
 def check_values(constraint: Constraint | None, search: SearchOptions) -> None:
-    """Raise when ``abstain_below`` or ``best`` ask for what no output of the type has.
+    """Check ``abstain_below`` and ``best`` against the output type.
 
     Raises:
-        OptionError: so they do; or ``best`` with what does not go with it.
+        OptionError: no output of the type has such values, or ``best`` is combined with an option
+            that it does not support.
     """
     for option in ("abstain_below", "best"):
         asks = getattr(search, option)
@@ -350,7 +353,7 @@ def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
             option="max_new_tokens",
             value=most,
         )
-    # Who says how long an output may be is not held to what the model's folder says of all calls.
+    # A call that sets a length is not bound by the default length in the model's folder.
     default = context if most is not None else model.search_defaults.get("max_length", context)
     limit = search.max_length or min(int(default), context)
     if prompt_tokens >= limit:

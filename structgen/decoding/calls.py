@@ -1,9 +1,9 @@
 """The calls that make outputs: their signatures, for one prompt and for several.
 
-This module declares, for type checkers, what `structgen.Generator` and `AsyncTypedGenerator`
-return. The latter is what ``Generator(model, output_type)`` is for an asynchronous model;
-`AsyncMaker` is what asynchronous models are. It also converts outputs to return values. Subclasses
-decide how and where outputs are made.
+This module declares, for type checkers, the return types of `structgen.Generator` and
+`AsyncTypedGenerator`. ``Generator(model, output_type)`` makes the latter for an asynchronous model,
+which is an `AsyncMaker`. It also converts outputs to return values. Subclasses decide how and where
+outputs are made.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Take: TypeAlias = Callable[[GenerationResult[Any]], Any]
-"""What a call returns of a result."""
+"""Converts a result to the return value of a call."""
 
 
 class Calls(ABC, Generic[T_co]):
-    """What makes outputs whose values are of type ``T_co``.
+    """Makes outputs whose values have type ``T_co``.
 
-    Every call takes one prompt, and gives one output; or a list of prompts, and gives a list; with
-    ``n=`` each gets a list of that many instead. With ``return_errors=True`` errors may
-    be among them. With either of these a type checker knows no more than ``list[Any]``.
+    A call with one prompt returns one output; a call with a list of prompts returns a list. With
+    ``n=``, each output is replaced by a list of that many. With ``return_errors=True``, the list
+    may contain errors. With either of these, a type checker sees ``list[Any]``.
     """
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class Calls(ABC, Generic[T_co]):
     def _outputs(
         self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
     ) -> Any:
-        """Make one output or several, and return what ``convert`` makes of each."""
+        """Make one output or several, and return each after ``convert``."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -60,28 +60,27 @@ class Calls(ABC, Generic[T_co]):
         """Return the output for ``prompt``, a str; for several prompts a list of them.
 
         Args:
-            prompt: text, given to the model as it is; or a list of chat messages with ``role`` and
-                ``content``, which go through the model's chat template. Or a list of such prompts:
-                of strings, or of lists of messages; an empty list has no prompts, and gives
-                ``[]``.
+            prompt: text, passed to the model unchanged; or a list of chat messages with ``role``
+                and ``content``, which go through the model's chat template. Or a list of such
+                prompts: strings, or lists of messages. An empty list returns ``[]``.
             options: search options, see `structgen.decoding.options.SearchOptions`. With an output
-                type the output completes within ``max_new_tokens``. Without it, the context is the
-                only limit: small models often do not stop by themselves, and 8,000 tokens take
-                minutes, so pass it, or bound lists and strings in the type. With ``n=`` a list of
-                that many outputs takes the place of each.
+                type, the output completes within ``max_new_tokens``. Without ``max_new_tokens``,
+                the context is the only limit: small models often do not stop by themselves, and
+                8,000 tokens take minutes, so pass it, or bound lists and strings in the type. With
+                ``n=``, each output is replaced by a list of that many.
 
         Raises:
             PromptError: empty, malformed, or longer than the context.
             OptionError: an unknown option or a bad value.
             BudgetTooSmall: fewer tokens left than any output of this type needs.
-            IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it
-                was whole; it carries the text.
-            Abstained: the model is too unsure of a value for ``abstain_below``, or the call
-                was over before that was known.
-            ValidationFailed: with ``retries``: checks that only code can make refused a value
-                after so many, too.
-            BatchError: of several outputs, some failed; it has the others. An `OptionError` or
-                `BudgetTooSmall` that is the same for all of them is raised as itself.
+            IncompleteOutput: a stop string, ``timeout`` or ``cancel`` cut the output before it was
+                complete; the error has the text.
+            Abstained: the model is too unsure of a value for ``abstain_below``, or the call ended
+                before that was known.
+            ValidationFailed: with ``retries``: validators still refused a value after that many
+                retries.
+            BatchError: some of several outputs failed; the error has the others. An `OptionError`
+                or `BudgetTooSmall` that is the same for all of them is raised directly.
         """
         check_by_name(more)
         return self._outputs(prompt, options, lambda run: _sure(run).text)
@@ -100,11 +99,11 @@ class Calls(ABC, Generic[T_co]):
     def parse(self, prompt: Any, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt`` as a value of the output type; or a list, as above.
 
-        Without an output type it is the text itself.
+        Without an output type, this is the text.
 
         Args and raises as for calling the generator, and also:
-            ParseError: the text fits the type's grammar, but not a check that only its class can
-                make (a Pydantic validator, say).
+            ParseError: the text fits the type's grammar, but code of the type (such as a Pydantic
+                validator) rejects it.
         """
         check_by_name(more)
         return self._outputs(prompt, options, _value_of)
@@ -138,9 +137,9 @@ class Calls(ABC, Generic[T_co]):
     def batch(self, prompts: Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
 
     def batch(self, prompts: Any, *more: Any, **options: Any) -> Any:
-        """Return the outputs for several prompts as values of the output type, in their order.
+        """Return the outputs for several prompts as values of the output type, in order.
 
-        What `parse` gives for a list; but one prompt is refused, however it is written.
+        Like `parse` for a list, but raises for a single prompt of any form.
 
         Args:
             prompts: a list of prompts, of any length: strings, or lists of chat messages.
@@ -151,7 +150,7 @@ class Calls(ABC, Generic[T_co]):
 
         Also raises what calling the generator raises.
 
-        Cost: several outputs share the passes of the model where that is faster.
+        Cost: several outputs share passes of the model if that is faster.
         """
         check_by_name(more)
         check_several(prompts)
@@ -161,9 +160,9 @@ class Calls(ABC, Generic[T_co]):
 class AsyncTypedGenerator(ABC, Generic[T_co]):
     """Produces outputs of one type from prompts, without blocking the event loop.
 
-    What ``Generator(model, output_type)`` is for an asynchronous model. Every call takes one
-    prompt, and gives one output; or a list of prompts, and gives a list; with ``n=`` a list of that
-    many takes the place of each. With ``return_errors=True`` errors may be among them. With
+    ``Generator(model, output_type)`` returns this for an asynchronous model. A call with one prompt
+    returns one output; a call with a list of prompts returns a list. With ``n=``, each output is
+    replaced by a list of that many. With ``return_errors=True``, the list may contain errors. With
     either of these, type checkers see ``list[Any]``.
     """
 
@@ -171,13 +170,13 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
     async def _outputs(
         self, prompt: Any, options: Mapping[str, Any], take: Take, *, is_sure: bool
     ) -> Any:
-        """Make one output or several, and return what ``take`` makes of each result.
+        """Make one output or several, and return each result after ``take``.
 
         Args:
-            prompt: one, or several.
-            options: of the call.
-            take: what becomes of a result; what fails there fails with its output.
-            is_sure: whether a value less sure than ``abstain_below`` is an error.
+            prompt: one prompt, or several.
+            options: the options of the call.
+            take: converts a result; its errors are errors of that output.
+            is_sure: whether a value below ``abstain_below`` is an error.
         """
 
     @abstractmethod
@@ -188,7 +187,7 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
     def stream_values(
         self, prompt: Prompt, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
-        """Yield the value for ``prompt`` while the model writes it, as far as it is complete."""
+        """Yield the growing value for ``prompt`` while the model writes it."""
 
     @overload
     async def __call__(  # type: ignore[overload-overlap]
@@ -209,15 +208,16 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
         """Return the output for ``prompt``, a str; for several prompts a list of them.
 
         Args:
-            prompt: one, or a list of them, as for a `Generator`.
-            options: as for a `Generator`. ``cancel`` may be an `asyncio.Event`, too. With ``n=`` a
-                list of that many outputs takes the place of each. Options that a
-                remote model cannot honour raise an error.
+            prompt: one prompt, or a list of them, as for a `Generator`.
+            options: as for a `Generator`. ``cancel`` may also be an `asyncio.Event`. With ``n=``,
+                each output is replaced by a list of that many. Options that a remote model does not
+                support raise an error.
 
         Raises:
-            As for a `Generator`; and WorkerDied, RemoteError: what runs the model has failed.
+            As for a `Generator`; and WorkerDied, RemoteError: the process or server of the model
+        failed.
 
-        Cancelling the task that waits ends the outputs.
+        Cancelling the waiting task stops the outputs.
         """
         check_by_name(more)
         return await self._outputs(prompt, options, lambda result: result.text, is_sure=True)
@@ -275,10 +275,10 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
     async def batch(self, prompts: Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
 
     async def batch(self, prompts: Any, *more: Any, **options: Any) -> Any:
-        """Return the outputs for several prompts as values of the output type, in their order.
+        """Return the outputs for several prompts as values of the output type, in order.
 
-        What `parse` gives for a list; but one prompt is refused, however it is written. Args and
-        raises as for calling the generator.
+        Like `parse` for a list, but raises for a single prompt of any form. Args and raises as for
+        calling the generator.
         """
         check_by_name(more)
         check_several(prompts)
@@ -286,7 +286,7 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
 
 
 def _sure(run: Output) -> GenerationResult[Any]:
-    """Return the result. Raises Abstained: the model is not sure enough of it."""
+    """Return the result. Raises `Abstained` if the model is not sure enough of it."""
     result = run.result
     result.check_sure(lambda: run.is_interrupted)
     return result

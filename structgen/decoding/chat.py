@@ -1,8 +1,8 @@
 """Prompts: what a caller may pass, what the model receives, and how a long prompt is truncated.
 
-This module checks strings and chat messages. `truncate` drops the oldest turns of a chat, each as a
-whole, and then the beginning of the last message; of a text it drops the first tokens. Templates
-belong to the model, tokens to its tokenizer.
+This module checks strings and chat messages. `without_oldest` drops the oldest turns of a chat,
+each as a whole, and then the beginning of the last message. Templates belong to the model, tokens
+to its tokenizer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 """The roles a chat message may have."""
 
 _NAMES = {"human": "user", "ai": "assistant"}
-"""What other libraries call roles."""
+"""Other libraries' names of roles."""
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat message: ``{"role": "user", "content": "Hello"}``."""
@@ -33,7 +33,7 @@ class ChatMessage(Protocol):
 
     @property
     def role(self) -> object:
-        """Who says it."""
+        """The role of the speaker."""
 
     @property
     def content(self) -> object:
@@ -47,29 +47,30 @@ Parts: TypeAlias = "list[str | Image | Audio] | tuple[str | Image | Audio, ...]"
 """Texts and pictures or sounds."""
 
 Prompt: TypeAlias = "str | Chat | Parts | Image | Audio"
-"""Text, given to the model as it is; or chat messages, which go through its chat template; or texts
-and pictures or sounds, which together are a user's message; or one of these.
+"""Text, passed to the model unchanged; or chat messages, which go through its chat template; or a
+list of texts and pictures or sounds, which together are a user's message; or a single picture or
+sound.
 
 A message is a mapping with ``role`` and ``content``, or an object with those two attributes. The
 content is a str, or a list of parts: ``{"type": "text", "text": ...}``, an `Image` or `Audio`, or
-these as OpenAI's API has them. None beside an assistant's ``tool_calls`` is the empty text.
-Where the last message is the assistant's, the answer continues from its content.
+these in the format of OpenAI's API. None beside an assistant's ``tool_calls`` is the empty text. If
+the last message is the assistant's, the answer continues its content.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
-    """A prompt in tokens, which the model gets as they are: nothing is put before them.
+    """A prompt as tokens, which the model gets unchanged, with nothing before them.
 
     Attributes:
-        token_ids: at least one.
+        token_ids: the ids; at least one.
     """
 
     token_ids: tuple[int, ...]
 
 
 Prompts: TypeAlias = "list[str] | tuple[str, ...] | Sequence[Chat | Parts] | list[Prompt]"
-"""Several prompts. (A ``Sequence[Prompt]`` would be any str, too.)"""
+"""Several prompts. (``Sequence[Prompt]`` would include any str.)"""
 
 
 def is_batch(prompt: Any) -> bool:
@@ -91,12 +92,12 @@ def is_batch(prompt: Any) -> bool:
 
 
 def are_several(prompt: Any) -> bool:
-    """Return whether a call with ``prompt`` is for several: an empty list has no prompts."""
+    """Return whether a call with ``prompt`` is for several outputs; true for an empty list, too."""
     return is_batch(prompt) or (isinstance(prompt, (list, tuple)) and not prompt)
 
 
 def check_several(prompts: Any) -> None:
-    """Raise PromptError when ``prompts`` is one prompt, however it is written."""
+    """Raise PromptError if ``prompts`` is a single prompt of any form."""
     if not are_several(prompts):
         raise PromptError(
             "batch takes a list of prompts, each a string or a list of messages. For one prompt, "
@@ -105,7 +106,7 @@ def check_several(prompts: Any) -> None:
 
 
 def _is_bare(item: Any) -> bool:
-    """Return whether this is a role and texts, or, with a role, another library's message."""
+    """Return whether this is a bare role and texts, or another library's message with a role."""
     return (
         isinstance(item, (tuple, list))
         and len(item) >= 2
@@ -123,9 +124,9 @@ def kind(value: Any) -> str:
 def parse(prompt: Any) -> str | list[dict[str, Any]]:
     """Check ``prompt``: text is returned as it is, messages as a list of plain dicts.
 
-    A mapping's other keys are kept, for templates that know them. A content is text, or where it
-    has pictures or sounds a tuple of these and of ``{"type": "text", ...}``: parsed once more it is
-    the same.
+    Other keys of a mapping are kept for templates that use them. A content is text or, with
+    pictures or sounds, a tuple of these and of ``{"type": "text", ...}``. Parsing the result again
+    does not change it.
 
     Raises:
         PromptError: empty, of the wrong type, or with a message that lacks a known role or text.
@@ -211,8 +212,8 @@ def _message(index: int, item: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether `_check_deep` plainly passes a value: it takes five times as long."""
-    with suppress(TypeError, ValueError, RecursionError):  # no JSON, or no text
+    """Return whether a value obviously passes `_check_deep`, which takes five times as long."""
+    with suppress(TypeError, ValueError, RecursionError):  # not JSON, or not text
         written = json.dumps(value, ensure_ascii=False)
         return bool(written.encode()) and "\\u0000" not in written
     return False
@@ -232,7 +233,7 @@ def _check_deep(value: Any, where: str) -> None:
 
 
 def _joined(parts: Sequence[Any], where: str) -> str | tuple[Any, ...]:
-    """Content that comes in parts: its text, or the parts where some are not text."""
+    """Return the text of content in parts, or the parts if some are not text."""
     found: list[str | media.Media] = []
     n_media = 0
     for index, one in enumerate(parts):
@@ -245,7 +246,7 @@ def _joined(parts: Sequence[Any], where: str) -> str | tuple[Any, ...]:
 
 
 def media_of(messages: Sequence[Mapping[str, Any]]) -> list[media.Media]:
-    """Return the pictures and sounds of messages that were parsed."""
+    """Return the pictures and sounds of parsed messages."""
     contents = [message["content"] for message in messages]
     parts = [part for content in contents if not isinstance(content, str) for part in content]
     return [part for part in parts if isinstance(part, (Image, Audio))]
@@ -285,21 +286,21 @@ def without_oldest(
     excess: Callable[[_Messages], int],
     length: Callable[[str, int], int] = lambda text, n: n,
 ) -> _Messages:
-    """Return the messages without the oldest ones, as few as have to go.
+    """Return the messages without the fewest oldest ones, so that the rest fits.
 
-    The system's stay, and the last. What is left of a turn goes with it: an answer without its
-    question, a tool's result without its call. Where the last message alone is too long, its
-    beginning goes.
+    The system's messages and the last one stay. Turns are dropped as a whole: no answer without its
+    question, no tool result without its call. If the last message alone is too long, its beginning
+    is dropped.
 
     Args:
-        messages: of a chat, at least one.
-        excess: how many tokens, say, some have too many; 0 or less: they fit.
-        length: of the so many first of these in a text, in characters.
+        messages: the messages of a chat, at least one.
+        excess: returns by how many tokens messages are too long; 0 or less: they fit.
+        length: returns the number of characters of a text's first tokens.
 
     Returns:
         The messages, which fit unless the system's alone do not.
 
-    Cost: ``excess`` is asked some 8 times.
+    Cost: about 8 calls of ``excess``.
     """
     if excess(messages) <= 0:
         return messages

@@ -2,25 +2,25 @@
 
 A chat template writes markers such as ``<|im_end|>`` around messages, and the tokenizer turns them
 into single tokens that control the model. If a user, a tool or a document contains the same
-characters, they must stay text. Otherwise their author could end the turn and begin another in
-somebody else's name.
+characters, they must stay text. Otherwise the author could end the turn and begin another one in a
+different role.
 
 How the markers are found. The template is rendered a second time, with the first and last
-characters of each special token's name in the messages replaced by long random numbers. Every name
-that is left was written by the template. If putting the characters back gives the first rendering,
+characters of each special token's name in the messages replaced by long random numbers. Every
+remaining name was written by the template. If restoring the characters gives the first rendering,
 as for every template that embeds, trims or quotes contents, the origin of each character is known.
-A template that inspects contents (for ``</think>``, say) may render differently. Then a third
-rendering replaces only whole names, and is the prompt if it has the same markers; otherwise the
-first rendering is.
+A template that inspects contents (for example for ``</think>``) may render differently. Then a
+third rendering replaces only whole names; it is the prompt if it has the same markers, otherwise
+the first rendering is.
 
 If no content has such characters, nothing is rendered twice; if none has a name, the tokens are
 those of the whole text.
 
-`Speller` encodes forced text as the model's own tokenizer would. That depends on the text before:
-``1`` may join preceding digits, a space the following word. So the tokenizer reads the text of the
-last few tokens together with the new bytes, and the result is used if it begins with exactly these
-tokens. If not, because the model chose a shorter token than it could, less of the text before is
-read.
+`Speller` encodes forced text as the model's own tokenizer would. This depends on the text before:
+``1`` may join preceding digits, a space the following word. So the tokenizer encodes the text of
+the last few tokens together with the new bytes, and the result is used if it begins with exactly
+these tokens. If not, because the model chose a shorter token than possible, it encodes less of the
+text before.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from structgen.models.base import Model, per_model
 from structgen.sampling import TokenIds
 from structgen.vocabulary import Vocabulary
 
-# Tokens of context: tokenizers cut text into words before anything else, and no word of
-# any language has more tokens than that.
+# Tokens of context: tokenizers split text into words first, and no word of any language has more
+# tokens than this.
 _CONTEXT = 8
 
-_SHORT = 64  # characters of texts whose tokens are kept
+_SHORT = 64  # characters of texts whose tokens are cached
 _MOST_KNOWN = 16_384
 
 
 @final
 class Speller:
-    """Spells bytes in tokens. Keeps no state; safe to share."""
+    """Encodes bytes as tokens. Stateless and thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, encode: Callable[[str], TokenIds]) -> None:
-        """Spell in ``vocabulary``, as ``encode`` does: text to token ids, special ones
+        """Encode with ``vocabulary`` like ``encode``, which maps text to token ids, special ones
         included.
         """
         self._vocabulary = vocabulary
@@ -65,12 +65,12 @@ class Speller:
         """Return token ids whose bytes concatenate to exactly ``data``.
 
         Args:
-            before: int32 ``[n]``, the tokens that come before it.
+            before: int32 ``[n]``, the tokens before ``data``.
             data: UTF-8, perhaps cut inside its first or last character.
 
-        Cost: some 5 µs for a name and its punctuation.
+        Cost: about 5 µs for a name and its punctuation.
         """
-        tail = data[-3:]  # where a character may have been begun
+        tail = data[-3:]  # where a character may have begun
         cut = len(tail) - codecs.utf_8_decode(tail, "ignore", False)[1]
         if cut:
             end = len(data) - cut
@@ -78,13 +78,13 @@ class Speller:
         tokens = self._vocabulary.tokens
         context: list[int] = before[-_CONTEXT:].tolist()
         pieces = [tokens[token] for token in context]
-        # Text on either side of a special token is encoded apart.
+        # Text before and after a special token is encoded separately.
         first = max((i for i, piece in enumerate(pieces, 1) if not piece), default=0)
         for start in range(first, len(context) + 1):
             kept = context[start:]
             try:
                 found: list[int] = self._encode((b"".join(pieces[start:]) + data).decode()).tolist()
-            except (UnicodeDecodeError, PromptError):  # characters that no prompt may have
+            except (UnicodeDecodeError, PromptError):  # characters that prompts may not contain
                 continue
             rest = found[len(kept) :]
             if found[: len(kept)] == kept and b"".join([tokens[t] for t in rest]) == data:
@@ -96,18 +96,18 @@ _Messages = Sequence[Mapping[str, Any]]
 _DIGITS = 24
 _KEYS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal"}
 _KEYS |= {"annotations", "audio", "prefix", "reasoning", "reasoning_content", "thinking"}
-"""What messages may have in the APIs that people know, whether or not a template reads it."""
+"""Keys of messages in well-known APIs, which templates may or may not read."""
 
 
 _MOST_OTHER_KEYS = 32
-"""Most keys beside these, of messages of each role, that a template is taken to read."""
+"""The most other keys, for messages of each role, that are checked against the template."""
 
 _NO_MARKS: Mapping[str, str] = {}
 
 _LONGEST_SHOWN = 200_000  # characters; published templates write up to some 20,000
 
 _EDGES = 4
-"""Most characters, for each token of the context, that could begin or end a special token."""
+"""The most characters, per token of the context, that could begin or end a special token."""
 
 
 class _Piece(NamedTuple):
@@ -130,21 +130,21 @@ def encode_chat(
 
     Args:
         model: the model, with its template and tokenizer.
-        messages: of `structgen.decoding.chat.parse`. A last one of the assistant's is where its
-            answer continues: nothing comes between.
-        tools: those that the template describes.
+        messages: the result of `structgen.decoding.chat.parse`. If the last message is the
+            assistant's, the answer continues it directly.
+        tools: the tools that the template describes.
         anywhere: read special tokens in contents, too.
-        check: given what the template writes, before that is made tokens.
-        marks: the characters in contents that stand for pictures and sounds, each with what it
-            becomes in the prompt, itself among it. The one for picture ``i`` is token ``-1 - i``.
+        check: called with the rendered text before it is tokenized.
+        marks: the characters in contents that represent pictures and sounds, each with its text in
+            the prompt, which contains the mark. The mark of picture ``i`` is token ``-1 - i``.
 
     Raises:
-        PromptError: the template refuses these messages, leaves a mark out or repeats it, or does
-            not read a key that they have.
+        PromptError: the template refuses these messages, omits or repeats a mark, or does not read
+            one of their keys.
         Others as ``check``.
 
-    Cost: that of rendering and encoding once; twice to three times as much for contents with the
-    characters of which special tokens are made.
+    Cost: that of rendering and encoding once; two to three times as much for contents with
+    characters of special tokens.
     """
     text = _rendered(model, messages, tools)
     if check is not None:
@@ -162,7 +162,8 @@ def encode_chat(
     n_edges = sum(string.count(edge) for string in strings for edge in names.edges)
     if not n_edges:
         return token_ids
-    if check is not None and n_edges > _EDGES * model.context_length:  # also in what is not shown
+    # also in parts that are not shown
+    if check is not None and n_edges > _EDGES * model.context_length:
         raise PromptError(
             f"The messages have {n_edges:,} characters such as {min(names.edges)!r}, too many for "
             f"a prompt of {model.name} (at most {model.context_length:,} tokens). Shorten them.",
@@ -176,14 +177,14 @@ def encode_chat(
 
 
 def _with_marks(text: str, marks: Mapping[str, str]) -> str:
-    """Return a rendered chat with what each mark becomes."""
+    """Return a rendered chat with each mark replaced by its text."""
     for mark, becomes in marks.items():
         text = text.replace(mark, becomes)
     return text
 
 
 def _encoded(model: Model, text: str, marks: Mapping[str, str]) -> TokenIds:
-    """Return the tokens of a text, int32 ``[n]``: between marks each piece is encoded by itself."""
+    """Return the tokens of a text, int32 ``[n]``; pieces between marks are encoded separately."""
     if not marks:
         return model.encode(text)
     numbers = {mark: -1 - i for i, mark in enumerate(marks)}
@@ -197,7 +198,7 @@ def _encoded(model: Model, text: str, marks: Mapping[str, str]) -> TokenIds:
 
 
 def _check_marks(model: Model, messages: _Messages, marks: Mapping[str, str], text: str) -> None:
-    """Refuse a prompt that does not have each picture and sound of its messages once."""
+    """Check that a prompt has each picture and sound of its messages once."""
     for number, mark in enumerate(marks, 1):
         n_given = sum(message["content"].count(mark) for message in messages)
         if text.count(mark) != n_given:
@@ -208,11 +209,11 @@ def _check_marks(model: Model, messages: _Messages, marks: Mapping[str, str], te
 
 
 def encode_text(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
-    """Return the tokens of a text that is put together, int32 ``[n]``.
+    """Return the tokens of a text in pieces, int32 ``[n]``.
 
     Args:
         model: the model, with its tokenizer.
-        pieces: of the text, each with whether special tokens are read in it.
+        pieces: the pieces of the text, each with whether special tokens are read in it.
     """
     text = "".join(piece for piece, _ in pieces)
     token_ids = model.encode(text)
@@ -235,7 +236,7 @@ def encode_text(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
 
 
 def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str:
-    """Return the text of a chat up to where the answer begins, or continues."""
+    """Return the text of a chat up to the start, or continuation, of the answer."""
     last = messages[-1]
     if last["role"] != "assistant":
         return _applied(model, messages, tools)
@@ -248,8 +249,8 @@ def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str
 
 
 def _check_keys(model: Model, messages: _Messages, tools: _Messages | None, text: str) -> None:
-    """Refuse keys that no API knows and this model's template does not read: slips, mostly."""
-    # Once for each key and role, however many messages there are.
+    """Check for keys that no API knows and this model's template does not read, such as typos."""
+    # Once for each key and role, independent of the number of messages.
     first: dict[tuple[str, Any], int] = {}
     for index, message in enumerate(messages):
         for key in message:
@@ -274,8 +275,8 @@ def _applied(model: Model, messages: _Messages, tools: _Messages | None) -> str:
 
 
 def shown(model: Model, messages: _Messages, tools: _Messages | None = None) -> str | None:
-    """Return what the template makes of a short chat; None: it refuses it, or writes far more than
-    any published one."""
+    """Return the rendering of a short chat; None if the template refuses it, or writes far more
+    than any published template."""
     try:
         text = _applied(model, messages, tools)
     except PromptError:
@@ -288,10 +289,10 @@ def shown(model: Model, messages: _Messages, tools: _Messages | None = None) -> 
 
 @final
 class _Names:
-    """The special tokens of one model, by what they are called in text.
+    """The special tokens of one model, by name.
 
     Attributes:
-        ids: token id by name, of those that are known.
+        ids: token id by name, as far as known.
     """
 
     def __init__(self, model: Model) -> None:
@@ -315,16 +316,16 @@ class _Names:
         self.edges = {char for name in self.ids for char in (name[0], name[-1])}
 
     def learn(self, model: Model, text: str, token_ids: TokenIds) -> None:
-        """Learn the names of special tokens that ``text`` has and the vocabulary does not name."""
+        """Learn the names of special tokens in ``text`` that the vocabulary does not list."""
         for token_id in self._unnamed.intersection(token_ids.tolist()) - {*self.ids.values()}:
 
             def has(part: str, token_id: int = token_id) -> bool:
                 return token_id in model.encode(part).tolist()
 
-            # The shortest beginning of the text that has it, and the shortest end of that.
+            # The shortest beginning of the text that contains it, and the shortest end of that.
             end = bisect.bisect_left(range(len(text)), True, key=lambda n: has(text[:n]))
             start = bisect.bisect_left(range(end), True, key=lambda n: not has(text[n:end])) - 1
-            if end - start > 1:  # not a character that the tokenizer does not know
+            if end - start > 1:  # not a character unknown to the tokenizer
                 self._add({text[start:end]: token_id})
 
     def with_marks(self, marks: Mapping[str, str]) -> _Names:
@@ -337,17 +338,17 @@ class _Names:
         return names
 
     def split(self, text: str) -> list[str]:
-        """Cut a text at its names: text, name, text, …, text."""
+        """Split a text at its names: text, name, text, …, text."""
         return self._pattern.split(text)
 
     def found(self, text: str) -> list[int]:
-        """Return the special tokens that a text has, if it is read as such."""
+        """Return the special tokens of a text, if they are read as such."""
         return [self.ids[name] for name in self.split(text)[1::2]]
 
 
 @per_model
 def _known(model: Model) -> dict[tuple[int | str, ...], list[int]]:
-    """Return how short texts were spelt after tokens: a chat that is cut is spelt some 20 times."""
+    """Return the cache of short texts' tokens: a chat that is cut is encoded about 20 times."""
     return {}
 
 
@@ -374,7 +375,7 @@ def _origins(
         return sure
     present = {name for string in _strings(messages, tools) for name in names.split(string)[1::2]}
     closer = shadowed(sorted(present, key=len, reverse=True))
-    # A template that takes parts of contents out could put a name together of what is left.
+    # A template that removes parts of contents could form a name from the rest.
     pieces = closer if sure is None or _markers(sure) == _markers(closer) else sure
     if pieces is None:
         raise PromptError(
@@ -397,7 +398,7 @@ def _shadowed(
     hidden: Sequence[str],
     marks: Mapping[str, str],
 ) -> list[_Piece] | None:
-    """Render messages with some strings replaced by numbers; put them back into what is text."""
+    """Render messages with some strings replaced by numbers; then restore them as text."""
     numbers = {part: str(secrets.randbelow(10**_DIGITS)).zfill(_DIGITS) for part in hidden}
     parts = {number: part for part, number in numbers.items()}
     hide = re.compile("|".join(map(re.escape, hidden)) or "(?!)")
@@ -430,7 +431,7 @@ def _lookup(table: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a value of a message with all its strings changed."""
+    """Return a value of a message with a function applied to all its strings."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -441,7 +442,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
-    """Return all strings of the messages but their roles, and of the tools."""
+    """Return all strings of the messages, except roles, and of the tools."""
     found: list[str] = []
 
     def note(text: str) -> str:
@@ -458,7 +459,7 @@ def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
 
 
 def too_long(model: Model, tokens: str) -> PromptError:
-    """Return what to raise where a prompt has that many tokens, in words."""
+    """Return the error for a prompt with that many tokens, given in words."""
     return PromptError(
         f"The prompt has {tokens}, but the limit of {model.name} is {model.context_length:,} for "
         "prompt and output. Shorten it.",
@@ -472,19 +473,19 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
     Args:
         model: the model.
         names: its special tokens.
-        pieces: of `_origins`.
-        token_ids: of their text as a whole, with special tokens read everywhere. Pieces of which
-            no part was read so keep theirs.
+        pieces: the result of `_origins`.
+        token_ids: the tokens of the whole text, with special tokens read everywhere. Pieces without
+            special tokens keep these.
 
     Raises:
-        PromptError: they are more than the model holds, by the number of names alone.
+        PromptError: there are more than fit, by the number of names alone.
     """
     vocabulary, out = model.vocabulary, list[int]()
     speller, known = Speller(vocabulary, model.encode), _known(model)
 
     @functools.cache
     def cut_of(name: str) -> int:
-        """Return where the name falls into the fewest tokens, if it is cut there."""
+        """Return the position at which splitting the name gives the fewest tokens."""
 
         def count(cut: int) -> int:
             return len(model.encode(name[:cut])) + len(model.encode(name[cut:]))
@@ -492,7 +493,7 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
         return min(range(1, len(name)), key=count, default=1)
 
     def spell(text: str) -> None:
-        """Add text as text: cut inside each name, so that the tokenizer does not see it."""
+        """Add text as plain text: split inside each name, so that the tokenizer does not see it."""
         parts = names.split(text)
         run = parts[0]
         for name, after in zip(parts[1::2], parts[2::2], strict=True):
@@ -509,7 +510,7 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
         if tokens is None:
             try:
                 found = speller(np.array(before, np.int32), text.encode())
-            except VocabularyError:  # characters that the tokenizer does not know
+            except VocabularyError:  # characters unknown to the tokenizer
                 found = [int(token_id) for token_id in model.encode(text)]
             tokens = [token for token in found if token not in vocabulary.special_token_ids]
             if len(text) <= _SHORT:
@@ -522,7 +523,7 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
     expected = [
         names.found(piece.text) if piece.token_id is None else [piece.token_id] for piece in pieces
     ]
-    least = sum(map(len, expected))  # each is spelt in a token at least, which takes 60 us
+    least = sum(map(len, expected))  # each takes at least a token, and 60 µs
     if least >= model.context_length:
         raise too_long(model, f"at least {least:,} tokens")
     given: list[int] = token_ids.tolist()

@@ -1,22 +1,23 @@
-"""``retries=``: what checks refused, where the output goes back to, and what is barred then.
+"""``retries=``: values that checks refused, the place to which the output returns, and what is
+barred there.
 
-`Trial` sees each token, has closing values checked (`structgen.values.Checks`), bars what is
-refused, and says to how many tokens the output returns. It also says which tokens are certain, so
-that their text can be yielded. Knows no model, mask or cursor.
+`Trial` reads each token, has closing values checked (`structgen.values.Checks`), bars refused
+values, and returns to how many tokens the output goes back. It also knows which tokens are final,
+so that their text can be yielded. Knows no model, mask or cursor.
 
 How far back. A refusal returns to the token in which the refused value began. If the mask allows
 nothing else there, it goes back token by token, but never before the first value that may still be
-refused, because a reader may already have what comes before. If nothing is left there either, an
-error is raised. Every refusal counts against ``retries``, and a place is left only when refusals
+refused, because a reader may already have the text before. If nothing is left there either, it
+raises an error. Every refusal counts against ``retries``, and a place is left only when refusals
 bar every continuation, which bounds the work.
 
 `Barred` holds the texts that an output must not become: prefixes with any continuation, and whole
-outputs. Barring is exact: the token that would complete such a text is masked, however the text
-before was tokenized, and in JSON with whatever whitespace. That alone would make a model that wants
-``3``, and may not end there, write ``30``. So the path to a barred text also loses the probability
-that is barred below it. The output is then sampled from the model's own distribution over whole
-texts with the barred ones removed, as far as the probabilities of their tokens are known (Park et
-al. 2024 do so under grammars). If nothing is barred, nothing changes.
+outputs. Barring is exact: the token that would complete such a text is masked, for any tokenization
+of the text before, and in JSON with any whitespace. This alone would make a model that wants ``3``,
+and may not end there, write ``30``. So the path to a barred text also loses the probability that is
+barred below it. The output is then sampled from the model's own distribution over whole texts
+without the barred ones, as far as the probabilities of their tokens are known (Park et al. 2024 do
+so under grammars). If nothing is barred, nothing changes.
 """
 
 from __future__ import annotations
@@ -40,16 +41,17 @@ from structgen.vocabulary import Vocabulary
 _BLANKS = b" \t\n\r"
 _STRING_OR_BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*(?:(")|\\?))|[ \t\n\r]+', re.DOTALL)
 _ALMOST = 1 - 1e-9
-"""More than that of a way is not barred, for the arithmetic; what is barred whole is left out."""
+"""At most this share of a token's probability is barred, for numerical reasons; fully barred tokens
+are masked instead."""
 
 
 class _Beginning(NamedTuple):
-    """What no output may begin with.
+    """A beginning that outputs must not have.
 
     Attributes:
-        text: without blanks, if it is JSON.
-        gaps: of each byte of it, 1 where blanks may come before it, else 0.
-        ended_by: the bytes one of which has to follow; None: whatever does.
+        text: the text, without blanks if it is JSON.
+        gaps: for each byte, 1 if blanks may come before it, else 0.
+        ended_by: the bytes of which one must follow; None: any.
     """
 
     text: bytes
@@ -58,11 +60,11 @@ class _Beginning(NamedTuple):
 
 
 class _Spent(NamedTuple):
-    """Where nothing was left that ends within the budget.
+    """A place at which no continuation ends within the budget.
 
     Attributes:
-        place: of the cursor.
-        left: how many tokens were left of the budget: with fewer there is nothing either.
+        place: the cursor's place.
+        left: the remaining tokens of the budget; with fewer there is no continuation, either.
     """
 
     place: Hashable
@@ -73,10 +75,10 @@ class _Node:
     """The output after some tokens.
 
     Attributes:
-        after: what it is after one more, as far as it was ever written.
-        probability: that of its last token, after those before.
+        after: the nodes after one more token, as far as written before.
+        probability: the probability of its last token, given those before.
         norm: the logarithm of the sum of all weights there, when it was first reached.
-        barred: which part of what may come after it is barred.
+        barred: the barred share of the probability after it.
         is_dead: whether nothing is left after it.
     """
 
@@ -91,7 +93,7 @@ class _Node:
 
 
 class Barred:
-    """What is barred of one output, and where that is."""
+    """The barred texts of one output."""
 
     def __init__(
         self,
@@ -101,13 +103,13 @@ class Barred:
         *,
         is_json: bool = False,
     ) -> None:
-        """Bar nothing.
+        """Start without barred texts.
 
         Args:
-            vocabulary: the model's.
-            texts: by token id, the bytes that are in the output's text.
-            is_json: whether outputs are JSON, in which blanks between tokens are of no account.
-            temperature: what scores are divided by before they are weighed.
+            vocabulary: the model's vocabulary.
+            texts: by token id, the bytes in the output's text.
+            is_json: whether outputs are JSON, in which blanks between JSON tokens do not matter.
+            temperature: the divisor of scores.
         """
         self._trie = vocabulary.trie
         self._eos_token_ids = vocabulary.eos_token_ids
@@ -127,11 +129,12 @@ class Barred:
         self._beginnings.add(_Beginning(plain, gaps, ended_by))
 
     def bar_whole(self, text: bytes) -> None:
-        """Not the output ``text``."""
+        """Bar the output ``text``."""
         self._wholes.add(self._plain(text)[0])
 
     def _plain(self, text: bytes) -> tuple[bytes, bytes]:
-        """Return text without insignificant blanks, and the bytes that blanks may precede."""
+        """Return text without insignificant blanks, and flags for the bytes before which blanks may
+        come."""
         if not self._is_json:
             return text, bytes(len(text))
         plain, gaps = bytearray(), bytearray()
@@ -148,25 +151,25 @@ class Barred:
         return bytes(plain), bytes(gaps)
 
     def bar_here(self, text: bytes, *, by_text: bool) -> None:
-        """Bar every continuation from here: all of them are already barred.
+        """Bar this place, because every continuation is barred.
 
         Args:
             text: the output so far.
-            by_text: whether that is so in whatever tokens it was written, and not for these alone.
+            by_text: whether this is so for any tokenization of the text, not only for these tokens.
         """
         self._path[-1].is_dead = True
-        # What follows from ways that are dead in some tokens only is known for those tokens only.
+        # Places that are dead only for certain tokens are barred only for those tokens.
         self._is_text = self._is_text and by_text
         if self._is_text and not self._is_between(text):
             self.bar_beginning(text)
 
     def bar_spent(self, text: bytes, place: Hashable, left: int) -> None:
-        """Bar every continuation from here with at most ``left`` tokens, however tokenized.
+        """Bar every continuation from here within ``left`` tokens, for any tokenization.
 
         Args:
             text: the output so far.
-            place: of the cursor.
-            left: how many tokens are left.
+            place: the cursor's place.
+            left: the remaining tokens.
         """
         plain, gaps = self._plain(text)
         self._spent.setdefault(plain, (gaps, set()))[1].add(_Spent(place, left))
@@ -174,14 +177,14 @@ class Barred:
     def spent(
         self, text: bytes, left: int, place_after: Callable[[int], Hashable | None]
     ) -> set[int]:
-        """Return the tokens after which nothing ends within the budget, as far as is known.
+        """Return the tokens after which no continuation ends within the budget, as far as known.
 
         Args:
             text: the output so far.
-            left: how many tokens are left.
-            place_after: the cursor's place after a token; None: it does not take it.
+            left: the remaining tokens.
+            place_after: returns the cursor's place after a token; None if it refuses the token.
 
-        Cost: of each token that leads to such a text, a step of the cursor.
+        Cost: a step of the cursor for each token that leads to such a text.
         """
         found: set[int] = set()
         plain, _ = self._plain(text)
@@ -200,7 +203,7 @@ class Barred:
         return found
 
     def _leading(self, rest: bytes, gaps: bytes) -> list[int]:
-        """Return the tokens that write the rest of a text, plus at most insignificant blanks."""
+        """Return the tokens that write the rest of a text, perhaps with insignificant blanks."""
         nodes = self._before_blanks(self._ends(rest, gaps))
         return [token for node in nodes if node for token in self._trie.ids_at(node)]
 
@@ -214,22 +217,22 @@ class Barred:
         return nodes
 
     def _after(self, node: int, some: bytes) -> list[int]:
-        """Return the nodes that are one of some bytes further."""
+        """Return the nodes after one of some bytes."""
         after = (self._trie.child.get(node << 8 | byte, 0) for byte in some)
         return [one for one in after if one]
 
     def _before_blanks(self, nodes: list[int]) -> list[int]:
-        """Return some nodes, and those that blanks lead to from them."""
+        """Return nodes, plus those after blanks from them."""
         for node in nodes:  # which grow
             nodes += self._after(node, _BLANKS)
         return nodes
 
     def lower(self, first: int, last: int) -> None:
-        """Make the way to what has been barred less likely.
+        """Lower the probability of the path to the newly barred text.
 
         Args:
-            first: how many tokens come before that way.
-            last: how many are at its end.
+            first: the number of tokens before the path.
+            last: the number of tokens at its end.
         """
         last = min(last, len(self._path) - 1)
         more = 1 - self._path[last].barred
@@ -242,7 +245,7 @@ class Barred:
     def excluded(self, text: bytes) -> set[int]:
         """Return the tokens that may not come after ``text``, the output so far.
 
-        Cost: a look at each barred text, and the tokens that are left out.
+        Cost: a check of each barred text, plus the excluded tokens.
         """
         found = {token for token, node in self._path[-1].after.items() if node.is_dead}
         plain, _ = self._plain(text)
@@ -254,16 +257,16 @@ class Barred:
         return found
 
     def idle(self, text: bytes) -> frozenset[int]:
-        """Return the tokens that say nothing after ``text``: blanks between tokens of JSON."""
+        """Return the tokens that change nothing after ``text``: blanks between JSON tokens."""
         return self._blank_tokens if self._is_between(text + b" ") else frozenset()
 
     def _is_between(self, text: bytes) -> bool:
-        """Return whether ``text`` ends in blanks that are of no account."""
+        """Return whether ``text`` ends in insignificant blanks."""
         return text[-1:] in (b" ", b"\t", b"\n", b"\r") and (self._plain(text)[0][-1:] != text[-1:])
 
     @cached_property
     def _blank_nodes(self) -> list[int]:
-        """The root, and the nodes of blanks alone."""
+        """Return the root, and the nodes of blanks."""
         return self._before_blanks([0])
 
     @cached_property
@@ -276,7 +279,7 @@ class Barred:
         text, gaps, ended_by = beginning
         n_left = len(text) - start
         if n_left > self._trie.max_depth or (ended_by is None and not n_left):
-            return []  # too long for a token; or it is known that nothing follows there
+            return []  # too long for a token; or nothing is known to follow there
         rest = _Beginning(text[start:], gaps[start:], ended_by)
         if rest not in self._known:
             ends = self._ends(rest.text, rest.gaps)
@@ -286,7 +289,7 @@ class Barred:
         return self._known[rest]
 
     def _tokens_below(self, waiting: list[int]) -> list[int]:
-        """Return the tokens whose bytes lead to one of some nodes, or through it."""
+        """Return the tokens whose bytes lead to or through one of the nodes."""
         found: list[int] = []
         while waiting:
             node = waiting.pop()
@@ -296,10 +299,10 @@ class Barred:
         return found
 
     def weighed(self, scores: Logits) -> Logits:
-        """Scores, with those of tokens on the way to what is barred lowered in a copy.
+        """Return scores, with those of tokens on the path to barred texts lowered in a copy.
 
         Args:
-            scores: float32 ``[vocab]``, what is chosen from, minus infinity where masked.
+            scores: float32 ``[vocab]``, the scores to choose from, minus infinity where masked.
         """
         lowered = {token: one.barred for token, one in self._path[-1].after.items() if one.barred}
         if lowered:
@@ -309,10 +312,11 @@ class Barred:
         return scores
 
     def look_at(self, scores: Logits) -> None:
-        """Note, where the output comes for the first time, what probabilities are taken of there.
+        """Store the normaliser of the probabilities at a place that the output reaches for the
+        first time.
 
         Args:
-            scores: those that `weighed` is given.
+            scores: the same as for `weighed`.
         """
         node = self._path[-1]
         if node.norm is None:
@@ -325,7 +329,7 @@ class Barred:
 
         Args:
             token: its id.
-            score: its score before `weighed`; None where it was the only way on.
+            score: its score before `weighed`; None if it was forced.
         """
         node = self._path[-1]
         if token not in node.after:
@@ -340,8 +344,8 @@ class Barred:
 
 
 _MOST_DEAD = 256
-"""Most places, for each refusal, at which nothing is left, before it is given up: close to the end
-of a budget, and with whitespace of any length, there may be many ways to write the same."""
+"""After this many places without a continuation for one refusal, it gives up: near the end of a
+budget, and with whitespace of any length, there may be many ways to write the same text."""
 
 
 @final
@@ -349,9 +353,9 @@ class Trial:
     """The checks of one output while it is written.
 
     Attributes:
-        attempts: what was refused so far.
-        n_retried: tokens that were taken back.
-        barred: what the output may not be.
+        attempts: the refused values so far.
+        n_retried: the number of tokens taken back.
+        barred: the barred texts.
     """
 
     def __init__(
@@ -360,10 +364,10 @@ class Trial:
         """Begin an output.
 
         Args:
-            checks: of its type.
+            checks: the checks of its type.
             constraint: its type.
-            settings: what its tokens are chosen by.
-            retries: most refusals after which it continues.
+            settings: the search settings.
+            retries: the most refusals after which it continues.
         """
         texts, samples = constraint.named.texts, settings.get("do_sample")
         temperature = float(settings.get("temperature", 1.0)) if samples else 1.0
@@ -373,25 +377,25 @@ class Trial:
         self._retries = retries
         self._reading: Reading = checks.reading()
         self._data = bytearray()
-        self._ends: list[int] = []  # offset behind each token
+        self._ends: list[int] = []  # offset after each token
         self._n_settled = 0
         self._n_dead = 0
         self._waits_for: Literal["read", "end"] | None = None
-        self._is_spent = False  # whether some of what was excluded last is so by the budget
+        self._is_spent = False  # whether the budget excluded some of the last excluded tokens
         self._error: ParseError | None = None  # the latest refusal
         self._refused: dict[Key, list[tuple[bytes, bytes | None]]] = {}
-        self._n_barred: dict[tuple[Key, int], int] = {}  # of these, by where a value begins
+        self._n_barred: dict[tuple[Key, int], int] = {}  # by the start of the value
         self.attempts: tuple[Attempt, ...] = ()
         self.n_retried = 0
 
     @property
     def values(self) -> tuple[object, ...]:
-        """The value of the whole, once it has been accepted."""
+        """The values of the whole output, after it was accepted."""
         return self._reading.values
 
     @property
     def n_settled(self) -> int:
-        """How many of the first tokens are final."""
+        """The number of first tokens that are final."""
         return self._n_before(self._reading.settled)
 
     def _n_before(self, settled: int) -> int:
@@ -406,8 +410,8 @@ class Trial:
         """Return the tokens that may not come next.
 
         Args:
-            left: how many tokens are left of the budget.
-            place_after: as for `Barred.spent`; None: whatever the budget is.
+            left: the remaining tokens of the budget.
+            place_after: as for `Barred.spent`; None: ignore the budget.
         """
         self._is_spent = False
         if not self.attempts:
@@ -427,10 +431,11 @@ class Trial:
             data: its bytes.
 
         Returns:
-            To how many tokens the output goes back, None if it continues, or `is_waiting`.
+            The number of tokens to which the output goes back; None if it continues, or
+            `is_waiting`.
 
         Raises:
-            ValidationFailed: what closes is refused, once too often.
+            ValidationFailed: a closing value is refused, once too often.
         """
         floor = self.n_settled
         self._data += data
@@ -445,13 +450,14 @@ class Trial:
     def _place_after(
         self, refusal: Refusal | Waiting | None, floor: int, *, is_end: bool = False
     ) -> int | None:
-        """Return what comes of what checks say of the latest token, or of the end."""
+        """Return the result of `read` for the checks' answers about the latest token, or the
+        end."""
         if isinstance(refusal, Waiting):
             self._waits_for = "end" if is_end else "read"
             return None
         back = self._judge(refusal, floor)
         if back is None and not is_end and self._refused:
-            # What was refused there is refused after any other text, too.
+            # A value refused there is refused after any other text, too.
             for place in self._reading.open_values:
                 refused = self._refused.get(place[0], [])
                 for text, ended_by in refused[self._n_barred.get(place, 0) :]:
@@ -461,19 +467,19 @@ class Trial:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is not known yet what the checks say: `resume` comes next."""
+        """Whether the checks have not answered yet: call `resume` next."""
         return self._waits_for is not None
 
     @property
     def may_resume(self) -> bool:
-        """Whether it waits, and no longer has to."""
+        """Whether it is waiting and the answers have come."""
         return self.is_waiting and not isinstance(self._reading.verdict(), Waiting)
 
     def resume(self) -> tuple[bool, int | None]:
-        """Go on after `may_resume`.
+        """Continue after `may_resume`.
 
         Returns:
-            Whether it was the end that was waited for; and what that or `read` would have returned.
+            Whether it waited for the end; and the return value of `end` or `read`.
 
         Raises:
             ValidationFailed: as `read`.
@@ -497,7 +503,7 @@ class Trial:
                 "in a part that they accepted before: a check gives different results for the "
                 "same text"
             )
-        is_seen = refusal.ended_by is None  # by its last byte, otherwise by the one after
+        is_seen = refusal.ended_by is None  # by its last byte, otherwise by the next
         last = self._token_at(refusal.end - is_seen)
         barred = bytes(self._data[refusal.judged : refusal.end]), refusal.ended_by
         self._refused.setdefault(refusal.judged_key, []).append(barred)
@@ -514,26 +520,26 @@ class Trial:
             self.barred.bar_beginning(whole, ended_by)
 
     def _token_at(self, offset: int) -> int:
-        """Return the token that has the byte at an offset."""
+        """Return the index of the token with the byte at an offset."""
         return bisect_right(self._ends, offset)
 
     def idle(self) -> frozenset[int]:
-        """Return the tokens that would say nothing, if any are barred here."""
+        """Return the tokens that would change nothing, if any text is barred here."""
         return self.barred.idle(bytes(self._data))
 
     def dead_end(self, *, by_text: bool, left: int = 0, place: Hashable = None) -> int:
-        """Bar all that the mask allows here, and go back.
+        """Bar everything that the mask allows here, and go back.
 
         Args:
-            by_text: as for `Barred.bar_here`; False: it is for this budget only.
-            left: how many tokens are left of the budget.
-            place: of the cursor; None where that says too little.
+            by_text: as for `Barred.bar_here`; False: only for this budget.
+            left: the remaining tokens of the budget.
+            place: the cursor's place; None if it is not precise enough.
 
         Returns:
-            To how many tokens the output goes back.
+            The number of tokens to which the output goes back.
 
         Raises:
-            ValidationFailed: it cannot.
+            ValidationFailed: it cannot go back.
         """
         if len(self._ends) <= self.n_settled:
             self._fail("and no other text is possible there")

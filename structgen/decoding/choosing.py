@@ -1,8 +1,9 @@
 """Choose the next token: from the scores by processors, mask and sampler, or without the model.
 
-This module owns the order in which scores are edited, what would have been chosen without the
-budget, and what needs no model: forced text, the only token of a mask, the end. It stops at a place
-with a choice and writes the mask there. `progress` takes the chosen token. Runs no model.
+This module owns the order in which scores are edited, the token that would have been chosen without
+the budget, and everything that needs no model: forced text, the only token of a mask, the end. It
+stops at a place with a choice and writes the mask there. `progress` takes the chosen token. Runs no
+model.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ class Chooser:
         index: int,
         n_before: int,
     ) -> None:
-        """Check what processors are asked for.
+        """Check the requested processors.
 
         Args:
             model: the model.
-            search: of the call.
-            settings: what these come to on this model.
-            processor: of the generator, or None; that of the call comes after it.
+            search: the options of the call.
+            settings: the resolved settings for this model.
+            processor: the generator's processor, or None; the call's processor runs after it.
             progress: the output.
-            speller: writes forced text in tokens.
-            index: which output of a call for several this is.
-            n_before: how many tokens come before those that random numbers are counted by.
+            speller: encodes forced text.
+            index: the index of the output in a call for several.
+            n_before: the number of tokens before the first one that counts for random numbers.
 
         Raises:
             OptionError: a processor does not fit the model.
@@ -66,7 +67,7 @@ class Chooser:
         self._progress = progress
         self._mask = mask = progress.mask
         vocabulary = model.vocabulary
-        # In this order: preferences, the mask, the user's, the mask again.
+        # In this order: preferences, the mask, the user's processors, the mask again.
         self._processors: list[LogitsProcessor] = []
         if settings.get("min_length"):
             ends = min_length(settings["min_length"], vocabulary.eos_token_ids)
@@ -82,11 +83,11 @@ class Chooser:
             if own is not None:
                 self._processors.append(own if mask is None else mask.has_last_word_after(own))
         self._sampler = Sampler(settings, index=index, n_prompt=n_before)
-        # By the temperature of a rule; None: that of the call.
+        # Samplers by the temperature of a rule; None: that of the call.
         self._samplers: dict[float | None, Sampler] = {None: self._sampler}
         constraint, seed = progress.constraint, {"random_seed": self._sampler.seed}
         self._has_temperatures = constraint is not None and constraint.has_temperatures
-        self._sampled_at: Hashable = None  # where the sampler was chosen last
+        self._sampled_at: Hashable = None  # the place at which the sampler was chosen last
 
         def sampler(temperature: float) -> Sampler:
             own = search.but(temperature=temperature, do_sample=temperature > 0)
@@ -98,31 +99,32 @@ class Chooser:
         self._speller = speller
         self._end = vocabulary.eos_token_ids[0]
         self._takes = search.forced
-        # Then what the model likes best is taken if the mask allows it, which is left unapplied.
+        # Then the model's most likely token is taken if the mask allows it, without applying the
+        # mask.
         self._is_unedited = (
             progress.is_plain
             and progress.reporter.recorder is None
             and self._processors == ([] if mask is None else [mask])
         )
         self._may_take_favourite = self._is_unedited and self._sampler.takes_likeliest
-        self._everything: Allowed | None = None  # made when used
-        self._has_refused = False  # the cursor, what the model has chosen here
+        self._everything: Allowed | None = None  # made on demand
+        self._has_refused = False  # the cursor, if the model has chosen a token here
         self._size = vocabulary.size
-        self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
+        self._n_masked = 0  # tokens chosen under a mask, and the sum of tokens allowed
         self._allowed_total = 0
 
     @property
     def mean_allowed(self) -> float | None:
-        """How many tokens masks allowed, in the mean; None: there were none."""
+        """The mean number of tokens that masks allowed; None if there were no masks."""
         return self._allowed_total / self._n_masked if self._n_masked else None
 
     # -- where there is a choice ------------------------------------------------------------
 
     @property
     def allowed(self) -> Allowed | None:
-        """The mask of the next token, where the likeliest that it allows is all that is wanted.
+        """The mask of the next token, if only the most likely allowed token is needed.
 
-        None: the scores are.
+        None: the scores are needed.
         """
         mask = self._mask
         if self._has_temperatures:
@@ -136,10 +138,10 @@ class Chooser:
         return self._everything
 
     def take(self, token: int) -> bool:
-        """Have the output take the likeliest token that `allowed` has; it may end with that.
+        """Add the most likely token of `allowed` to the output, which may end it.
 
         Returns:
-            Whether the cursor goes along; else the scores are wanted.
+            Whether the cursor accepts it; otherwise the scores are needed.
         """
         progress, mask = self._progress, self._mask
         if not progress.accepts(token):
@@ -152,18 +154,18 @@ class Chooser:
         return True
 
     def choose(self, logits: Logits, own: Logits | None) -> bool:
-        """Choose a token and have the output take it; it may end with that.
+        """Choose a token and add it to the output, which may end it.
 
         Args:
-            logits: float32 ``[1, vocab]``, the model's scores. Changed.
+            logits: float32 ``[1, vocab]``, the model's scores. Changed in place.
             own: a copy of them for the recorder, or None.
 
         Returns:
-            Whether there is one: False where checks and the cursor leave none.
+            Whether there is a token: False if checks and the cursor leave none.
 
         Raises:
-            OptionError: the user's processor returned something else than scores.
-            ModelError: there are no scores to choose by.
+            OptionError: the user's processor returned invalid scores.
+            ModelError: the model returned no usable scores.
         """
         progress = self._progress
         self._has_refused = False
@@ -171,8 +173,8 @@ class Chooser:
             self._choose_sampler()
         n_allowed: int | None = None
         token: int | None = None
-        wanted: int | None = None  # what it would be without the budget
-        free: Logits | None = None  # a copy of the scores for that
+        wanted: int | None = None  # the mask without the budget
+        free: Logits | None = None  # a copy of the scores for it
         forced = b""
         mask = self._mask
         if mask is not None:
@@ -190,7 +192,8 @@ class Chooser:
             if wanted is None:
                 wanted = token if free is None else self._wanted(free)
             while not progress.accepts(token):
-                is_likely = bool(logits[0, token] > -np.inf)  # else it would be chosen for ever
+                # otherwise it would be chosen for ever
+                is_likely = bool(logits[0, token] > -np.inf)
                 logits[0, token] = -np.inf
                 if progress.trial is not None and logits[0].max() == -np.inf:
                     return False
@@ -206,7 +209,8 @@ class Chooser:
         return True
 
     def _choose_sampler(self) -> None:
-        """Sample the next token as the rules of the grammar say that are open, or as the call."""
+        """Choose the sampler by the temperature of the grammar's open rules, or that of the
+        call."""
         cursor = self._progress.cursor
         assert cursor is not None
         if cursor.place == self._sampled_at:
@@ -241,7 +245,7 @@ class Chooser:
         return self._sampler(tokens.row, scores, position)
 
     def _weighed(self, scores: Logits, *, is_first: bool = False) -> Logits:
-        """Scores, less what checks have found improbable."""
+        """Return the scores, lowered by the checks' barred probabilities."""
         trial = self._progress.trial
         if trial is None:
             return scores
@@ -254,7 +258,7 @@ class Chooser:
     def take_forced(self) -> Passes[None]:
         """Take forced tokens until there is a choice, and write its mask; may end the output.
 
-        Yields now and then. May be left there.
+        Yields regularly. The caller may stop at any yield.
         """
         progress, mask, trial = self._progress, self._mask, self._progress.trial
         cursor = progress.cursor
@@ -282,7 +286,7 @@ class Chooser:
                 continue
             shortened = progress.shortened
             if mask.is_shortening and not shortened.is_known_at(progress.tokens.output_ids):
-                return  # the model is asked what it would have chosen
+                return  # the model's own choice is needed
             if is_end:
                 if trial is not None:
                     trial.barred.follow(self._end)
@@ -296,7 +300,7 @@ class Chooser:
                 return
 
     def _take_all(self, tokens: Sequence[int]) -> Passes[bool]:
-        """Take tokens that are the only way on; False if the output did not come to their end."""
+        """Take forced tokens; False if the output did not reach their end."""
         progress, trial = self._progress, self._progress.trial
         for index, token in enumerate(tokens):
             if is_due():
@@ -315,7 +319,7 @@ class Chooser:
         return trial.excluded(self._progress.tokens.left, self._progress.place_after)
 
     def _leave(self, *, by_text: bool) -> None:
-        """Go back from where all is barred that the mask allows."""
+        """Go back from a place where everything that the mask allows is barred."""
         progress, trial = self._progress, self._progress.trial
         assert trial is not None
         assert progress.cursor is not None

@@ -1,14 +1,14 @@
-"""A draft model's guesses: what a small model with the same vocabulary would write next.
+"""A draft model's guesses: the next tokens of a small model with the same vocabulary.
 
 If the text itself suggests nothing (`speculation`), the small model writes a few tokens under the
-mask of the output type, plus what the type forces after them. The large model scores them in one
-pass and chooses along them as along any guess. So guesses change no choice, and sampling keeps its
-distribution. A call that samples has the small model sample, too, with the same random numbers:
-then two models that like the same tokens choose the same ones.
+mask of the output type, plus tokens that the type forces after them. The large model scores them in
+one pass and chooses along them as along any guess. So guesses change no choice, and sampling keeps
+its distribution. If the call samples, the small model samples with the same random numbers: then
+two models with similar probabilities choose the same tokens.
 
 `Drafter` owns the small model's sequence and keeps it in step with the output. It starts at the
-first guess that is worth reading the prompt, reads what has come since, and rewinds where the
-output went another way. `speculation` decides whether a further token is worth a pass.
+first guess that is worth reading the prompt, reads the tokens since the last guess, and rewinds if
+the output differs. `speculation` decides whether another token is worth a pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .results import Chunk
 from .speculation import FORCED, MOST_AHEAD, Speculation, kind_drafted
 
 _CONTEXT = 32
-"""Tokens before a guess that its forced text is spelt after."""
+"""Number of tokens before a guess that are context for encoding its forced text."""
 
 
 @final
@@ -48,11 +48,11 @@ class Drafter:
         room: int,
         choose: Callable[[TokenIds, Logits], int],
     ) -> None:
-        """Begin with no sequence.
+        """Start without a sequence.
 
-        ``vocabulary`` is the large model's, ``room`` the most tokens of prompt and output,
-        ``choose`` what the call would take of scores after a row of tokens; the rest is as for
-        `Speculation`, and the output's.
+        ``vocabulary`` is the large model's, ``room`` the most tokens of prompt and output;
+        ``choose`` returns the call's choice from scores after a row of tokens. The rest is as for
+        `Speculation`.
         """
         self._choose = choose
         self._draft = draft
@@ -66,19 +66,19 @@ class Drafter:
         self._clock = clock
         self._room = min(room, draft.model.context_length)
         self._sequence: TokenSequence | None = None
-        self._n_taken = 0  # tokens of a guess over which the cursor has gone
+        self._n_taken = 0  # tokens of a guess that the cursor has accepted
 
     def close(self) -> None:
-        """Give its sequence back. A second call does nothing."""
+        """Release its sequence. A second call does nothing."""
         if self._sequence is not None:
             self._sequence.close()
 
     def guess(self, token_ids: TokenIds, left: int) -> Generator[list[Chunk], None, list[int]]:
-        """Return the draft model's next tokens, as many as pay; yield before each pass.
+        """Return the draft model's next tokens, as many as are worthwhile; yield before each pass.
 
         Args:
             token_ids: int32 ``[n]``, prompt and output so far.
-            left: most tokens to guess.
+            left: the most tokens to guess.
         """
         small, speculation, first = self._draft.model, self._speculation, len(token_ids)
         room = min(left, self._room - first - 1, self._draft.most or MOST_AHEAD, MOST_AHEAD)
@@ -86,13 +86,14 @@ class Drafter:
         kinds: list[int] = []
         self._n_taken = n_seen = 0
         if self._sequence is not None:
-            # After a rewind a model runs two tokens at least.
+            # After a rewind, a model runs at least two tokens.
             n_seen = max(min(n_shared(self._sequence.token_ids[0], token_ids), first - 2), 0)
             self._sequence.rewind(n_seen)
         try:
             while self._continues(token_ids, found, kinds, room):
                 row = joined(token_ids, found)
-                is_known = row[n_seen:].max() < small.vocabulary.size  # no padding of the large one
+                # without the large model's padding
+                is_known = row[n_seen:].max() < small.vocabulary.size
                 n_unseen = len(row) - n_seen
                 if not is_known or not speculation.drafts(kinds, n_unseen, left):
                     break
@@ -115,13 +116,13 @@ class Drafter:
                 self._cursor.rollback(self._n_taken)
         guessed = speculation.cut(found[:room], kinds[:room])
         if found and not guessed:
-            speculation.learn(max(kinds), False)  # it was written in vain
+            speculation.learn(max(kinds), False)  # the tokens were useless
         return guessed
 
     def _continues(
         self, token_ids: TokenIds, found: list[int], kinds: list[int], room: int
     ) -> bool:
-        """Add what is forced after a guess; whether a choice comes then, and there is room."""
+        """Add forced tokens after a guess; return whether a choice follows and there is room."""
         cursor, mask, before = self._cursor, self._mask, token_ids[-_CONTEXT:]
         try:
             while len(found) < room:
@@ -140,12 +141,12 @@ class Drafter:
                 kinds += [FORCED] * len(tokens)
         except (TokenNotAllowed, VocabularyError):
             del found[self._n_taken :], kinds[self._n_taken :]
-        except StructgenError:  # the same at each token, with all that was made made anew
+        except StructgenError:  # would fail again at each token, after the same work
             self._room = 0
         return False
 
     def _choice(self, row: TokenIds, scores: Logits) -> tuple[int, float]:
-        """Return a token that may follow ``row``, and its probability; 0: none may."""
+        """Return a token that may follow ``row``, and its probability; 0 if none may."""
         scores = scores[: self._size]
         if self._mask is not None:
             bits = np.unpackbits(self._mask.words.view(np.uint8), bitorder="little")

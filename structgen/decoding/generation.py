@@ -1,14 +1,15 @@
-"""One output being made: everything about it but the model.
+"""One output being made: everything about it except the model.
 
 `Generation` owns the order of events between two passes of the model, for one output, and its
-result. It never runs a model: its driver (`loop`) asks for the tokens to run, and hands in
-the scores. So the same code makes one output alone and each row of a batch.
+result. It never runs a model: its driver (`loop`) gets the tokens to run, and passes in the scores.
+So the same code makes one output alone and each row of a batch.
 
     advance() ─▶ finished? ─▶ take_pending() ─▶ [the model runs over them] ─▶ choose(scores) ─▶ …
     the mask; forced tokens    tokens the model                             processors, mask,
                                has not seen                                 sampler, cursor, text
 
-`Progress` has the parts of an output continue and back together; `Chooser` says which token comes.
+`Progress` moves the parts of an output forwards and backwards together; `Chooser` chooses the
+tokens.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ from .results import Chunk, FinishReason, GenerationResult, Parsed, Usage
 from .speculation import Speculation
 
 _WHOLE = ("stop", "budget")
-"""Why an output ends that is whole."""
+"""The finish reasons of complete outputs."""
 
 _LONG = 1_000
-"""After that many tokens, a call without a limit says that it has none: minutes may follow."""
+"""After this many tokens, a call without a limit logs that it has none, because it may take
+minutes."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +55,8 @@ class Generation:
 
     Attributes:
         prompt_ids: int32 ``[n]``, the prompt.
-        max_tokens: most tokens to generate, the end of the sequence included.
-        adapter: name of the adapter that the model runs with, or None.
+        max_tokens: the most tokens to generate, the end of the sequence included.
+        adapter: the name of the model's adapter, or None.
         media: the pictures and sounds of the prompt, or None.
         tokens: prompt and output so far, and which of them the model has seen.
         progress: the output so far.
@@ -76,15 +78,15 @@ class Generation:
         """Check a call against the model.
 
         Args:
-            model: the model that will be asked.
+            model: the model.
             constraint: the compiled output type, or None.
             processor: the user's processor, or None.
-            prompt_ids: of `encode`.
-            search: of `structgen.decoding.options.parse`.
-            index: which output of a call for several this is.
-            position: how many tokens of the output are in the prompt already: those of sections
-                before this one. A seed gives each place of an output random numbers of its own.
-            checks: of the output type, made while it is written if ``retries`` says so.
+            prompt_ids: the result of `encode`.
+            search: the result of `structgen.decoding.options.parse`.
+            index: the index of the output in a call for several.
+            position: the number of output tokens that are in the prompt already, from earlier
+                sections. With a seed, each position of an output has its own random numbers.
+            checks: the checks of the output type, which run during generation with ``retries``.
             media: the pictures and sounds of the prompt.
 
         Raises:
@@ -157,12 +159,12 @@ class Generation:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why it ended, None while it continues."""
+        """Why it ended; None while it continues."""
         return self.progress.finish_reason
 
     @property
     def result(self) -> GenerationResult[Any]:
-        """What has been generated so far; ``finish_reason`` is None while it continues."""
+        """The result so far; ``finish_reason`` is None while it continues."""
         tokens, trial = self.tokens, self.progress.trial
         finish_reason = self.finish_reason
         if finish_reason is None and (self._clock.has_ended or self._clock.is_cancelled):
@@ -198,9 +200,9 @@ class Generation:
         )
 
     def _parsed(self, text: str, finish_reason: FinishReason | None) -> Parsed[Any] | None:
-        """Return what gives the value; None while there is none, and where the text was cut.
+        """Return the parsed value; None while there is none, and if the text was cut.
 
-        Free text is its own value wherever it ends.
+        Free text is its own value at any end.
         """
         if finish_reason is None:
             return None
@@ -215,7 +217,7 @@ class Generation:
         return Parsed(self._constraint.output.parse, text)
 
     def _is_whole(self, text: str) -> bool:
-        """Return whether what was written, which was cut, is an output of the type all the same."""
+        """Return whether an output that was cut is complete by chance."""
         assert self._constraint is not None
         assert self.progress.cursor is not None
         data, texts = text.encode(), self._constraint.named.texts
@@ -224,10 +226,10 @@ class Generation:
         return self.progress.cursor.allows_after(n_tokens, data[ends[n_tokens] :])
 
     def check_whole(self) -> None:
-        """Raise when an output type was asked for and its text was cut.
+        """Check that an output of a type was not cut.
 
         Raises:
-            IncompleteOutput: so it was; it carries the text.
+            IncompleteOutput: it was; the error has the text.
         """
         if self._constraint is None or self.finish_reason in _WHOLE:
             return
@@ -241,7 +243,7 @@ class Generation:
         )
 
     def why_cut(self) -> str:
-        """Return why an output that has ended is not whole, and what to do about it."""
+        """Return why an output that has ended is incomplete, and the fix."""
         if self._reporter.stopped_by is not None:
             return (
                 f"it reached the stop string {self._reporter.stopped_by!r}. Remove it, or put the "
@@ -260,27 +262,28 @@ class Generation:
 
     @property
     def part(self) -> Generation:
-        """What the model is run for: this, where an output has but one section."""
+        """The section that the model runs for: this object, because the output has only one."""
         return self
 
     def start(self, reused_tokens: int = 0) -> None:
-        """Say that the model is about to run: times count from here.
+        """Note that the model is about to run: times count from here.
 
         Args:
-            reused_tokens: how many of the prompt's first tokens the model has seen already.
+            reused_tokens: the number of the prompt's first tokens that the model has already seen.
         """
         self._clock.count_from(self._clock.start())
         self._reused_tokens = self.tokens.n_seen = reused_tokens
 
     def count_time_from(self, began: float) -> None:
-        """Say when the call began, by `time.perf_counter`: ``timeout`` counts from the first time.
+        """Set the start of the call, by `time.perf_counter`: ``timeout`` counts from the first
+        value set.
 
-        For a call that makes several outputs, whose one deadline holds for those that come last.
+        For calls with several outputs, which share one deadline.
         """
         self._clock.count_from(began)
 
     def advance(self) -> Passes[None]:
-        """Go on as far as possible without the model; may end the output. Yields now and then."""
+        """Continue as far as possible without the model; may end the output. Yields regularly."""
         progress = self.progress
         if progress.finish_reason is not None:
             return
@@ -305,7 +308,7 @@ class Generation:
                         return
 
     def cancel(self) -> None:
-        """Ask that the output end where it is. From any thread."""
+        """Request that the output end where it is. Call from any thread."""
         self._clock.cancel()
 
     def stop(self) -> None:
@@ -316,12 +319,13 @@ class Generation:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the output is to end where it is: cancelled, or out of time."""
+        """Whether the output must end where it is: cancelled, or timed out."""
         return self._clock.is_interrupted
 
     @property
     def is_blocked(self) -> bool:
-        """Whether `advance` would do nothing, because checks made elsewhere have not answered."""
+        """Whether `advance` would do nothing, because checks in another process have not
+        answered."""
         trial = self.progress.trial
         return (
             trial is not None
@@ -331,12 +335,13 @@ class Generation:
         )
 
     def weigh(self) -> Passes[None]:
-        """Weigh the alternatives of a value that has closed, as `Progress.weigh`."""
+        """Weigh the alternatives of a closed value, like `Progress.weigh`."""
         return self.progress.weigh(self._open)
 
     @property
     def n_wanted(self) -> int:
-        """Forced tokens at the end that the recorder wants scored; the model must run for it."""
+        """The number of forced tokens at the end that the recorder needs scores for; the model must
+        run for it."""
         if self._recorder is None or self.finish_reason == "cancelled":
             return 0
         return self.tokens.n_unscored
@@ -355,16 +360,16 @@ class Generation:
         return guessed
 
     def note_guess(self, n_guessed: int, n_right: int) -> None:
-        """Record that the model has seen a guess, and how many of its tokens came."""
+        """Record that the model has seen a guess, and how many of its tokens were right."""
         self.tokens.n_seen += n_right
         if self._speculation is not None:
             self._speculation.note(n_guessed, n_right)
 
     def score_forced(self, logits: Logits) -> None:
-        """Hand the recorder the scores of forced tokens.
+        """Pass the scores of forced tokens to the recorder.
 
         Args:
-            logits: float32 ``[n, vocab]``, of the first ``n`` of the `n_wanted` tokens.
+            logits: float32 ``[n, vocab]``, for the first ``n`` of the `n_wanted` tokens.
         """
         self.tokens.n_unscored -= len(logits)
         assert self._recorder is not None
@@ -372,11 +377,12 @@ class Generation:
 
     @property
     def allowed(self) -> Allowed | None:
-        """The mask of the next token, where the model may choose the likeliest; else None."""
+        """The mask of the next token, if the model may choose the most likely one; else None."""
         return self._chooser.allowed
 
     def take(self, token: int) -> bool:
-        """Take what the model has chosen of `allowed`; False: `choose` by its scores instead."""
+        """Take the model's choice from `allowed`; if False, call `choose` with its scores
+        instead."""
         if not self._chooser.take(token):
             return False
         self.tokens.n_unscored = 0
@@ -386,10 +392,11 @@ class Generation:
         """Choose the next token; may end the output.
 
         Args:
-            logits: float32 ``[1, vocab]``, the model's scores after all tokens so far. Changed.
+            logits: float32 ``[1, vocab]``, the model's scores after all tokens so far. Changed in
+                place.
 
         Raises:
-            OptionError: the user's processor returned something else than scores.
+            OptionError: the user's processor returned invalid scores.
         """
         progress = self.progress
         self.tokens.n_unscored = 0
@@ -399,7 +406,7 @@ class Generation:
             progress.go_back(progress.trial.dead_end(by_text=False))
 
     def take_chunks(self) -> list[Chunk]:
-        """Return the text that has become certain since the last call, in one piece if any."""
+        """Return the text that has become final since the last call, as one piece if any."""
         chunks = self._reporter.take()
         if chunks:
             self._clock.note_text()

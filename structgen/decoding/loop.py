@@ -1,27 +1,27 @@
 """The decode loop: one output alone, or many at once.
 
 The loops are plain generators. They own the order in which outputs get passes, and how many run
-side by side. `generation` edits scores; models compute them. Output types are unknown here.
+together. `generation` edits scores; models compute them. The loops do not know output types.
 
 When a batch pays. A step of eight rows takes 3.3 times as long as a step of one (SmolLM2-135M, 2
 cores), so eight outputs take 41% of the time, token by token. But rows of a batch cannot share a
-prefix. And forced tokens cost a step each, because tokens can only be appended to a batch at its
-beginning; alone, they take 0.3 steps each in one pass. So output types that force much may be
-faster one by one. Counting steps decides: the first output is made alone and shows how many tokens
-are chosen and how many forced (`_pays`).
+prefix. And forced tokens cost a step each, because several tokens can be appended to a batch only
+at its start; alone, they take 0.3 steps each in one pass. So output types with much forced text may
+be faster one by one. Counted steps decide: the first output is made alone and shows how many tokens
+are chosen and how many are forced (`_pays`).
 
 If nothing is forced, no first output is needed. Rows that share a long prompt, such as samples of
 one prompt, are still faster alone, because the prompt runs once (`shares_much`). The prompts of a
 batch run in one pass that cannot be interrupted, so by default they are short.
 
-Finished rows still cost their share of each step. When they have cost as much as starting the
-others again, the batch is restarted without them. So no batch costs more than twice the minimum.
-That, too, is one pass: where it would be a long one, and where a batch has no room any more, its
-rows continue alone, which run again in passes that others have theirs between.
+Finished rows still cost their share of each step. When they have cost as much as restarting the
+others, the batch is restarted without them. So no batch costs more than twice the minimum. A
+restart is one pass, too: if it would be a long one, or if a batch has no more room, its rows
+continue alone, and their passes alternate with those of others.
 
-In a step, the runtime takes a token that ends outputs for a row's end, and pads from there on. But
-such tokens end the turns of a chat, too. So prompts are in the first pass as a whole, and a row
-into which another turn is written, as after a draft, continues alone.
+In a step, the runtime treats a token that ends outputs as a row's end, and pads from there on. But
+such tokens also end the turns of a chat. So the first pass has whole prompts, and a row that gets
+another turn, for example after a draft, continues alone.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from .speculation import MOST_AHEAD
 
 
 def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[Chunk], None, None]:
-    """Make an output with a model, a step at a time, as `passes_of`: own its sequence, and its end.
+    """Make an output with a model step by step, like `passes_of`; own its sequence and its end.
 
     Args:
         model: the model.
         run: the output.
-        has_begun: whether some of it was made already.
+        has_begun: whether part of it was made already.
 
     Raises:
-        IncompleteOutput: an output type was asked for and its text was cut.
+        IncompleteOutput: the text of an output type was cut.
     """
     if not has_begun and run.is_interrupted:
         run.start()
@@ -71,7 +71,7 @@ def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[C
         return
     length = len(run.prompt_ids) + run.max_tokens
     row = run.part.tokens.row
-    prefix = row[: len(row) - run.part.n_wanted]  # what has no scores yet is to be run
+    prefix = row[: len(row) - run.part.n_wanted]  # tokens without scores have to run
     sequence = model.start(length, prefix=prefix, adapter=run.adapter, media=run.media)
     try:
         if not has_begun:
@@ -84,15 +84,15 @@ def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[C
 
 
 def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[Chunk], None, None]:
-    """Go on with an output that has begun: yield before each pass of the model, and at the end.
+    """Continue an output that has begun: yield before each pass of the model, and at the end.
 
-    What is yielded is the text that has become certain since, which may be none. So the caller that
-    drives several outputs may let each have a pass in turn.
+    Yields the text that has become final since the last yield, perhaps none. So a caller that
+    drives several outputs can alternate between them.
 
     Args:
         run: an output that has begun.
-        sequence: may hold the first of its tokens already; left open.
-        pace: of the model.
+        sequence: may contain its first tokens already; stays open.
+        pace: the pace of the model.
     """
     run.part.tokens.n_seen = sequence.length
     while True:
@@ -151,9 +151,10 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
 
 
 def _score_forced(part: Generation, sequence: TokenSequence) -> None:
-    """Hand over the scores of forced tokens before which all are in the sequence.
+    """Pass on the scores of forced tokens whose predecessors are all in the sequence.
 
-    After each pass: the scores of thousands are gigabytes, and one pass over them is a minute.
+    Done after each pass: the scores of thousands of tokens are gigabytes, and one pass over them
+    takes a minute.
     """
     tokens, n_wanted = part.tokens, part.n_wanted
     is_last = len(tokens.are_forced) > tokens.n_output  # the end of the sequence
@@ -163,8 +164,8 @@ def _score_forced(part: Generation, sequence: TokenSequence) -> None:
 
 
 def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> Generator[list[Chunk], None, int]:
-    """Choose tokens along a guess, for as long as they are those that it has, by the scores before
-    each of them and after all; return how many came. Yields now and then."""
+    """Choose tokens along a guess, as long as they equal the guess, by the scores before each of
+    them and after the last; return how many were right. Yields regularly."""
     first = run.part.tokens.length
     after = np.array(guessed, np.int32)
     at = 0
@@ -185,15 +186,16 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> Generator[list[
             return at
 
 
-# Bytes of scores. A batch begins with one pass over all rows, and the runtime computes the scores
-# of every token in it: 0.2 MB each at 49k tokens.
+# Bytes of scores. A batch begins with one pass over all rows, in which the runtime computes the
+# scores of every token: 0.2 MB each for a vocabulary of 49k tokens.
 _MOST_SCORES = 512 << 20
 
-# Passes of the longest kind in that one, where nobody has asked for a batch: 1.3 s with SmolLM2.
+# The first pass may take as long as this many of the longest passes, if the caller has not set a
+# batch size: 1.3 s with SmolLM2.
 _MOST_PASSES = 8
 
 _USUAL_TOKENS = 128
-"""What an output is taken to have, where it may have more and none has been made yet."""
+"""The assumed length of an output before any has been made."""
 
 
 def make_all(
@@ -204,19 +206,20 @@ def make_all(
     forces: bool,
     began: float | None = None,
 ) -> dict[int, Exception]:
-    """Make all of ``runs``; return by index what went wrong with some.
+    """Make all of ``runs``; return errors by index.
 
     Args:
         model: the model.
-        runs: outputs, not begun.
-        batch_size: most rows run together; None: as many as pay, up to `Pace.rows`. Never
-            more than the model takes.
+        runs: outputs that have not begun.
+        batch_size: the most rows run together; None: as many as are worthwhile, up to `Pace.rows`.
+            Never more than the model supports.
         forces: whether outputs may have forced tokens.
-        began: when the call began, by `time.perf_counter`; None: now. ``timeout`` is one limit for
-            all of them: those not begun when it is over are not begun.
+        began: the start of the call, by `time.perf_counter`; None: now. ``timeout`` is one limit
+            for all
+            outputs: those not begun by then never begin.
 
     Raises:
-        KeyboardInterrupt, and whatever is not an `Exception`: at once.
+        KeyboardInterrupt, and anything else that is not an `Exception`: at once.
     """
     errors: dict[int, Exception] = {}
     for run in runs:
@@ -249,7 +252,7 @@ def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, E
 
 
 def _pays(runs: Sequence[Run], first: int, size: int, pace: Pace) -> bool:
-    """Return whether batches beat single calls, by the time that the first one took."""
+    """Return whether batches are faster than single calls, estimated from the first output."""
     others = [run for i, run in enumerate(runs) if i != first]
     prompts = sum(len(run.prompt_ids) for run in others) / len(others)
     shared = sum(n_shared(run.prompt_ids, runs[first].prompt_ids) for run in others) / len(others)
@@ -259,14 +262,14 @@ def _pays(runs: Sequence[Run], first: int, size: int, pace: Pace) -> bool:
 def batch_pays(
     usages: Sequence[Usage], prompts: float, shared: float, rows: int, pace: Pace
 ) -> bool:
-    """Return whether outputs are made faster in a batch than alone, by what outputs like them took.
+    """Return whether a batch is faster than single outputs, estimated from similar outputs.
 
     Args:
-        usages: of outputs of the same kind.
-        prompts: how many tokens their prompts have, in the mean.
-        shared: how many of these the model need not run where each is made alone.
-        rows: how many of them make a batch.
-        pace: of the model.
+        usages: the usages of outputs of the same kind.
+        prompts: the mean number of prompt tokens.
+        shared: the number of these that the model need not run if outputs are made alone.
+        rows: the number of rows of a batch.
+        pace: the pace of the model.
     """
     n = len(usages)
     before = sum(usage.reasoning_tokens + usage.draft_tokens for usage in usages) / n
@@ -282,7 +285,7 @@ def batch_pays(
 
 
 def shares_much(runs: Sequence[Run], pace: Pace) -> bool:
-    """Return whether outputs are made faster alone because their prompts begin alike."""
+    """Return whether outputs are faster alone because their prompts share a prefix."""
     prompts = [run.prompt_ids for run in runs]
     shared = sum(n_shared(one, prompts[0]) for one in prompts[1:])
     tokens = min(_USUAL_TOKENS, max(run.max_tokens for run in runs))
@@ -292,8 +295,8 @@ def shares_much(runs: Sequence[Run], pace: Pace) -> bool:
 def _groups(
     runs: Sequence[Run], waiting: Sequence[int], size: int, most: int
 ) -> Iterator[list[int]]:
-    """Outputs to make together: of about the same length, since shorter rows are padded; of at most
-    ``most`` tokens."""
+    """Yield groups of outputs to make together: of similar length, because shorter rows are padded,
+    with at most ``most`` tokens."""
     rows = sorted(waiting, key=lambda i: len(runs[i].prompt_ids))
     while rows:
         shortest = len(runs[rows[0]].prompt_ids)
@@ -308,7 +311,7 @@ def _groups(
 
 
 class Rows:
-    """The outputs of one batch, turn and turn about with the model."""
+    """The outputs of one batch, and their passes of the model."""
 
     def __init__(
         self,
@@ -318,13 +321,13 @@ class Rows:
         on_chunks: Callable[[int, list[Chunk]], object] | None = None,
         on_end: Callable[[int], object] | None = None,
     ) -> None:
-        """Outputs to make together.
+        """Take outputs to make together.
 
         Args:
             model: the model.
             runs: the outputs by number, not begun, all with the same adapter.
-            errors: what went wrong is put here, by these numbers.
-            on_chunks: called with text that has become certain.
+            errors: receives errors, by the same numbers.
+            on_chunks: called with text that has become final.
             on_end: called once with each output, as soon as it ends.
         """
         self._model = model
@@ -333,20 +336,20 @@ class Rows:
         self._on_chunks = on_chunks
         self._on_end = on_end
         self._ended: set[int] = set()
-        self._queues: dict[int, list[int]] = {}  # tokens of each output the model has not seen
-        self._wasted = 0.0  # steps that rows which are done have cost
-        self._refused = False  # a row, what the model has chosen for it: it is to be run anew
+        self._queues: dict[int, list[int]] = {}  # tokens of each output that the model has not seen
+        self._wasted = 0.0  # steps that finished rows have cost
+        self._refused = False  # a row with the model's choice: has to run again
 
     def make(self) -> None:
-        """Make them all."""
+        """Make all outputs."""
         for index in run_passes(self.together()):
             for _ in self.alone(index):
                 pass
 
     def together(self) -> Generator[None, None, list[int]]:
-        """Make them in a batch, as far as that pays: yield before each pass of the model.
+        """Make them in a batch, as far as that is worthwhile: yield before each pass of the model.
 
-        Returns the numbers of the outputs that are to be made `alone` from there on.
+        Returns the numbers of the outputs that must continue `alone`.
         """
         left: list[int] = []
         try:
@@ -370,7 +373,7 @@ class Rows:
         return left
 
     def alone(self, index: int) -> Iterator[None]:
-        """Go on with one output by itself: yield before each pass of the model."""
+        """Continue one output alone: yield before each pass of the model."""
         try:
             for chunks in made(self._model, self._runs[index], has_begun=True):
                 self._report(index, chunks)
@@ -381,16 +384,16 @@ class Rows:
             self._end(index)
 
     def _batch(self, rows: list[int]) -> Generator[None, None, tuple[list[int], list[int]]]:
-        """Run a batch of ``rows`` until too many are done.
+        """Run a batch of ``rows`` until too many are finished.
 
-        Returns those that are not, to be run in another, and those to be made alone.
+        Returns the unfinished rows for another batch, and those that must continue alone.
         """
         yield
         rows = self._uninterrupted(rows)
         if len(rows) < 2:
             return [], rows
         token_ids = [self._begin(index) for index in rows]
-        # A row is as long as the longest, in steps.
+        # In steps, every row is as long as the longest.
         runs = [self._runs[index] for index in rows]
         left = [
             len(r.prompt_ids) + r.max_tokens - len(t) for r, t in zip(runs, token_ids, strict=True)
@@ -446,7 +449,8 @@ class Rows:
             batch.close()
 
     def _uninterrupted(self, rows: list[int]) -> list[int]:
-        """Return those of ``rows`` that continue; the others end here, before another pass."""
+        """Return the ``rows`` that continue; cancelled and late ones end here, before another
+        pass."""
         gone = [index for index in rows if self._runs[index].is_interrupted]
         for index in gone:
             run_passes(self._attempt(index, self._advance, index))
@@ -462,7 +466,7 @@ class Rows:
         return token_ids[:start]
 
     def _allowed(self, rows: list[int], live: list[int]) -> Sequence[Allowed | int | None] | None:
-        """Return what may follow in each row; None: the scores of one are wanted."""
+        """Return the mask of each row; None if the scores of any row are needed."""
         found: list[Allowed | int | None] = []
         for index in rows:
             part, queue = self._runs[index].part, self._queues[index]
@@ -475,7 +479,7 @@ class Rows:
         return found
 
     def _take(self, index: int, token: int) -> Passes[None]:
-        """Take what the model has chosen for a row, and written into it."""
+        """Take the token that the model has chosen and written for a row."""
         run, queue = self._runs[index], self._queues[index]
         if queue:
             queue.pop(0)
@@ -486,7 +490,7 @@ class Rows:
             self._refused = True
 
     def _read(self, index: int, logits: Logits) -> Passes[None]:
-        """Do with a row's scores what there is to do: choose, or score what is forced."""
+        """Use a row's scores: choose a token, or score forced ones."""
         run, queue = self._runs[index], self._queues[index]
         if queue and len(queue) == run.part.n_wanted:
             run.part.score_forced(logits)
@@ -520,7 +524,7 @@ class Rows:
     def _attempt(
         self, index: int, action: Callable[..., Passes[None] | None], *arguments: Any
     ) -> Passes[None]:
-        """Do something for one output; what goes wrong is its own affair."""
+        """Do something for one output; an error ends only this output."""
         if index in self._errors:
             return
         try:

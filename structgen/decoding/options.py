@@ -1,8 +1,8 @@
 """Search options: how the options of a call combine, checked before anything runs.
 
-`structgen.options` is the table of names, types and ranges. This module owns contradictions,
-implied options, and the error for an unknown name. It knows no prompts, output types or runtime; a
-model turns `SearchOptions` into its own settings.
+`structgen.options` is the table of names, types and ranges. This module handles contradictions,
+implied options, and unknown names. It knows no prompts, output types or runtime; a model converts
+`SearchOptions` to its own settings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNSUPPORTED = {
     "chunk_size": "Set it in the model's genai_config.json.",
 }
 
-# Names that other libraries use for the same thing.
+# Other libraries' names for the same option.
 _ALIASES = {
     "max_tokens": "max_new_tokens",
     "max_completion_tokens": "max_new_tokens",
@@ -54,7 +54,8 @@ _COMPILE_OPTIONS = frozenset(
 class SearchOptions(SimpleNamespace):
     """The checked options of one call: an attribute for each row of `structgen.options.OPTIONS`.
 
-    An option that was not given has the row's default: mostly None, and the model's own applies.
+    An option that was not passed has the row's default: usually None, so that the model's own value
+    applies.
     """
 
     def __init__(self, **checked: Any) -> None:
@@ -84,7 +85,7 @@ class AskOptions(CallOptions, TypeOptions, total=False):
 
 
 def check_by_name(more: Sequence[Any]) -> None:
-    """Check that a call got nothing by position beside its prompt.
+    """Check that a call got no positional argument besides its prompt.
 
     Raises:
         OptionError: it did.
@@ -98,15 +99,15 @@ def check_by_name(more: Sequence[Any]) -> None:
 
 
 def parse(options: Mapping[str, Any]) -> SearchOptions:
-    """Check keyword options and fill in what they imply.
+    """Check keyword options and add implied ones.
 
     Raises:
-        OptionError: an unknown name (with the closest known ones), a wrong type, a value out of
-            range, or two options that contradict each other.
+        OptionError: an unknown name (with similar names), a wrong type, a value out of range, or
+            two contradictory options.
     """
     given = {name: value for name, value in options.items() if value is not None}
     beams = options.get("num_beams")
-    if beams is None or (beams == 1 and beams is not True):  # what every output is made with
+    if beams is None or (beams == 1 and beams is not True):  # fixed for every output
         options = {name: value for name, value in options.items() if name != "num_beams"}
         given.pop("num_beams", None)
     for name in options:
@@ -145,15 +146,15 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
     """Merge the options of a call into a model's own search settings.
 
     Args:
-        options: what the call asked for.
+        options: the options of the call.
         defaults: the model's settings, under the runtime's names.
 
     Returns:
-        The settings to give to the runtime, each with a value, ``max_length`` left out.
+        The settings for the runtime, each with a value, without ``max_length``.
     """
     settings: dict[str, Any] = {}
     for name in SETTINGS:
-        there = "random_seed" if name == "seed" else name  # what the runtime calls it
+        there = "random_seed" if name == "seed" else name  # the runtime's name
         value = getattr(options, name)
         if value is None and there not in defaults:
             continue
@@ -161,8 +162,8 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
         kind = int if OPTIONS[name].kind is int else lambda value: value
         settings[there] = kind(defaults[there]) if value is None else value
     if settings.get("do_sample"):
-        # The runtime takes the likeliest token when top_k is 1, or when neither top_k nor top_p
-        # is set: not what someone who asked for sampling, and not for these, should get.
+        # The runtime takes the most likely token if top_k is 1, or if neither top_k nor top_p is
+        # set. A caller who asked for sampling, but not for these, must not get that.
         if options.top_k is None and settings.get("top_k", 0) == 1:
             settings["top_k"] = 0
         if not settings.get("top_p"):
@@ -173,9 +174,9 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
 def check_samples(
     options: SearchOptions, settings: Mapping[str, Any], *, has_temperatures: bool
 ) -> None:
-    """Raise OptionError where several outputs for a prompt would all be the same.
+    """Raise OptionError if several outputs for a prompt would all be the same.
 
-    ``has_temperatures``: rules of a grammar say what they are sampled with.
+    ``has_temperatures``: rules of a grammar set temperatures.
     """
     if (options.n or 1) > 1 and not settings.get("do_sample") and not has_temperatures:
         raise OptionError(
@@ -186,8 +187,8 @@ def check_samples(
 
 
 def misplaced(options: Mapping[str, Any]) -> str | None:
-    """Say that options given to a generator belong to its calls, or that there is no such option;
-    None when all are those of a generator."""
+    """Return the error for options of a generator that belong to its calls, or do not exist; None
+    if all are valid."""
     given = [f"{name}={value!r}" for name, value in options.items() if name in OPTIONS]
     if given:
         names = ", ".join(f"{name}=" for name in options if name in OPTIONS)
@@ -208,7 +209,7 @@ def misplaced(options: Mapping[str, Any]) -> str | None:
 
 
 def unknown(name: str) -> str:
-    """Say that a call knows no option of this name, and what it may have been meant to be."""
+    """Return the error for an unknown option of a call, with similar names."""
     if name in _COMPILE_OPTIONS:
         return (
             f"Option {name!r} affects how outputs are written, which is fixed before a call. Pass "

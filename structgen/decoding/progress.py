@@ -1,13 +1,13 @@
 """The state of an output: what happens when a token is taken, taken back, or ends it.
 
-`Progress` moves tokens, cursor, text, checks and recorder forwards and backwards together, and says
-why an output ends. Its parts do not know each other:
+`Progress` moves tokens, cursor, text, checks and recorder forwards and backwards together, and
+knows why an output ends. Its parts do not know each other:
 
 - `OutputTokens`: one array for prompt and output; which tokens the model has seen, which were
   forced.
-- `TextAssembler`: turns token bytes into text that is never taken back.
-- `Reporter`: what a reader may have: text that is certain, with its steps and scores.
-- `Clock`: when the output began, yielded its first text and ended; ``timeout`` and ``cancel``.
+- `TextAssembler`: turns token bytes into final text. - `Reporter`: the final text for readers, with
+its steps and scores. - `Clock`: when the output began, yielded its first text and ended;
+``timeout`` and ``cancel``.
 
 `choosing` picks the tokens. Runs no model.
 
@@ -15,9 +15,9 @@ why an output ends. Its parts do not know each other:
       ▲                          │ refused
       └──────── go_back ◀────────┘
 
-`Shortened` lists the values that a token budget changed. It compares each token with the one that
-the same scores, options and random number give under the mask of the type alone. Different tokens
-for the same forced text count as one choice.
+`Shortened` lists the values that a token budget changed. It compares each token with the one chosen
+from the same scores, options and random number under the mask of the type alone. Different tokens
+for the same forced text count as the same choice.
 """
 
 from __future__ import annotations
@@ -57,28 +57,28 @@ from .results import Chunk, FinishReason, Timings
 _COMMA = 0x2C
 
 _LONGEST_TEXT, _BYTES_A_TOKEN = 4 << 20, 16
-"""Bytes that an output may have, and as many more for each token. One token of a foreign folder may
-have 60,000; those of published models have five on average, and 128 at most."""
+"""The most bytes of an output, plus more for each token. A token of an untrusted folder may have
+60,000 bytes; those of published models have five on average and at most 128."""
 
 
 @final
 class Shortened:
-    """The places at which the budget of one output kept the model from its own choice.
+    """The places at which the budget of one output prevented the model's own choice.
 
     Attributes:
-        noted: JSON paths, each once, in the order in which it happened; ``$`` for what is not JSON;
-            each with how many tokens stood before.
+        noted: JSON paths, each once, in order of occurrence; ``$`` for text that is not JSON; each
+            with the number of tokens before it.
     """
 
     def __init__(self, constraint: Constraint | None) -> None:
-        """Begin with none.
+        """Start without places.
 
         Args:
             constraint: the output type; None: free text, in which a budget changes no choice.
         """
         self.noted: tuple[tuple[int, str], ...] = ()
         self._constraint = constraint
-        self._places: JsonReader | None = None  # made when the first place is asked for
+        self._places: JsonReader | None = None  # made on first use
         self._n_read = 0
 
     @property
@@ -92,19 +92,19 @@ class Shortened:
         Args:
             output_ids: the output before it.
             wanted: the token that would have been chosen without the budget.
-            chosen: the one that was.
-            forced: the bytes that had to follow here in any case.
+            chosen: the token that was chosen.
+            forced: the bytes that are forced here in any case.
         """
         assert self._constraint is not None
         texts = self._constraint.named.texts
         barred, written = texts[wanted], texts[chosen]
         if {wanted, chosen} <= {*self._constraint.vocabulary.eos_token_ids}:
-            return  # the end, by another id
+            return  # the end, with another id
         if barred and written and forced.startswith(barred) and forced.startswith(written):
-            return  # the same text in other pieces
+            return  # the same text in other tokens
         path = "$"
         if is_json(self._constraint):
-            # What they have in common was written: it may end the value that was open.
+            # Their common prefix was written: it may end the open value.
             same = 0
             while same < min(len(barred), len(written)) and barred[same] == written[same]:
                 same += 1
@@ -114,32 +114,32 @@ class Shortened:
         self.note_path(path, len(output_ids))
 
     def note_path(self, path: str, n_tokens: int) -> None:
-        """Record a place that began after that many tokens."""
+        """Record a place that begins after that many tokens."""
         if path not in self.paths:
             self.noted += ((n_tokens, path),)
 
     def note_open(self, output_ids: TokenIds) -> None:
-        """Record that the budget leaves nothing after ``output_ids``, where the type does."""
+        """Record that after ``output_ids`` the budget allows nothing, although the type does."""
         assert self._constraint is not None
         path = self._read(output_ids).path if is_json(self._constraint) else "$"
         self.note_path(path, len(output_ids))
 
     def forget(self, n_tokens: int) -> None:
-        """Forget what was noted after that many tokens: what follows is not the budget's doing."""
+        """Drop places after that many tokens, because the budget did not cause what follows."""
         self.noted = tuple(one for one in self.noted if one[0] < n_tokens)
 
     def go_back(self, n_tokens: int) -> None:
-        """Return to where the output had that many tokens.
+        """Go back to that many tokens of the output.
 
-        What was noted after them stays: without the budget, the output might not have gone back.
+        Later places stay: without the budget, the output might not have gone back.
         """
         if self._n_read > n_tokens:
             self._places, self._n_read = None, 0
 
     def is_known_at(self, output_ids: TokenIds) -> bool:
-        """Return whether all that the budget bars after ``output_ids`` is at listed places.
+        """Return whether everything that the budget bars after ``output_ids`` is at listed places.
 
-        Then the model need not be asked what it would have chosen.
+        Then the model's own choice is not needed.
         """
         if not self.noted:
             return False
@@ -162,18 +162,18 @@ class Shortened:
 
 @final
 class Clock:
-    """The times of one output. May be cancelled from any thread.
+    """The times of one output. Any thread may cancel it.
 
     Attributes:
         is_cancelled: whether `cancel` was called.
     """
 
     def __init__(self, timeout: float | None = None, cancelled: CancelEvent | None = None) -> None:
-        """Begin now.
+        """Start the clock.
 
         Args:
-            timeout: most seconds, which count from `count_from`; None: no limit.
-            cancelled: when it is set, the output is to end.
+            timeout: the most seconds from `count_from`; None: no limit.
+            cancelled: an event that ends the output.
         """
         self._timeout = timeout
         self._cancelled = cancelled
@@ -184,12 +184,12 @@ class Clock:
         self.is_cancelled = False
 
     def start(self) -> float:
-        """Count times from now, as the model is about to run; return this time."""
+        """Count times from now, because the model is about to run; return this time."""
         self._started = time.perf_counter()
         return self._started
 
     def count_from(self, began: float) -> None:
-        """Record when the call began, by `time.perf_counter`; only the first time counts."""
+        """Set the start of the call, by `time.perf_counter`; only the first call counts."""
         if self._timeout is not None and self._deadline is None:
             self._deadline = began + self._timeout
 
@@ -199,41 +199,41 @@ class Clock:
             self._first_chunk = time.perf_counter()
 
     def cancel(self) -> None:
-        """Ask that the output end where it is."""
+        """Request that the output end where it is."""
         self.is_cancelled = True
 
     def end(self) -> None:
-        """End the output; only the first time counts."""
+        """Stop the clock; only the first call counts."""
         if self._ended is None:
             self._ended = time.perf_counter()
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has."""
+        """Whether the output has ended."""
         return self._ended is not None
 
     @property
     def is_late(self) -> bool:
-        """Whether its time is over."""
+        """Whether it has timed out."""
         return self._deadline is not None and time.perf_counter() > self._deadline
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it is to end where it is: cancelled, or out of time."""
+        """Whether it must end where it is: cancelled, or timed out."""
         if self.is_cancelled or (self._cancelled is not None and self._cancelled.is_set()):
             return True
         return self.is_late
 
     @property
     def interruption(self) -> str:
-        """Why it is to end, once it is: the words for a message."""
+        """Why it must end, for a message."""
         if self.is_late:
             return f"it timed out (timeout={self._timeout:g} seconds)"
         return "it was cancelled"
 
     @property
     def timings(self) -> Timings:
-        """To the first text and to the end, or to now."""
+        """The times to the first text and to the end, or until now."""
         first = None if self._first_chunk is None else self._first_chunk - self._started
         ended = time.perf_counter() if self._ended is None else self._ended
         return Timings(first, ended - self._started)
@@ -244,16 +244,16 @@ class OutputTokens:
     """The tokens of one output so far.
 
     Attributes:
-        length: how many tokens there are, the prompt's included.
-        left: how many there may be yet.
-        n_seen: how many of those that there are the model has seen.
-        n_forced: how many of the output's were the only way on.
-        n_unscored: how many at the end were forced and have not been seen by the model.
-        are_forced: of each token of the output, its end included.
+        length: the number of tokens, the prompt's included.
+        left: the number of tokens that may follow.
+        n_seen: how many tokens the model has seen.
+        n_forced: how many output tokens were forced.
+        n_unscored: how many tokens at the end were forced and not seen by the model.
+        are_forced: for each token of the output, its end included, whether it was forced.
     """
 
     def __init__(self, prompt_ids: TokenIds, max_tokens: int) -> None:
-        """Begin with a prompt, of int32 ``[n]``; after it come ``max_tokens`` at most."""
+        """Start with a prompt, int32 ``[n]``, and room for ``max_tokens``."""
         self._n_prompt = len(prompt_ids)
         self.left = max_tokens
         self._ids = np.empty((1, self._n_prompt + max_tokens), np.int32)
@@ -273,49 +273,49 @@ class OutputTokens:
 
     @property
     def row(self) -> TokenIds:
-        """The same, int32 ``[n]``; not to be changed."""
+        """Prompt and output, int32 ``[n]``; do not change."""
         row: TokenIds = self._ids[0, : self.length]
         return row
 
     @property
     def output_ids(self) -> TokenIds:
-        """The output, int32 ``[n]``; not to be changed."""
+        """The output, int32 ``[n]``; do not change."""
         output_ids: TokenIds = self._ids[0, self._n_prompt : self.length]
         return output_ids
 
     @property
     def n_output(self) -> int:
-        """How many tokens the output has."""
+        """The number of output tokens."""
         return self.length - self._n_prompt
 
     def add(self, token: int) -> None:
-        """Add a token, which has room."""
+        """Add a token. There must be room."""
         self._ids[0, self.length] = token
         self.length += 1
         self.left -= 1
 
     def note_unchosen(self, *, is_forced: bool) -> None:
-        """Record that the next token comes without a pass of the model.
+        """Record that the next token needs no pass of the model.
 
         Args:
-            is_forced: whether because it is the only way on.
+            is_forced: whether it is forced.
         """
         self.are_forced.append(is_forced)
         self.n_forced += is_forced
         self.n_unscored += 1
 
     def take_pending(self) -> TokenIds:
-        """Return the tokens that the model has not seen, int32 ``[n]``, which count as seen now.
+        """Return the tokens that the model has not seen, int32 ``[n]``, and count them as seen.
 
-        After `Generation.advance`, and if that did not end the output, there is at least one,
-        unless the model has seen the whole prompt in an earlier call.
+        After `Generation.advance`, unless that ended the output, there is at least one, except if
+        the model has seen the whole prompt in an earlier call.
         """
         pending = self._ids[0, self.n_seen : self.length]
         self.n_seen = self.length
         return pending
 
     def cut(self, n_output: int) -> int:
-        """Take back all but the first tokens of the output; return how many that were."""
+        """Remove all tokens of the output after the first ones; return how many were removed."""
         n_steps = self.length - self._n_prompt - n_output
         self.length -= n_steps
         self.left += n_steps
@@ -327,15 +327,14 @@ class OutputTokens:
 
 
 class TextAssembler:
-    """Token ids in, text out, in chunks that are never taken back.
+    """Converts token ids to text in final chunks.
 
-    Bytes are held back while they are an unfinished UTF-8 character, and text while it could be
-    the beginning of a stop string. Invalid UTF-8, which only a free text can contain, becomes
-    U+FFFD.
+    Holds back bytes of an unfinished UTF-8 character, and text that could be the start of a stop
+    string. Invalid UTF-8, which only free text can contain, becomes U+FFFD.
 
     Attributes:
-        text: all text given out so far.
-        n_given: how many characters that are.
+        text: all final text so far.
+        n_given: its number of characters.
         stopped_by: the stop string that ended the text, or None.
     """
 
@@ -350,18 +349,18 @@ class TextAssembler:
 
     @property
     def text(self) -> str:
-        """All text given out so far."""
+        """All final text so far."""
         return "".join(self._chunks)
 
     @property
     def n_begun(self) -> int:
-        """How many characters there are, held ones and one that is not finished included."""
+        """The number of characters, including held and unfinished ones."""
         return self.n_given + len(self._held) + bool(self._decoder.getstate()[0])
 
     def feed(self, token_id: int) -> str:
-        """Add a token; return the text that is now certain, perhaps none.
+        """Add a token; return the text that is now final, perhaps none.
 
-        When a stop string is complete, returns what came before it and sets ``stopped_by``.
+        When a stop string is complete, returns the text before it and sets ``stopped_by``.
         """
         self._held += self._decoder.decode(self._tokens[token_id])
         if not self._stop:
@@ -375,10 +374,7 @@ class TextAssembler:
         return self._give(len(self._held) - self._unsure())
 
     def finish(self) -> str:
-        """End the tokens; return the text held back.
-
-        The bytes of an unfinished character are dropped.
-        """
+        """End the tokens; return the held text. Drops the bytes of an unfinished character."""
         return self._give(len(self._held))
 
     def _give(self, length: int) -> str:
@@ -389,7 +385,7 @@ class TextAssembler:
         return chunk
 
     def _unsure(self) -> int:
-        """Length of the longest end of the held text that a stop string begins with."""
+        """Return the length of the longest end of the held text with which a stop string begins."""
         longest = min(len(self._held), max(map(len, self._stop)) - 1)
         for length in range(longest, 0, -1):
             end = self._held[-length:]
@@ -400,10 +396,10 @@ class TextAssembler:
 
 @final
 class Reporter:
-    """The text of one output as it is handed out, with the steps and scores that a call asks for.
+    """The final text of one output, with the steps and scores that the call requested.
 
     Attributes:
-        recorder: receives each token; None: nothing but the text is asked for.
+        recorder: receives each token; None: only the text is needed.
     """
 
     def __init__(self, model: Model, constraint: Constraint | None, search: SearchOptions) -> None:
@@ -414,8 +410,8 @@ class Reporter:
         texts = model.vocabulary.tokens if constraint is None else constraint.named.texts
         self._text = TextAssembler(texts, search.stop)
         self._chunks: list[str] = []
-        self._n_reported = 0  # tokens whose text has been reported by `report_up_to`
-        # Where texts end of tokens whose scores are to be reported.
+        self._n_reported = 0  # number of tokens whose text `report_up_to` has reported
+        # The ends of texts of tokens whose scores must be reported.
         self._ends: deque[int] = deque()
         self._n_scored = 0
         self.recorder: StepRecorder | None = None
@@ -425,7 +421,7 @@ class Reporter:
 
     @property
     def text(self) -> str:
-        """All text that is certain."""
+        """All final text."""
         return self._text.text
 
     @property
@@ -434,7 +430,7 @@ class Reporter:
         return self._text.stopped_by
 
     def report(self, token: int) -> None:
-        """Report the text of a token that stays."""
+        """Report the text of a final token."""
         chunk = self._text.feed(token)
         if chunk:
             self._chunks.append(chunk)
@@ -442,17 +438,17 @@ class Reporter:
             self._ends.append(self._text.n_begun)
 
     def report_up_to(self, output_ids: TokenIds, n_tokens: int) -> None:
-        """Report the text of the first tokens of an output, which stay."""
+        """Report the text of the first tokens of an output, which are final."""
         for token in output_ids[self._n_reported : n_tokens].tolist():
             self.report(token)
         self._n_reported = n_tokens
 
     def finish(self) -> None:
-        """Accept the end of the tokens."""
+        """Process the end of the tokens."""
         self._chunks.append(self._text.finish())
 
     def take(self) -> list[Chunk]:
-        """Return the text that has become certain since the last call, in one piece if any."""
+        """Return the text that has become final since the last call, as one piece if any."""
         if not self._chunks:
             return []
         chunk = "".join(self._chunks)
@@ -471,13 +467,13 @@ class Reporter:
 
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...] | None:
-        """Of all tokens, if they were asked for."""
+        """The log probabilities of all tokens, if requested."""
         if self.recorder is None or not self._search.logprobs:
             return None
         return self._listed(self.recorder.logprobs)
 
     def trace(self, prompt_ids: TokenIds, max_tokens: int) -> Trace | None:
-        """Return what happened so far, if that was asked for."""
+        """Return the trace so far, if requested."""
         if self.recorder is None or not self._search.trace:
             return None
         name = None if self._constraint is None else self._constraint.output.name
@@ -491,7 +487,7 @@ class Reporter:
         )
 
     def _listed(self, found: Sequence[TokenLogprob]) -> tuple[TokenLogprob, ...]:
-        """Keep as many of the likeliest tokens as requested, if a trace has more."""
+        """Return the requested number of most likely tokens, if a trace has more."""
         n_top = self._search.top_logprobs
         return tuple(
             replace(scores, top=scores.top[:n_top], unmasked_top=scores.unmasked_top[:n_top])
@@ -505,19 +501,19 @@ class Progress:
     """One output so far. Used by one thread.
 
     Attributes:
-        vocabulary: the model's.
+        vocabulary: the model's vocabulary.
         constraint: the compiled output type, or None.
-        tokens: the prompt, and what comes after it.
+        tokens: prompt and output.
         reporter: receives final text.
         clock: records the end.
-        mask: that of the cursor, to be released at the end.
+        mask: the cursor's mask, released at the end.
         cursor: its place in the output type; None: free text.
-        trial: the checks of its values, made while it is written; or None.
-        best: what weighs its values, if they are to be the likeliest.
+        trial: the checks of its values during generation; or None.
+        best: finds the most likely values, if requested.
         finish_reason: why it ended, None while it continues.
-        timed_out: whether it ended because its time was over.
-        shortened: where its budget changed it.
-        is_plain: whether nothing that is written is ever taken back, or waits for anything.
+        timed_out: whether it ended because of ``timeout``.
+        shortened: the places that its budget changed.
+        is_plain: whether written tokens are never taken back, and never wait for checks.
     """
 
     vocabulary: Vocabulary
@@ -538,17 +534,18 @@ class Progress:
         self.is_plain = self.trial is None and self.best is None
         self._eos_token_ids = self.vocabulary.eos_token_ids
         self._texts = self.vocabulary.tokens if constraint is None else constraint.named.texts
-        self._n_beyond = 0  # bytes of all tokens, also those taken back, above what each may have
-        self._ends_after = False  # it has ended, but for a value to be weighed
+        # bytes beyond the allowance per token
+        self._n_beyond = 0
+        self._ends_after = False  # it has ended, except for a value to be weighed
 
     # -- places -----------------------------------------------------------------------------
 
     def accepts(self, token: int) -> bool:
-        """Move the cursor over a token, if there is one and it goes along.
+        """Advance the cursor by a token, if there is a cursor; return whether it accepts.
 
-        Masks say which tokens it takes. Close to the end of a budget, and only where what follows
-        depends on the text so far, it may refuse what they allow: of such a token more bytes may be
-        owed than were counted on. Very rare.
+        It accepts the tokens of its masks. Very rarely, near the end of a budget, and only if the
+        continuation depends on the text so far, it refuses an allowed token, because finishing
+        after it takes more bytes than estimated.
         """
         if self.cursor is not None:
             try:
@@ -558,7 +555,7 @@ class Progress:
         return True
 
     def place_after(self, token: int) -> Hashable | None:
-        """Return the cursor's place after a token; None if it cannot tell."""
+        """Return the cursor's place after a token; None if unknown."""
         assert self.cursor is not None
         try:
             self.cursor.accept(token)
@@ -569,7 +566,7 @@ class Progress:
         return place
 
     def go_back(self, n_tokens: int) -> None:
-        """Take back all tokens after the first ``n_tokens``, and the end."""
+        """Undo all tokens after the first ``n_tokens``, and the end."""
         assert self.cursor is not None
         self.cursor.rollback(self.tokens.cut(n_tokens) + self.cursor.is_finished)
         self.shortened.go_back(n_tokens)
@@ -581,13 +578,13 @@ class Progress:
     def take_chosen(
         self, token: int, own: Logits | None, scores: Logits | None, n_allowed: int | None
     ) -> None:
-        """Take a token that was chosen, over which the cursor has moved; may end the output.
+        """Add a chosen token that the cursor has accepted; may end the output.
 
         Args:
             token: the token.
-            own: float32 ``[vocab]``, what the model gave; None where nobody asks.
-            scores: float32 ``[vocab]``, what it was chosen by; None where nobody asks.
-            n_allowed: how many tokens the mask allowed, if there is one.
+            own: float32 ``[vocab]``, the model's scores; None if not needed.
+            scores: float32 ``[vocab]``, the scores that it was chosen by; None if not needed.
+            n_allowed: the number of tokens that the mask allowed, if there is one.
         """
         if self.reporter.recorder is not None:
             self.reporter.recorder.record(token, own, scores, n_allowed)
@@ -597,7 +594,7 @@ class Progress:
         self._take(token)
 
     def take_forced(self, token: int) -> bool:
-        """Take a token that is the only way on; False if the output went back, or waits."""
+        """Add a forced token; False if the output went back, or waits."""
         assert self.cursor is not None
         self.cursor.accept(token)
         if self.reporter.recorder is not None:
@@ -611,8 +608,8 @@ class Progress:
         """Add a token to the text; the end of the sequence ends the output.
 
         Returns:
-            Whether it stays: False where a check has refused what it ends, and the output went
-            back; or where that has to be waited for.
+            Whether it stays: False if a check refused the value that it ends, and the output went
+                back; or if the output has to wait for the check.
         """
         if token in self._eos_token_ids:
             return self.end()
@@ -645,7 +642,7 @@ class Progress:
     # -- the end ----------------------------------------------------------------------------
 
     def end(self) -> bool:
-        """End the output by itself; False if a check refuses it, and it went back, or it waits."""
+        """End the output by itself; False if a check refused it and it went back, or it waits."""
         if self.best is not None:
             self.best.end()
             if self.best.is_waiting:
@@ -662,7 +659,7 @@ class Progress:
         return True
 
     def finish(self, reason: FinishReason) -> None:
-        """End the output, for a reason."""
+        """End the output with a reason."""
         if reason == "stop" and self.shortened.noted:
             reason = "budget"
         self.finish_reason = reason
@@ -676,7 +673,7 @@ class Progress:
             self.reporter.finish()
 
     def resume(self) -> bool:
-        """Take the answers of checks; return whether the output can continue."""
+        """Process the answers of checks; return whether the output can continue."""
         trial = self.trial
         if trial is None or not self.is_waiting:
             return not self.is_weighing
@@ -695,18 +692,19 @@ class Progress:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `resume` comes next, because checks that are made elsewhere are waited for."""
+        """Whether it waits for checks in another process, so that `resume` comes next."""
         return self.trial is not None and self.finish_reason is None and self.trial.is_waiting
 
     # -- values that are weighed ------------------------------------------------------------
 
     @property
     def is_weighing(self) -> bool:
-        """Whether a value has closed whose alternatives are to be weighed by `weigh`."""
+        """Whether a value has closed whose alternatives `weigh` must compare."""
         return self.best is not None and self.best.is_waiting and self.finish_reason is None
 
     def weigh(self, open_sequence: OpenPasses) -> Passes[None]:
-        """Weigh them, on a sequence of their own, and write the likeliest instead; may end it."""
+        """Compare them, on a separate sequence, and write the most likely instead; may end the
+        output."""
         assert self.best is not None
         output_ids = self.tokens.output_ids.tolist()
         change = yield from self.best.weigh(output_ids, open_sequence)
@@ -720,7 +718,7 @@ class Progress:
                 return
             self._unwrite(n_before)
             yield from self._write(written, were_forced)
-            # What is likeliest is of the type: it was the budget that had no room for it.
+            # The most likely value is of the type: only the budget had no room for it.
             self.shortened.noted = noted
             self.shortened.note_path(self.best.path, n_before)
         if self.finish_reason is None and not self.is_weighing:
@@ -738,7 +736,7 @@ class Progress:
     def _write(
         self, token_ids: Sequence[int], were_forced: Sequence[bool] | None = None
     ) -> Passes[bool]:
-        """Write tokens that were chosen as a whole, in slices; whether all of them fit."""
+        """Write tokens that were chosen as a whole, in slices; return whether all fit."""
         for i, token in enumerate(token_ids):
             if is_due():
                 yield
@@ -753,7 +751,7 @@ class Progress:
         return True
 
     def _fits(self, token: int) -> bool:
-        """Return whether the mask allows a token, which a budget may bar."""
+        """Return whether the mask allows a token, because a budget may bar it."""
         assert self.cursor is not None
         words = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
         self.cursor.fill_mask(words)

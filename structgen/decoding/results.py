@@ -1,8 +1,8 @@
-"""What a call returns besides its text: its value, tokens, why it ended, counts, times, confidence.
+"""The results of calls: value, tokens, finish reason, counts, times, confidence.
 
-Plain frozen data, but for the value and the confidence, which are computed when they are asked for.
-`Enforcement` says who saw to it that the answer of a remote model is of its type; `Chunk` is a
-piece of a text that is streamed, and `Output` what callers know of an output that is being made.
+Plain frozen data, except the value and the confidence, which are computed on demand. `Enforcement`
+records what enforced the type of a remote model's answer; `Chunk` is a piece of a streamed text,
+and `Output` the interface of an output in progress.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from structgen.sampling import TokenLogprob
 from structgen.types import T_co
 
 FinishReason: TypeAlias = Literal["stop", "budget", "length", "stop_string", "cancelled"]
-"""Why an output ended: by itself; whole, but shortened by its budget; at a limit, at a stop string,
-or by its reader."""
+"""Why an output ended: by itself; complete, but shortened by its budget; at a limit; at a stop
+string; or by its reader."""
 
 
 SectionName: TypeAlias = Literal["reasoning", "draft", "answer"]
-"""The sections of an output, in the order in which they are written."""
+"""The sections of an output, in order."""
 
 
 class Chunk(str):
@@ -42,11 +42,13 @@ class Chunk(str):
 
     Attributes:
         section: ``"answer"``; with ``think=`` or ``draft=`` also ``"reasoning"`` and ``"draft"``.
-        steps: with ``trace=True``, the steps of the trace that are new or have changed since the
-            chunk before. One takes the place of an earlier one with its ``index``.
-        logprobs: with ``logprobs=True``, those of the tokens whose text ends in this piece, as they
-            are known by now: ``unmasked_logprob`` of a forced token may come with the result only,
-            as do tokens without text after the last piece.
+        steps: with ``trace=True``, the steps of the trace that are new or changed since the
+            previous chunk. A step replaces an earlier one with the same ``index``.
+        logprobs: with ``logprobs=True``, those of the tokens whose text ends in this piece, as far
+            as
+            known: ``unmasked_logprob`` of a forced token, and tokens without text after the last
+                piece,
+            may only be in the result.
     """
 
     section: SectionName
@@ -73,19 +75,19 @@ class Chunk(str):
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Who saw to it that an answer of a remote model is of its output type.
+    """What enforced the output type of a remote model's answer.
 
-    Each entry is a JSON path and a keyword: ``$.properties.age minimum``; of other types ``$`` and
+    Each entry is a JSON path and a keyword: ``$.properties.age minimum``; for other types ``$`` and
     ``pattern``, ``choice`` or ``grammar``.
 
     Attributes:
-        dialect: how the server was asked.
-        sent: what was sent, in words.
-        server: what the server was asked to enforce, and is known to enforce in that dialect. It
-            was validated here, too.
-        here: what only the validation of the answer saw to: keywords that were not sent, or that
-            such servers do not enforce, and validators of the type's own.
-        neither: what nobody saw to: keywords that ``on_unsupported="warn"`` left out.
+        dialect: the dialect of the request.
+        sent: a description of the constraint that was sent.
+        server: keywords that the server was asked to enforce, and is known to enforce in that
+            dialect. They were validated here, too.
+        here: keywords that only the validation here enforced: those that were not sent, or that
+            such servers do not enforce, and the type's validators.
+        neither: keywords that nothing enforced, because of ``on_unsupported="warn"``.
     """
 
     dialect: str
@@ -114,16 +116,15 @@ class Usage:
         prompt_tokens: tokens of the prompt, after the chat template.
         output_tokens: tokens of the output, without the end of the sequence.
         reused_tokens: tokens of the prompt that the model had seen before and did not run again.
-        forced_tokens: tokens of the output that were the only way on, and not chosen.
+        forced_tokens: tokens of the output that were forced rather than chosen.
         reasoning_tokens: tokens of the thought before the output, its tags included.
-        draft_tokens: tokens of the draft before the output. What asks for the output after it
-            counts among the prompt's.
-        guessed_tokens: tokens that the model ran before they were chosen, see ``speculate=``;
-            forced ones do not count.
-        accepted_tokens: how many of these came.
-        retries: how often the output went back because a check had refused a value.
-        retried_tokens: tokens that were written and taken back then. They are not part of
-            ``output_tokens``, and have cost as much.
+        draft_tokens: tokens of the draft before the output. The request after it counts as prompt.
+        guessed_tokens: tokens that the model ran before they were chosen, see ``speculate=``,
+            without forced ones.
+        accepted_tokens: how many of these guesses were right.
+        retries: how often the output went back because a check refused a value.
+        retried_tokens: tokens that were written and then undone. They cost as much as others, but
+            are not part of ``output_tokens``.
     """
 
     prompt_tokens: int
@@ -145,10 +146,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Wall-clock times of one call, from when its first token was asked for.
+    """Wall-clock times of one call, from the request of its first token.
 
     Attributes:
-        first_chunk_seconds: until the first text; None when there was none.
+        first_chunk_seconds: until the first text; None if there was none.
         total_seconds: until the end.
     """
 
@@ -157,7 +158,7 @@ class Timings:
 
 
 class Parsed(Generic[T_co]):
-    """The value of a text, parsed when it is first asked for."""
+    """The value of a text, parsed on first use."""
 
     __slots__ = ("_parse", "_text", "_values")
 
@@ -167,17 +168,18 @@ class Parsed(Generic[T_co]):
         self._values: tuple[T_co, ...] = ()
 
     def get(self) -> T_co:
-        """Return the value; the same one each time, but for threads that ask for it at once."""
+        """Return the value; the same object each time, except for threads that call this at the
+        same time."""
         if not self._values:
             self._values = (self._parse(self._text),)
         return self._values[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send the value: what parses it is the type's, and stays."""
+        """Pickle the value without its parser, which belongs to the type."""
         try:
             value = self.get()
             pickle.dumps(value)
-        except Exception as error:  # it is refused, or its class cannot be sent
+        except Exception as error:  # a check refused it, or its class cannot be pickled
             why = f"This result was sent without its value, because of an error: {error}"
             return Parsed, (functools.partial(_lost, why), self._text)
         return Parsed, (functools.partial(_same, value), self._text)
@@ -197,27 +199,28 @@ class GenerationResult(Generic[T_co]):
 
     Attributes:
         text: the output.
-        token_ids: its tokens, without the end of the sequence. With a stop string they reach to
-            the token that completed it.
-        finish_reason: ``stop`` (it ended by itself), ``budget`` (it is whole, but the limit on
-            tokens changed the text: see ``shortened``), ``length`` (free text reached a limit),
-            ``stop_string`` or ``cancelled``; None: it has not ended, only for the `result` of an
-            unfinished stream.
+        token_ids: its tokens, without the end of the sequence. With a stop string, up to the token
+            that completed it.
+        finish_reason: ``stop`` (ended by itself), ``budget`` (complete, but the token limit changed
+            the
+            text: see ``shortened``), ``length`` (free text reached a limit), ``stop_string`` or
+            ``cancelled``; None only for the `result` of an unfinished stream.
         usage: token counts.
         timings: wall-clock times.
-        mean_allowed_tokens: how many tokens the mask allowed on average, over the tokens the model
-            was asked for; None without an output type.
-        confidence: how sure the model is of each value that was a choice among few, by JSON path:
-            ``result.confidence["$.label"].probability``. Runs the model when asked.
+        mean_allowed_tokens: the mean number of tokens that the mask allowed, over the tokens that
+            the model chose; None without an output type.
+        confidence: the model's confidence in each value that was a choice among few, by JSON path:
+            ``result.confidence["$.label"].probability``. Runs the model on first use.
         abstain_below: the option of that name.
-        shortened: JSON paths of the values that the limit on tokens changed, in the order in which
-            that happened; ``$`` for text that is not JSON. The limit is ``max_new_tokens``,
-            ``max_length`` or the model's context. See `structgen.decoding.choosing`.
-        reasoning: the thought of the model, without its tags; None without ``think=``.
-        draft: its draft; None without ``draft=``, or before the draft begins.
+        shortened: JSON paths of the values that the token limit changed, in order of occurrence;
+            ``$`` for text that is not JSON. The limit is ``max_new_tokens``, ``max_length`` or the
+            model's context. See `structgen.decoding.choosing`.
+        reasoning: the model's thought, without its tags; None without ``think=``.
+        draft: the model's draft; None without ``draft=``, or before the draft begins.
         attempts: the values that checks rejected, with ``retries=``.
-        enforcement: of a remote model: what its server enforced, what was validated here. None:
-            the model ran here, under a mask that enforces all that ``constraint.explain()`` says.
+        enforcement: for a remote model: what its server enforced, and what was validated here.
+            None: the model ran here, under masks that enforce everything listed by
+            ``constraint.explain()``.
     """
 
     text: str
@@ -244,9 +247,9 @@ class GenerationResult(Generic[T_co]):
         """The output as a value of the output type; without an output type, the text.
 
         Raises:
-            IncompleteOutput: the text is not complete: it was cut, or is still being written.
-            ParseError: the text fits the type's grammar, but its class rejects it, such as by a
-                Pydantic validator.
+            IncompleteOutput: the text is incomplete: it was cut, or is still being written.
+            ParseError: the text fits the type's grammar, but code of its class, such as a Pydantic
+                validator, rejects it.
 
         Cost: parsing, once.
         """
@@ -268,7 +271,7 @@ class GenerationResult(Generic[T_co]):
             raise ParseError(f"{error} {why}", text=error.text) from error
 
     def _repr_html_(self) -> str:
-        """Return the value and how it was made, in a notebook."""
+        """Return the value and facts about the call, for a notebook."""
         try:
             value: Any = self.value
         except StructgenError:
@@ -280,7 +283,7 @@ class GenerationResult(Generic[T_co]):
         return notebook.shown(value) + notebook.table(made)
 
     def parsed_by(self, parse: Callable[[str], Any]) -> GenerationResult[Any]:
-        """Return the same result with another parser for its value."""
+        """Return this result with another parser for its value."""
         return self if self._parsed is None else replace(self, _parsed=Parsed(parse, self.text))
 
     def completed(
@@ -289,7 +292,7 @@ class GenerationResult(Generic[T_co]):
         steps: Sequence[TraceStep],
         constraint: Constraint | None,
     ) -> GenerationResult[T_co]:
-        """Return the same result with these scores and steps, if it has any."""
+        """Return this result with these scores and steps, if there are any."""
         scores = None if self._logprobs is None else tuple(logprobs)
         trace = None if self._trace is None else self._trace.completed(steps, constraint)
         return replace(self, _logprobs=scores, _trace=trace)
@@ -299,7 +302,7 @@ class GenerationResult(Generic[T_co]):
         """The log probabilities of each token of ``token_ids``.
 
         Raises:
-            OptionError: the call did not ask for them.
+            OptionError: the call did not request them.
         """
         if self._logprobs is None:
             raise OptionError(
@@ -309,10 +312,10 @@ class GenerationResult(Generic[T_co]):
 
     @property
     def trace(self) -> Trace:
-        """What happened at each step.
+        """The events of each step.
 
         Raises:
-            OptionError: the call did not ask for it.
+            OptionError: the call did not request a trace.
         """
         if self._trace is None:
             raise OptionError("This result has no trace. Pass trace=True to the call.")
@@ -330,14 +333,14 @@ class GenerationResult(Generic[T_co]):
         return run_passes(below(self.confidence, self.abstain_below))
 
     def check_sure(self, give_up: Callable[[], bool] | None = None) -> None:
-        """Raise if the model is too unsure of a value for ``abstain_below``.
+        """Check that the model is sure enough of all values for ``abstain_below``.
 
         Args:
-            give_up: called before each pass of the model that this needs; True ends it.
+            give_up: called before each pass of the model; True stops.
 
         Raises:
-            Abstained: it has the text and the values; no values if ``give_up`` returned True,
-                because it is not known how sure the model is.
+            Abstained: it is not; the error has the text and the values, or no values if ``give_up``
+                returned True, because the probabilities are unknown then.
         """
         try:
             run_passes(self.checking_sure(), give_up)
@@ -345,7 +348,7 @@ class GenerationResult(Generic[T_co]):
             raise self.given_up() from None
 
     def given_up(self) -> Abstained:
-        """Return the error for a call that ended before it was known how sure the model is."""
+        """Return the error for a call that ended before the model's probabilities were known."""
         return Abstained(
             "The output is complete, but its confidence was not computed before the call ended "
             "(timeout= or cancel=). Allow more time, or check fewer paths: "
@@ -368,18 +371,18 @@ class GenerationResult(Generic[T_co]):
 
 
 class Output(Protocol):
-    """One output, of any kind of generator."""
+    """The interface of an output of any kind of generator."""
 
     @property
     def result(self) -> GenerationResult[Any]:
-        """What there is so far."""
+        """The result so far."""
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it is to end where it is: cancelled, or out of time."""
+        """Whether it must end where it is: cancelled, or timed out."""
 
     def cancel(self) -> None:
-        """Ask that it end where it is, from any thread."""
+        """Request that it end where it is, from any thread."""
 
     def stop(self) -> None:
         """End it here."""

@@ -2,9 +2,8 @@
 
 Each section is a `Generation` with its own cursor and budget, whose prompt is everything before it.
 So the model sees all earlier sections, and masks, sampling and confidence work as in a single one.
-`Sections` chains them; the caller runs the model for the current `part`. Between two sections stand
-tokens that nobody chooses: the end of a thought (`thinking`), or the request for the answer after a
-draft.
+`Sections` chains them; the caller runs the model for the current `part`. Between two sections there
+are fixed tokens: the end of a thought (`thinking`), or the request for the answer after a draft.
 
     prompt, <think> ─▶ reasoning ─▶ </think> ─▶ draft ─▶ request ─▶ answer
 
@@ -36,7 +35,7 @@ from .results import Chunk, FinishReason, GenerationResult, SectionName, Usage
 from .thinking import Thoughts
 
 _ENDED = ("stop", "budget", "length", "stop_string")
-"""Why a section ends that another follows."""
+"""The finish reasons after which another section follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ class Drafted:
     """The draft of one output.
 
     Attributes:
-        constraint: what it may be.
-        max_tokens: most tokens of it.
+        constraint: its output type.
+        max_tokens: the most tokens of the draft.
         request: the tokens between it and the answer.
     """
 
@@ -60,10 +59,10 @@ class Sections:
 
     Attributes:
         prompt_ids: int32 ``[n]``, the prompt with the thought opened.
-        max_tokens: most tokens after it, of all sections and what is between.
-        adapter: name of the adapter that the model runs with, or None.
+        max_tokens: the most tokens after it, of all sections and the tokens between.
+        adapter: the name of the model's adapter, or None.
         media: the pictures and sounds of the prompt, or None.
-        part: the section that is being made.
+        part: the current section.
     """
 
     def __init__(
@@ -83,20 +82,20 @@ class Sections:
         """Check a call against the model.
 
         Args:
-            model: the model that will be asked.
+            model: the model.
             constraint: the compiled output type of the answer, or None.
             processor: the user's processor, or None; it sees all sections.
-            prompt_ids: of `encode`.
-            search: of `structgen.decoding.options.parse`.
-            thoughts: how the model is to think, or None.
-            draft: its draft, or None.
-            index: which output of a call for several this is.
-            checks: of the output type of the answer, for ``retries``.
+            prompt_ids: the result of `encode`.
+            search: the result of `structgen.decoding.options.parse`.
+            thoughts: the thoughts of the generator, or None.
+            draft: the draft, or None.
+            index: the index of the output in a call for several.
+            checks: the checks of the answer's output type, for ``retries``.
             media: the pictures and sounds of the prompt.
 
         Raises:
             PromptError, OptionError, BudgetTooSmall: as for a `Generation`, after the longest
-                sections that there may be.
+                possible sections.
         """
         self._model = model
         self._constraint = constraint
@@ -126,21 +125,22 @@ class Sections:
             self._waiting.insert(0, "reasoning")
         self._texts: dict[SectionName, str] = {}
         self._counts: dict[SectionName, int] = {}
-        self._guessed = self._accepted = 0  # in the sections before
+        self._guessed = self._accepted = 0  # in earlier sections
         self._n_request = 0
         self._chunks: list[Chunk] = []
         self._began: float | None = None
         self._clock = Clock()
         self._reused = 0
-        self._at = len(self.prompt_ids)  # where the section begins
+        self._at = len(self.prompt_ids)  # the start of the section
         self._section = self._waiting.pop(0)
         self.part = self._generation(self._section, self.prompt_ids)
 
     def _last(self) -> Generation:
-        """Return the answer after the longest sections possible: report errors early."""
+        """Return the answer after the longest possible sections, to report errors early."""
         n_before = len(self.prompt_ids) + self._reserved
         try:
-            check_fits(self._model, n_before, self._search.max_new_tokens)  # else it takes memory
+            # otherwise it takes memory
+            check_fits(self._model, n_before, self._search.max_new_tokens)
             room = np.zeros(self._reserved, np.int32)
             return self._generation("answer", np.concatenate([self.prompt_ids, room]))
         except (PromptError, OptionError, BudgetTooSmall) as error:
@@ -192,13 +192,14 @@ class Sections:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the output ended, None while it continues: that of the answer, if it came to one."""
+        """Why the output ended, None while it continues: the answer's reason, if there is an
+        answer."""
         reason = self.part.finish_reason
         return None if self._waiting and reason in _ENDED else reason
 
     @property
     def result(self) -> GenerationResult[Any]:
-        """What there is so far. ``text`` and ``token_ids`` are the answer's."""
+        """The result so far. ``text`` and ``token_ids`` are the answer's."""
         result = self.part.result
         guesses = result.usage
         texts, counts = dict(self._texts), dict(self._counts)
@@ -207,7 +208,7 @@ class Sections:
             counts[self._section] = self.part.tokens.length - self._at
             if self._section == "reasoning":
                 counts["reasoning"] += self._n_opening
-            reporter = Reporter(self._model, self._constraint, self._search)  # of no tokens yet
+            reporter = Reporter(self._model, self._constraint, self._search)  # without tokens yet
             result = replace(
                 result,
                 text="",
@@ -238,10 +239,10 @@ class Sections:
         )
 
     def check_whole(self) -> None:
-        """Raise when an output type was asked for and its text was cut.
+        """Check that an output of a type was not cut.
 
         Raises:
-            IncompleteOutput: so it was; it carries the answer's text, which may not have begun.
+            IncompleteOutput: it was; the error has the answer's text, which may be empty.
         """
         if self._section == "answer":
             self.part.check_whole()
@@ -256,23 +257,23 @@ class Sections:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the output is to end where it is: cancelled, or out of time."""
+        """Whether the output must end where it is: cancelled, or timed out."""
         return self.part.is_interrupted
 
     def start(self, reused_tokens: int = 0) -> None:
-        """Say that the model is about to run: times count from here."""
+        """Note that the model is about to run: times count from here."""
         self.count_time_from(self._clock.start())
         self._reused = min(reused_tokens, self._n_prompt)
         self.part.start(reused_tokens)
 
     def count_time_from(self, began: float) -> None:
-        """Say when the call began: ``timeout`` is one limit for all sections."""
+        """Set the start of the call: ``timeout`` is one limit for all sections."""
         if self._began is None:
             self._began = began
         self.part.count_time_from(self._began)
 
     def advance(self) -> Passes[None]:
-        """Go on as far as possible without the model; may end sections, and the output."""
+        """Continue as far as possible without the model; may end sections, and the output."""
         yield from self.part.advance()
         while self._waiting and self.part.finish_reason in _ENDED:
             self._begin_section()
@@ -308,7 +309,7 @@ class Sections:
             self._n_request = len(self._draft.request)
             token_ids = joined(token_ids, self._draft.request)
             if self._thoughts is not None:
-                # A template that opens thoughts by itself has opened one again.
+                # A template that opens thoughts itself has opened another one.
                 closed = self._thoughts.closed(token_ids)
                 self._n_request += len(closed) - len(token_ids)
                 token_ids = closed
@@ -331,13 +332,13 @@ class Sections:
             self._clock.note_text()
 
     def take_chunks(self) -> list[Chunk]:
-        """Return the text that has become certain since the last call."""
+        """Return the text that has become final since the last call."""
         self._note_chunks()
         chunks, self._chunks = self._chunks, []
         return chunks
 
     def cancel(self) -> None:
-        """Ask that the output end where it is. From any thread."""
+        """Request that the output end where it is. Call from any thread."""
         self._clock.cancel()
         self.part.cancel()
 

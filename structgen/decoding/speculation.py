@@ -9,10 +9,9 @@ changes no choice except by the rounding of longer passes, and sampling keeps it
 
 If the text offers no guess, a draft model may (`drafting`), at the cost of its own passes.
 
-`Speculation` owns the guess and its length, which depends on what passes cost on the kind of device
-and on how good the guesses of this output have been. Nothing is timed, and it does not matter how
-much of the prompt the model has seen in another call, so that the same call makes the same guesses.
-`loop` verifies them. Knows no model.
+`Speculation` owns the guess and its length, which depends on the cost of passes on the kind of
+device and on how good the guesses of this output have been. Nothing is timed, and cached prefixes
+do not matter, so the same call makes the same guesses. `loop` verifies them. Knows no model.
 """
 
 from __future__ import annotations
@@ -29,17 +28,19 @@ from structgen.models.base import Pace
 from structgen.sampling import TokenIds
 
 MOST_AHEAD = 15
-"""Most tokens that are guessed at once, what is forced after them included."""
+"""The most tokens that are guessed at once, including forced ones after them."""
 
 _LENGTHS = (32, 16, 8, 5, 4, 3, 2)
-"""Bytes of the end that is looked for: the more of them stood together, the surer what follows."""
+"""Lengths, in bytes, of the end that is searched for earlier: the longer the match, the more
+certain the continuation."""
 
 _CLOSING, _GAP, FORCED, _GOING_ON, _DRAFTED = range(len(_LENGTHS), len(_LENGTHS) + 5)
-"""What else is guessed: that a value ends, the space after a comma or colon, forced text, that a
-copy continues after its first token, and what a draft model writes."""
+"""Other kinds of guesses: the end of a value, the space after a comma or colon, forced text, the
+continuation of a copy after its first token, and a draft model's tokens."""
 
 _SURE = (0.5, 0.8, 0.95)
-"""Probabilities by which a draft model's tokens are distinguished: the surer it is, the more come.
+"""Probabilities that divide a draft model's tokens into kinds: the more certain it is, the more are
+right.
 """
 
 _TYPED, _FREE = (
@@ -50,29 +51,31 @@ _TYPED, _FREE = (
     )
 )
 _WEIGHT = 4.0
-"""What shares of guessed tokens are taken to be right before any was tried, in typed and in free
-text, and how many tries that counts for. Measured with SmolLM2 on 100 extractions and 5 stories."""
+"""The assumed shares of right guesses before any was tried, in typed and in free text, and the
+number of tries that they count as. Measured with SmolLM2 on 100 extractions and 5 stories."""
 
 _LATER = 0.8
-"""What a right guess saves, in passes: had it not been tried, the next pass might have tried it."""
+"""The saving of a right guess, in passes: without it, the next pass might have tried the same
+guess."""
 
 _CLOSES = tuple((mark, _CLOSING) for mark in (b'"', b",", b"}", b"]"))
-"""What ends a value, or follows it."""
+"""Bytes that end a value, or follow it."""
 
 _GRANT, _SHARE = 1.5, 0.05
-"""What guesses of an output may lose in all, however wrong they are: so much of what its passes
-cost, of those over its prompt at most that many passes over one token."""
+"""The most that an output's guesses may lose in total: this share of the cost of its passes,
+counting the pass over its prompt as at most this many passes over one token."""
 
 _REPAID = 32
-"""Tokens within which what a draft model reads, as the whole prompt, has to be worth it."""
+"""A draft model's reading, for example of the whole prompt, must pay off within this many tokens.
+"""
 
 _AHEAD_BYTES = 96
 
 _FOLDED = bytes.maketrans(b'"\n\r\t' + bytes(range(65, 91)), b"    " + bytes(range(97, 123)))
-"""A text and a JSON string have words alike but for what comes before them, and capitals."""
+"""Table for comparing words in text and in JSON strings: unifies separators and capitals."""
 
 _BREAKS = re.compile(rb"[.,;:!?)]?[\s]*[\n(\[{\"]|[.,;:!?)\]}](?:\s|$)")
-"""Where what is copied as a value often ends."""
+"""Matches where a copied value often ends."""
 
 
 def kind_drafted(probability: float) -> int:
@@ -85,8 +88,8 @@ class Speculation:
     """The guesses of one output. Used by one thread.
 
     Attributes:
-        tried: how many tokens were guessed so far, not counting forced ones.
-        right: how many of these came.
+        tried: the number of tokens guessed so far, without forced ones.
+        right: how many of these were right.
     """
 
     def __init__(
@@ -98,15 +101,16 @@ class Speculation:
         n_prompt: int,
         draft_cost: float = 1.0,
     ) -> None:
-        """Begin with none.
+        """Start without guesses.
 
         Args:
             texts: the bytes of each token.
             cursor: the output's place in its type; None: free text.
-            spell: writes bytes in tokens, after the tokens that come before them.
-            pace: what passes of the model cost.
-            n_prompt: tokens before the output.
-            draft_cost: of a draft model's passes, as `DraftModel` says; 1 where there is none.
+            spell: encodes bytes as tokens, given the tokens before them.
+            pace: the cost of the model's passes.
+            n_prompt: the number of tokens before the output.
+            draft_cost: the relative cost of a draft model's passes, as in `DraftModel`; 1 if there
+                is none.
         """
         self._draft_cost = draft_cost
         self.tried = self.right = 0
@@ -119,19 +123,19 @@ class Speculation:
         rates = _FREE if cursor is None else _TYPED
         self._scores = [[_WEIGHT * rate, _WEIGHT] for rate in rates]
         self._pace = pace
-        # What all guesses have saved, and those of a draft model, for which no others pay.
+        # The savings of all guesses, and those of the draft model, which must pay for itself.
         self._saved = self._saved_drafting = min(_SHARE * self._cost(n_prompt), _GRANT)
         self._n_prompt = n_prompt
         self._is_over = False
-        self._start = 0  # bytes before the output
+        self._start = 0  # number of bytes before the output
         self._latest: list[int] = []  # the kinds of the tokens that are guessed
 
     def guess(self, token_ids: TokenIds, room: int) -> list[int]:
-        """Return tokens that probably follow everything so far; none if trying does not pay.
+        """Return tokens that probably follow everything so far; none if a guess is not worthwhile.
 
         Args:
             token_ids: int32 ``[n]``, prompt and output so far.
-            room: most tokens to guess.
+            room: the most tokens to guess.
         """
         texts = [self._texts[token] for token in token_ids[self._n_read :].tolist()]
         self._start = self._start or sum(map(len, texts[: self._n_prompt]))
@@ -145,9 +149,9 @@ class Speculation:
         try:
             text, kinds = self._likely()
             found = self._spell(token_ids, text) if text else []
-        except VocabularyError:  # a character was cut, and no token has a part of it
+        except VocabularyError:  # a character was cut, and no token is a part of it
             return []
-        except StructgenError:  # the same at each token, with all that was made made anew
+        except StructgenError:  # would fail again at each token, after the same work
             self._is_over = True
             return []
         if found and len(text) >= _AHEAD_BYTES:
@@ -165,18 +169,19 @@ class Speculation:
         return self.cut(found[:room], of_tokens[:room])
 
     def cut(self, found: list[int], kinds: list[int]) -> list[int]:
-        """Return as much of a guess as pays; ``kinds`` are those of its tokens. `note` follows."""
+        """Return the worthwhile part of a guess; ``kinds`` are the kinds of its tokens. Call `note`
+        afterwards."""
         most = self._worth(kinds)
         self._latest = kinds[:most]
         return found[:most]
 
     def drafts(self, kinds: Sequence[int], n_unseen: int, room: int) -> bool:
-        """Return whether one more token of a draft model pays; if so, count its pass.
+        """Return whether another token of a draft model is worthwhile; if so, count its pass.
 
         Args:
-            kinds: those of the tokens that it has guessed so far.
-            n_unseen: how many tokens it has to read first.
-            room: most tokens that the output may have yet.
+            kinds: the kinds of its tokens so far.
+            n_unseen: the number of tokens that it has to read first.
+            room: the most tokens that may follow in the output.
         """
         likely = math.prod(self._scores[kind][0] / self._scores[kind][1] for kind in kinds)
         price = self._draft_cost * self._cost(n_unseen)
@@ -190,12 +195,12 @@ class Speculation:
         return True
 
     def learn(self, kind: int, is_right: bool) -> None:
-        """Record whether a guessed token of a kind came."""
+        """Record whether a guessed token of a kind was right."""
         self._scores[kind][0] += is_right
         self._scores[kind][1] += 1
 
     def note(self, n_guessed: int, n_right: int) -> None:
-        """Record what a guess was worth."""
+        """Record the value of a guess."""
         kinds, token = self._latest, self._pace.token
         # After a wrong guess the next pass runs one token again.
         saved = sum(map(self._gain, kinds[:n_right])) - token * (n_right < n_guessed)
@@ -209,7 +214,7 @@ class Speculation:
             self.learn(kind, at < n_right)
 
     def _likely(self) -> tuple[bytes, list[int]]:
-        """Return what probably follows, and by what each of its bytes is guessed."""
+        """Return the text that probably follows, and the kind of guess for each byte."""
         copied, kind = self._following()
         if self._cursor is None:
             return copied, [kind] * len(copied)
@@ -220,7 +225,7 @@ class Speculation:
         return b"".join(piece for piece, _ in pieces), kinds
 
     def _ways(self, copied: bytes, kind: int, text: bytes) -> Sequence[tuple[bytes, int]]:
-        """Return likely texts after ``text``, the likeliest first, with what guessed them."""
+        """Return likely texts after ``text``, the most likely first, with their kinds of guess."""
         if self._is_marked(text):
             mark, start = (text or self._history)[-1:], self._start
             spaced, close = (self._history.rfind(mark + end, start) for end in (b' "', b'"'))
@@ -230,23 +235,23 @@ class Speculation:
         return ((copied, kind), *_CLOSES) if kind >= 0 else ()
 
     def _is_marked(self, text: bytes) -> bool:
-        """Return whether what was last written, up to ``text``, is JSON's comma or colon."""
+        """Return whether the last byte before ``text`` is JSON's comma or colon."""
         last = (text or self._history)[-1:] in (b",", b":")
         return last and (bool(text) or not self._is_quoted())
 
     def _is_quoted(self) -> bool:
-        """Return whether the output is in a string of JSON."""
+        """Return whether the output is inside a JSON string."""
         quotes = self._history.count(b'"', self._start) - self._history.count(b'\\"', self._start)
         return quotes % 2 == 1
 
     def _following(self) -> tuple[bytes, int]:
-        """Return what followed the last time that the latest bytes stood somewhere, and which
-        length of them did; -1: none."""
+        """Return the text after the last earlier occurrence of the latest bytes, and the index of
+        the matched length; -1: none."""
         folded = self._folded
         if not folded[-2:].strip().isalnum() and (
             self._cursor is None or self._history[-1:] == b'"' or not self._is_quoted()
         ):
-            return b"", -1  # between values: what comes next is no copy of what came before
+            return b"", -1  # between values: the next text is not a copy of earlier text
         for kind, length in enumerate(_LENGTHS):
             at = folded.rfind(folded[-length:], 0, len(folded) - 1) + length
             if at >= length:
@@ -261,32 +266,32 @@ class Speculation:
 
     @property
     def _drafted_rate(self) -> float:
-        """The share of a draft model's tokens that come."""
+        """The share of a draft model's tokens that are right."""
         drafted = self._scores[_DRAFTED:]
         return sum(right for right, _ in drafted) / sum(tried for _, tried in drafted)
 
     def _drafted(self, likely: float) -> float:
-        """Return what a token of a draft model gains after others that come with a probability."""
+        """Return the gain of a draft model's token after others with a probability."""
         again = self._pace.token * (1 - self._drafted_rate)
         dearer = self._pace.token + self._pace.scores
         return likely * (self._drafted_rate - again) - self._draft_cost - dearer
 
     @property
     def _granted(self) -> float:
-        """What guesses may lose now."""
+        """How much guesses may lose now."""
         return self._saved + _SHARE * (self._n_read - self._n_prompt)
 
     def _cost(self, n: int) -> float:
-        """Return what a pass over that many tokens costs."""
+        """Return the cost of a pass over that many tokens."""
         return 1 + self._pace.token * (n - 1)
 
     def _gain(self, kind: int) -> float:
-        """Return what a right guess saves: what is forced would be run with the token before it."""
+        """Return the saving of a right guess: forced tokens run with the token before them."""
         return self._pace.token if kind == FORCED else 1.0
 
     def _worth(self, kinds: Sequence[int]) -> int:
-        """Return how many guessed tokens make the most of a pass."""
-        # A pass that there is in any case yields a token; a guess has to do better than the next.
+        """Return the number of guessed tokens with the best expected gain."""
+        # A necessary pass yields a token anyway; a guess has to be better than the next pass.
         best, most, gained, likely = 0, 0.0, 0.0, 1.0
         again = self._pace.token  # after a wrong guess the next pass runs one token again
         for n, kind in enumerate(kinds, 1):

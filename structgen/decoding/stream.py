@@ -1,8 +1,8 @@
 """One output, yielded piece by piece: as text, or as its growing value.
 
-`Stream` owns the life of a sequence, from the first piece until the last, or until the reader
-leaves. `ValueStream` yields a `structgen.Partial` for each piece that adds something.
-`AsyncStream` and `AsyncValueStream` do the same for asynchronous code; subclasses supply the text.
+`Stream` owns a sequence from the first piece until the last, or until the reader stops.
+`ValueStream` yields a `structgen.Partial` for each piece that adds something. `AsyncStream` and
+`AsyncValueStream` do the same for asynchronous code; subclasses supply the text.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .sections import Run
 
 @final
 class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_co]):
-    """An output being generated: an iterator over pieces of text, none of them empty.
+    """An output being generated: an iterator over nonempty pieces of text.
 
-    Use it as a context manager, or call `close`, to stop early; `cancel` from another thread. It
-    has one reader.
+    To stop early, use it as a context manager, or call `close`; from another thread, call `cancel`.
+    Only one thread may read it.
     """
 
     def __init__(self, run: Output, chunks: Generator[Chunk, None, None]) -> None:
-        """Hand over an output.
+        """Make a stream of an output.
 
         Args:
             run: the output.
-            chunks: makes it, as it is read; closed, it stops.
+            chunks: makes the output while it is read; closing it stops the output.
         """
         self._run = run
         self._chunks = chunks
@@ -45,10 +45,10 @@ class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_
         self._section: SectionName | None = None
 
     def __iter__(self) -> Stream[T_co]:
-        """Return itself, to be read once.
+        """Return the stream, which can be read once.
 
         Raises:
-            StructgenError: it has been read to its end, so that nothing would come.
+            StructgenError: it has already been read to its end.
         """
         if self._is_read:
             raise StructgenError(
@@ -58,10 +58,10 @@ class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_
         return self
 
     def __next__(self) -> Chunk:
-        """Return the next piece of text: a str, whose ``section`` says what it is part of.
+        """Return the next piece of text: a str with its ``section``.
 
         Raises:
-            StructgenError: another thread is reading, so that pieces would be torn apart.
+            StructgenError: another thread is reading.
         """
         if not self._reading.acquire(blocking=False):
             raise StructgenError(
@@ -79,7 +79,7 @@ class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_
             self._reading.release()
 
     def close(self) -> None:
-        """Stop generating and give the sequence back. A second call does nothing.
+        """Stop generating and release the sequence. A second call does nothing.
 
         While another thread is reading, this is `cancel`.
         """
@@ -95,8 +95,8 @@ class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_
     def cancel(self) -> None:
         """End the output where it is, within one step, from any thread.
 
-        The reader finds the stream at its end, or, where an output type was cut, gets an
-        `IncompleteOutput` that carries the text.
+        The reader reaches the end of the stream or, if an output type was cut, gets an
+        `IncompleteOutput` with the text.
         """
         self._run.cancel()
 
@@ -105,7 +105,7 @@ class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_
 
     @property
     def section(self) -> SectionName | None:
-        """Which section the latest piece belongs to; None before the first.
+        """The section of the latest piece; None before the first.
 
         ``"answer"``; with ``think=`` and ``draft=`` first ``"reasoning"`` and ``"draft"``.
         """
@@ -113,18 +113,18 @@ class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_
 
     @property
     def result(self) -> GenerationResult[T_co]:
-        """What has been generated so far; its ``finish_reason`` is None until the output ends.
+        """The result so far; its ``finish_reason`` is None until the output ends.
 
-        That is when the stream has been read to its end, or closed or cancelled.
+        It ends when the stream has been read to its end, or closed or cancelled.
         """
         return self._run.result
 
 
 def pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
-    """Make an output with a model: the pieces of its text.
+    """Make an output with a model: yield the pieces of its text.
 
-    No method: a generator that held its stream would keep a dropped one, and its sequence, until
-    the garbage collector comes by.
+    Not a method: a generator that held its stream would keep a dropped stream, and its sequence,
+    alive until the next garbage collection.
     """
     for chunks in made(model, run):
         yield from chunks
@@ -134,9 +134,9 @@ def pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
 class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T_co]"]):
     """An output being generated: an iterator over its growing value.
 
-    Each `structgen.Partial` has more than the one before it; the last one is `Partial.complete`,
-    and its `Partial.value` is what `Generator.parse` gives. Use it as a context manager, or call
-    `close`, to stop early; `cancel` from another thread. It has one reader.
+    Each `structgen.Partial` has more than the previous one; the last one is `Partial.complete`, and
+    its `Partial.value` equals the result of `Generator.parse`. To stop early, use it as a context
+    manager, or call `close`; from another thread, call `cancel`. Only one thread may read it.
     """
 
     def __init__(self, stream: Stream[T_co], output: OutputType[T_co] | None) -> None:
@@ -146,20 +146,20 @@ class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T
         self._whole: GenerationResult[T_co] | None = None
 
     def __iter__(self) -> ValueStream[T_co]:
-        """Return itself, to be read once.
+        """Return the stream, which can be read once.
 
         Raises:
-            StructgenError: it has been read to its end, so that nothing would come.
+            StructgenError: it has already been read to its end.
         """
         iter(self._stream)
         return self
 
     def __next__(self) -> Partial[T_co]:
-        """Return the value with what has become known of it.
+        """Return the value with its new parts.
 
         Raises:
-            ParseError: the output is whole, and a check that only its class can make refuses it.
-            IncompleteOutput: it was cut before it was whole.
+            ParseError: the output is complete, but code of its class rejects it.
+            IncompleteOutput: it was cut before it was complete.
             StructgenError: another thread is reading.
         """
         for chunk in () if self._is_over else self._stream:
@@ -177,7 +177,7 @@ class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T
         return self._growing.finish(result.value)
 
     def close(self) -> None:
-        """Stop generating and give the sequence back. A second call does nothing."""
+        """Stop generating and release the sequence. A second call does nothing."""
         self._stream.close()
 
     def cancel(self) -> None:
@@ -189,12 +189,13 @@ class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T
 
     @property
     def result(self) -> GenerationResult[T_co]:
-        """What has been generated so far, as `Stream.result`."""
+        """The result so far, like `Stream.result`."""
         return self._stream.result if self._whole is None else self._whole
 
 
 class ReadAsync:
-    """What ``async for`` reads and ``async with`` ends, and no ``for`` and ``with``."""
+    """Base of asynchronous streams: supports ``async for`` and ``async with``; ``for`` and ``with``
+    raise."""
 
     if not TYPE_CHECKING:  # type checkers say so by themselves
 
@@ -211,10 +212,10 @@ class ReadAsync:
 class AsyncStream(
     ReadAsync, AsyncIterator[Chunk], AbstractAsyncContextManager["AsyncStream[T_co]"], Generic[T_co]
 ):
-    """An output being generated: an asynchronous iterator over pieces of text, none of them empty.
+    """An output being generated: an asynchronous iterator over nonempty pieces of text.
 
-    Nothing runs before the first piece is asked for. Use it with ``async with``, or call `aclose`,
-    to stop early; cancelling the task that reads it stops it too. It has one reader.
+    Nothing runs before the first piece is requested. To stop early, use ``async with``, call
+    `aclose`, or cancel the reading task. Only one task may read it.
     """
 
     _is_reading = False
@@ -222,10 +223,10 @@ class AsyncStream(
     _result: GenerationResult[T_co] | None = None
 
     async def __anext__(self) -> Chunk:
-        """Return the next piece of text: a str, whose ``section`` says what it is part of.
+        """Return the next piece of text: a str with its ``section``.
 
         Raises:
-            IncompleteOutput: the output was cut before it was whole.
+            IncompleteOutput: the output was cut before it was complete.
             StructgenError: another task is reading.
         """
         if self._is_reading:
@@ -243,7 +244,7 @@ class AsyncStream(
 
     @abstractmethod
     async def _next(self) -> Chunk:
-        """Wait for the next piece; at the end, there is the result."""
+        """Wait for the next piece; after the last one, the result is available."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -251,15 +252,15 @@ class AsyncStream(
 
     @property
     def section(self) -> SectionName | None:
-        """Which section the latest piece belongs to; None before the first."""
+        """The section of the latest piece; None before the first."""
         return self._section
 
     @property
     def result(self) -> GenerationResult[T_co]:
-        """What was generated, once the stream has been read to its end.
+        """The result, after the stream has been read to its end.
 
         Raises:
-            StructgenError: it has not.
+            StructgenError: it has not been read to its end.
         """
         if self._result is None:
             raise StructgenError(
@@ -276,9 +277,9 @@ class AsyncStream(
 class AsyncValueStream(
     ReadAsync, AsyncIterator[Partial[T_co]], AbstractAsyncContextManager["AsyncValueStream[T_co]"]
 ):
-    """An output being generated: an asynchronous iterator over its value as far as it is written.
+    """An output being generated: an asynchronous iterator over its growing value.
 
-    What `structgen.decoding.ValueStream` is, for asynchronous code. It has one reader.
+    `structgen.decoding.ValueStream` for asynchronous code. Only one task may read it.
     """
 
     def __init__(self, stream: AsyncStream[T_co], output: OutputType[T_co] | None) -> None:
@@ -287,11 +288,11 @@ class AsyncValueStream(
         self._is_over = False
 
     async def __anext__(self) -> Partial[T_co]:
-        """Return the value with what has become known of it.
+        """Return the value with its new parts.
 
         Raises:
-            ParseError: the output is whole, and a check that only its class can make refuses it.
-            IncompleteOutput: it was cut before it was whole.
+            ParseError: the output is complete, but code of its class rejects it.
+            IncompleteOutput: it was cut before it was complete.
             StructgenError: another task is reading.
         """
         if self._is_over:
@@ -317,5 +318,5 @@ class AsyncValueStream(
 
     @property
     def result(self) -> GenerationResult[T_co]:
-        """What was generated, as `AsyncStream.result`."""
+        """The result, like `AsyncStream.result`."""
         return self._stream.result

@@ -1,9 +1,9 @@
-"""What a generator makes outputs of, and the outputs of one call.
+"""Prepare prompts for a generator, and run calls.
 
 A `Task` turns a prompt into an output that can be made: messages with instructions about tools and
 thoughts, their tokens, and the sections. `make_outputs` runs a call, for one output or several (by
 prompts or ``n=``): it checks options, encodes prompts, makes and parses outputs, and combines
-errors. `generation` makes one output, `loop` many side by side. `probabilities` returns the model's
+errors. `generation` makes one output, `loop` many together. `probabilities` returns the model's
 probability of each possible output, for types with few texts, within a time limit;
 `insight.confidence` computes it.
 """
@@ -57,10 +57,10 @@ from .thinking import Draft, Think, Thoughts, after_draft
 from .tools import SCHEMA
 
 _ANY = 1 << 20
-"""A budget with room for all tags."""
+"""A budget that is large enough for all tags."""
 
 _MOST_REQUEST = 256
-"""Tokens kept for what asks for the answer after a draft, where a prompt is cut."""
+"""Tokens reserved for the request after a draft, when a prompt is cut."""
 
 
 class Prepared(NamedTuple):
@@ -79,12 +79,12 @@ class Prepared(NamedTuple):
 
 @final
 class Task:
-    """Makes outputs of prompts. Immutable, shared by threads.
+    """Prepares prompts and outputs. Immutable and thread-safe.
 
     Attributes:
         model: the model.
         constraint: the compiled output type, or None.
-        has_sections: whether anything is written before the answer.
+        has_sections: whether there are sections before the answer.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Task:
     ) -> None:
         """Make a task.
 
-        ``offered`` are the tools that prompts tell of; None: those of the output type.
-        ``schema_hint`` is the JSON Schema that chats tell of; empty: none.
+        ``offered`` are the tools that prompts describe; None: those of the output type.
+        ``schema_hint`` is the JSON Schema that chats include; empty: none.
 
         Raises:
-            OptionError: ``think`` or ``draft`` are none of these, or there is no room to think.
+            OptionError: ``think`` or ``draft`` is invalid, or there is no room to think.
         """
         self.model = model
         self.constraint = constraint
@@ -113,7 +113,7 @@ class Task:
             offered = constraint.output.offered
         self._offered = offered
         self._schema_hint = SCHEMA.replace("{schema}", schema_hint) if schema_hint else ""
-        self._closing: Thoughts | None = None  # of thoughts that are not wanted
+        self._closing: Thoughts | None = None  # without unwanted thoughts
         if type(think) is int and think == 0:
             self._closing, think = Thoughts(model, Think(_ANY)), None
         if think is not None and not isinstance(think, Think):
@@ -133,8 +133,9 @@ class Task:
 
         Raises:
             PromptError: empty or malformed, or the template does not show where a draft ends.
-            OptionError: there are sections before the answer, and the prompt has its beginning; or
-                a draft is asked for after tokens, or a text or tokens are to tell of a schema.
+            OptionError: there are sections before the answer, but the prompt contains its
+                beginning; or a draft is requested after a token prompt, or a schema hint in a text
+                or token prompt.
         """
         if self._schema_hint and isinstance(prompt, (str, TokenPrompt)):
             raise OptionError(
@@ -178,7 +179,7 @@ class Task:
                 except PromptError as error:
                     if not error.is_too_long:
                         raise
-                    return most  # twice as many at least are left without these
+                    return most  # at least twice as many remain without these
                 return len(token_ids) + (0 if seen is None else seen.more(token_ids)) - most
 
             def length(text: str, n_tokens: int) -> int:
@@ -196,7 +197,7 @@ class Task:
         shown = None
         if seen is not None:
             places = [-1 - int(i) for i in token_ids if i < 0]
-            if places != [*range(len(media))]:  # some went with the oldest messages
+            if places != [*range(len(media))]:  # some were dropped with the oldest messages
                 seen = self.model.perceive([media[i] for i in places]) if places else None
         if seen is not None:
             token_ids, shown = seen.in_prompt(token_ids)
@@ -210,7 +211,7 @@ class Task:
         return Prepared(token_ids, request, shown)
 
     def _prepare_tokens(self, prompt: TokenPrompt, search: SearchOptions) -> Prepared:
-        """Check a prompt that is in tokens, and cut it if that was asked for."""
+        """Check a token prompt, and cut it if requested."""
         size = self.model.vocabulary.size
         for place, token in enumerate(prompt.token_ids):
             if not 0 <= token < size:
@@ -231,7 +232,7 @@ class Task:
         return Prepared(token_ids, ())
 
     def _most_prompt(self, search: SearchOptions) -> int:
-        """Most tokens of a prompt that leaves room for what is to come."""
+        """Return the most tokens of a prompt that leave room for the output."""
         context = min(search.max_length or 1 << 40, self.model.context_length)
         room = search.max_new_tokens or context // 4
         if self._thoughts is not None:
@@ -250,10 +251,10 @@ class Task:
         """Return an output that can be made.
 
         Args:
-            prepared: of `prepare`.
+            prepared: the result of `prepare`.
             search: the options of the call.
-            index: which output of a call for several this is.
-            checks: of the output type, where they are made elsewhere.
+            index: the index of the output in a call for several.
+            checks: the checks of the output type, if they run in another process.
 
         Raises:
             PromptError: the prompt is longer than the context.
@@ -303,7 +304,7 @@ class Task:
 
 
 def checks_of_constraint(constraint: Constraint) -> Checks | None:
-    """Return the checks of a compiled output type; None where no code looks at its values."""
+    """Return the checks of a compiled output type; None if no code checks its values."""
     in_order = constraint.options.get("property_order", "schema") == "schema"
     return checks_of(constraint.output, in_order=in_order)
 
@@ -311,15 +312,15 @@ def checks_of_constraint(constraint: Constraint) -> Checks | None:
 def checks_for(
     checks: Checks | None, search: SearchOptions, constraint: Constraint | None
 ) -> Checks | None:
-    """Return what is checked while an output is written; None where nothing is.
+    """Return the checks that run while an output is written; None if there are none.
 
     Args:
-        checks: of the output type.
+        checks: the checks of the output type.
         search: the options of the call.
         constraint: the output type.
 
     Raises:
-        OptionError: that does not go with the other options, or there is no output type.
+        OptionError: the other options exclude checks, or there is no output type.
     """
     if not search.retries:
         return None
@@ -339,17 +340,16 @@ def checks_for(
 def make_outputs(
     task: Task, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
 ) -> Any:
-    """Make one output or several; each is converted, and what fails there fails there.
+    """Make one output or several, and convert each; an error of one does not affect others.
 
     Args:
-        task: makes outputs of prompts.
-        prompt: one, or several.
-        options: of the call.
-        convert: makes what the caller gets of an output that has ended.
+        task: makes outputs from prompts.
+        prompt: one prompt, or several.
+        options: the options of the call.
+        convert: converts a finished output to the return value.
 
     Raises:
-        StructgenError: what the one output failed with; `BatchError` where several were asked for
-            and some failed.
+        StructgenError: the error of the only output; `BatchError` if some of several failed.
     """
     began = time.perf_counter()
     model, constraint = task.model, task.constraint
@@ -375,11 +375,11 @@ def make_outputs(
     forces = constraint is not None and search.forced
     batch_size = search.batch_size
     if batch_size is None and settings.get("random_seed", -1) >= 0:
-        # In a batch, forced text and rows that outlast others are run in other passes, which
-        # round differently. Who gives a seed wants what a call for one gives.
+        # In a batch, forced text and long rows run in different passes, which round differently.
+        # With a seed, callers expect the same result as from a call for one output.
         batch_size = 1
     if search.retries or search.best:
-        batch_size = 1  # no row of a batch can be rewound
+        batch_size = 1  # rows of a batch cannot be rewound
     in_order = list(runs)
     failed = make_all(model, [*runs.values()], batch_size, forces=forces, began=began)
     for i, problem in failed.items():
@@ -392,11 +392,11 @@ def make_outputs(
 
 @final
 class Several:
-    """The outputs of a call for several: by prompt, ``n`` for each.
+    """The outputs of a call for several: ``n`` for each prompt.
 
     Attributes:
-        asks: for each output its prompt, and which output for that prompt it is.
-        errors: what failed, by its place among them.
+        asks: for each output, its prompt and its index among the outputs for that prompt.
+        errors: errors, by the output's index.
     """
 
     def __init__(self, prompt: Any, search: SearchOptions) -> None:
@@ -410,10 +410,10 @@ class Several:
 
     @staticmethod
     def are_asked(prompt: Any, search: SearchOptions) -> bool:
-        """Return whether a call is for several.
+        """Return whether a call is for several outputs.
 
         Raises:
-            OptionError: it is not, and has an option of those that are.
+            OptionError: it is not, but has an option that only such calls have.
         """
         if search.n is not None or chat.are_several(prompt):
             return True
@@ -426,21 +426,21 @@ class Several:
         return False
 
     def put(self, place: int, make: Callable[[], Any]) -> None:
-        """Take an output, or what failed."""
+        """Store an output or an error."""
         try:
             self._outputs[place] = make()
         except StructgenError as error:
             self.fail(place, error)
 
     def fail(self, place: int, error: Exception) -> None:
-        """Note what failed, without its traceback: that has the frames which hold this."""
+        """Store an error without its traceback, whose frames would keep this object alive."""
         self.errors[place] = error.with_traceback(None)
 
     def result(self) -> Any:
-        """Return what the call returns: by prompt, and with ``n=`` a list for each.
+        """Return the value of the call: a list by prompt, with ``n=`` a list of lists.
 
         Raises:
-            StructgenError: some failed, and ``return_errors`` was not asked for.
+            StructgenError: some outputs failed, without ``return_errors``.
         """
         search, outputs, errors = self._search, self._outputs, self.errors
         if search.return_errors:
@@ -454,7 +454,7 @@ class Several:
         first = errors[min(errors)]
         if len(errors) == len(outputs) and isinstance(first, (OptionError, BudgetTooSmall)):
             messages = {(type(error), str(error)) for error in errors.values()}
-            if len(messages) == 1:  # it is the call that is wrong, and not any of its outputs
+            if len(messages) == 1:  # the call is wrong, not one of its outputs
                 raise first
         raise BatchError(
             _what_failed(errors, len(outputs)),

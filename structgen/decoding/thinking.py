@@ -1,7 +1,7 @@
 """What may precede an answer: a thought (`Think`) or a draft (`Draft`), and their tokens.
 
-A thought's tags are those that the model's chat template opens by itself, removes from earlier
-turns, or writes around a message's ``reasoning_content``; else those in its vocabulary; else
+A thought's tags are those that the model's chat template opens itself, removes from earlier turns,
+or writes around a message's ``reasoning_content``; otherwise those in its vocabulary; otherwise
 ``<think>`` and ``</think>``, which the system message then explains. A `Generation` makes the
 tokens in between.
 
@@ -31,7 +31,7 @@ from .chat_tokens import Speller, encode_chat, shown
 INSTRUCTIONS = (
     "Before you answer, think step by step between {begin} and {end}. Then write the answer."
 )
-"""The instructions for a model whose tags are not known."""
+"""The instructions for a model with unknown tags."""
 
 _PAIRS = (
     ("<think>", "</think>"),
@@ -45,7 +45,7 @@ _PAIRS = (
 _THOUGHT = "probe thought"
 _QUESTION = {"role": "user", "content": "probe question"}
 _LONGEST_TAIL = 64
-"""Tokens at the end of a prompt that are looked at."""
+"""The number of tokens at the end of a prompt that are checked for tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class Think:
     """How a model thinks before it answers; ``think=300`` is ``think=Think(300)``.
 
     Attributes:
-        max_tokens: most tokens of the thought, its tags included.
+        max_tokens: the most tokens of the thought, its tags included.
         tags: the opening and closing tag of a thought; None: the model's own.
         instructions: added to the system message of a chat, with the tags for ``{begin}`` and
-            ``{end}``. None: nothing for models whose tags are known, otherwise
-            `structgen.decoding.thinking.INSTRUCTIONS`; ``""``: nothing.
+            ``{end}``. None: no text for models with known tags, otherwise
+            `structgen.decoding.thinking.INSTRUCTIONS`; ``""``: no text.
     """
 
     max_tokens: int
@@ -89,7 +89,7 @@ class Think:
 
 @dataclass(frozen=True, slots=True)
 class ThinkTags:
-    """What opens and closes a model's thoughts, and whether it knows them."""
+    """The opening and closing tags of a model's thoughts, and whether the model knows them."""
 
     begin: str
     end: str
@@ -100,7 +100,7 @@ class ThinkTags:
 def think_tags(model: Model) -> ThinkTags:
     """Return the tags of ``model``.
 
-    Cost: some renderings of the chat template, once a model.
+    Cost: some renderings of the chat template, once per model.
     """
     opening = shown(model, [_QUESTION]) or ""
     for begin, end in _PAIRS:
@@ -129,17 +129,17 @@ class Thoughts:
     """The thoughts of one generator: tags, language and budget, and the tokens around them.
 
     Attributes:
-        constraint: what a thought may be.
+        constraint: the output type of a thought.
         end: the closing tag.
-        max_free: most tokens of a thought without its opening and closing ones, and one for the end
-            of the sequence.
-        most_tokens: most tokens of a thought in all.
-        most_closing: most tokens that close one.
-        instructions: what the system message says.
+        max_free: the most tokens of a thought without its tags, plus one for the end of the
+            sequence.
+        most_tokens: the most tokens of a whole thought.
+        most_closing: the most tokens that close one.
+        instructions: the text for the system message.
     """
 
     def __init__(self, model: Model, think: Think) -> None:
-        """Compile them.
+        """Compile the thoughts' type.
 
         Raises:
             OptionError: the budget has no room for a thought.
@@ -152,7 +152,7 @@ class Thoughts:
         self.instructions = text.replace("{begin}", known.begin).replace("{end}", known.end)
         self._speller = Speller(model.vocabulary, model.encode)
         self._opening = self._ids(f"{self._begin}\n")
-        # What closes a thought that did not do so itself, in as many pieces as it may come to.
+        # The text that closes an unclosed thought, in the most tokens that it may take.
         self._closing = [self._ids("\n"), self._ids(self.end), self._ids("\n\n")]
         self.most_closing = sum(map(len, self._closing))
         least = len(self._opening) + self.most_closing + 1
@@ -174,8 +174,8 @@ class Thoughts:
     def opened(self, prompt_ids: TokenIds) -> tuple[TokenIds, int]:
         """Return a prompt with the thought open, and the number of tokens added for that.
 
-        A thought that the template closes at once, as where thinking is off by default, is opened
-        again.
+        A thought that the template closes at once, for example because thinking is off by default,
+        is opened again.
         """
         vocabulary = self._model.vocabulary
         names = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
@@ -194,13 +194,13 @@ class Thoughts:
         return joined(prompt_ids, self._opening), len(self._opening)
 
     def closed(self, token_ids: TokenIds) -> TokenIds:
-        """Return tokens that end in no open thought: one that is open at their end is closed."""
+        """Return tokens with a thought that is open at their end closed."""
         if not len(token_ids) or self.opened(token_ids)[1]:
             return token_ids
         return joined(token_ids, self.closing(token_ids, "", is_closed=False))
 
     def begun(self, thought: str) -> str:
-        """Return what of the closing tag a thought ends in that a budget has cut there."""
+        """Return the part of the closing tag with which a thought ends that a budget has cut."""
         lengths = range(len(self.end) - 1, 1, -1)
         return next((self.end[:n] for n in lengths if thought.endswith(self.end[:n])), "")
 
@@ -231,10 +231,10 @@ CHAT_REQUEST = (
     "Now write this answer again, with the same content, in exactly the form that was asked for. "
     "Write nothing else."
 )
-"""What the user's turn asks for after a draft in a chat."""
+"""The user's request after a draft in a chat."""
 
 TEXT_REQUEST = "\n\nThe same again, in the form that was asked for:\n"
-"""What follows a draft after a prompt that is a text."""
+"""The text after a draft if the prompt is a text."""
 
 _PROBE = "Zprobe draftZ"
 
@@ -244,7 +244,7 @@ class Draft:
     """How a model drafts its answer; ``draft=True`` is ``draft=Draft()``.
 
     Attributes:
-        max_tokens: most tokens of the draft; None: as many as ``max_new_tokens``.
+        max_tokens: the most tokens of the draft; None: as many as ``max_new_tokens``.
         request: the user's message after the draft, in a chat.
         text_request: the text after the draft if the prompt is a text.
     """
@@ -276,13 +276,14 @@ def after_draft(
 
     Args:
         model: the model.
-        prompt: of `structgen.decoding.chat.parse`.
-        tools: those that the template describes.
-        draft: the request.
-        special_tokens: where they are read, see `structgen.decoding.options.SearchOptions`.
+        prompt: the result of `structgen.decoding.chat.parse`.
+        tools: the tools that the template describes.
+        draft: the draft options.
+        special_tokens: where special tokens are read, see
+            `structgen.decoding.options.SearchOptions`.
 
     Raises:
-        PromptError: the template does not show what is between, or refuses a further turn.
+        PromptError: the template does not show the tokens between, or refuses another turn.
     """
     if isinstance(prompt, str):
         return [int(token) for token in model.encode(draft.text_request)]
@@ -303,6 +304,6 @@ def after_draft(
         )
     end = at + len(_PROBE)
     first = bisect_left(starts, end)
-    inside = text[end : starts[first]]  # a token may hold the probe's last letter and more
+    inside = text[end : starts[first]]  # a token may contain the probe's last letter and more
     spelt = Speller(model.vocabulary, model.encode)
     return [*(spelt(whole[:0], inside) if inside else []), *whole[first:]]

@@ -1,21 +1,21 @@
 r"""How a model calls tools, according to its chat template: in outputs, prompts and earlier turns.
 
 **Syntax.** The template renders an answer that calls a probe, and the same answer with a text. The
-difference is the call: what precedes its name, what is between name and arguments, and what
-follows. An answer with two calls shows the separator. So structgen can read every syntax whose
-arguments are a JSON object without knowing it: Hermes and Qwen (``<tool_call>\n{"name": …``), Llama
-3 (``{"name": …, "parameters": …}``), Mistral (``[TOOL_CALLS][{…}]``,
-``[TOOL_CALLS]name[ARGS]{…}``), DeepSeek (a fenced block after the name). If the template shows no
-calls, a token that one family uses for calls (``<|tool_call|>`` of Phi, ``[TOOL_CALLS]``,
-``<tool_call>``, ``<|python_tag|>``) selects that family's syntax; otherwise it is `NEUTRAL`.
+difference is the call: the text before its name, between name and arguments, and after them. An
+answer with two calls shows the separator. So structgen can read every syntax whose arguments are a
+JSON object, without knowing it beforehand: Hermes and Qwen (``<tool_call>\n{"name": …``), Llama 3
+(``{"name": …, "parameters": …}``), Mistral (``[TOOL_CALLS][{…}]``, ``[TOOL_CALLS]name[ARGS]{…}``),
+DeepSeek (a fenced block after the name). If the template shows no calls, a token that one family
+uses for calls (``<|tool_call|>`` of Phi, ``[TOOL_CALLS]``, ``<tool_call>``, ``<|python_tag|>``)
+selects that family's syntax; otherwise it is `NEUTRAL`.
 
-**Prompts.** Tools and schemas go through the template if it takes them, otherwise into our own
-text. A plain text prompt is passed on unchanged.
+**Prompts.** Tools and schemas go through the template if it supports them, otherwise into
+structgen's own text. A plain text prompt is not changed.
 
-**Earlier turns.** Templates differ in how they take calls (arguments as a value or as text, empty
-content or none), and many show none. A probe, rendered once per model, finds out. If no form shows
-calls and results, they are written as text: calls in the model's syntax, results as the user's
-words.
+**Earlier turns.** Templates differ in the form of calls that they expect (arguments as a value or
+as text, empty content or none), and many show none. A probe, rendered once per model, finds the
+form. If no form shows calls and results, they are written as text: calls in the model's syntax,
+results as user messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _QUESTION = {"role": "user", "content": "probe question"}
 _FURTHER = {"role": "user", "content": "probe further"}
 
 _NOT_SHOWN = ("gpt-oss", "kimi-k2")
-"""Whose template shows calls in another way than the model writes them, or without their names."""
+"""Families whose template shows calls differently from how the model writes them, or without names.
+"""
 
 _BY_TOKEN = {
     "<|constrain|>": "gpt-oss",
@@ -54,22 +55,22 @@ _BY_TOKEN = {
     "<tool_call>": "hermes",
     "<|python_tag|>": "llama-3",
 }
-"""What models of a family write, where their template does not show it."""
+"""The syntax of a family, by its token, if the template does not show it."""
 
 _MOST_TEXT = 500
-"""Most characters around a call: published models have up to 100. What programs that use the model
-compile takes the square of them."""
+"""The most characters around a call: published models have up to 100. Compiling takes time
+quadratic in them."""
 
 _JSON_START = re.compile(r'(?<!\s)\s*(?:\[\s*)?(?:\{\s*"(?:name|function)"\s*:\s*")?\Z')
 
 
 def as_model_writes(model: Model, output_type: Any) -> Any:
-    """``output_type``, and of `ToolCalls`, lowered or not, the same in the syntax of ``model``."""
+    """Return ``output_type``; for `ToolCalls`, lowered or not, in the syntax of ``model``."""
     return written_in(lambda: tool_syntax(model), output_type)
 
 
 def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
-    """Return the same in a syntax, which is asked for where it is needed."""
+    """Return ``output_type``; for `ToolCalls`, in a syntax, which is computed only if needed."""
     if isinstance(output_type, ToolCalls) and output_type.syntax is None:
         return output_type.written_as(syntax())
     if isinstance(output_type, OutputType) and output_type.offered is not None:
@@ -79,7 +80,7 @@ def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
 
 
 def takes_tools(model: Model) -> bool:
-    """Return whether the chat template describes tools that it is given."""
+    """Return whether the chat template describes tools."""
     with_them, without = shown(model, [_QUESTION], _tools()), shown(model, [_QUESTION])
     return None not in (with_them, without) and with_them != without
 
@@ -88,7 +89,7 @@ def takes_tools(model: Model) -> bool:
 def tool_syntax(model: Model) -> ToolSyntax:
     """Return the syntax in which ``model`` calls tools.
 
-    Cost: some renderings of the chat template, once a model.
+    Cost: some renderings of the chat template, once per model.
     """
     vocabulary = model.vocabulary
     named, ending = vocabulary.named_tokens.items(), vocabulary.eos_token_ids
@@ -105,13 +106,13 @@ def tool_syntax(model: Model) -> ToolSyntax:
 
 
 class _Form(NamedTuple):
-    """How a template wants calls.
+    """The form in which a template expects calls.
 
     Attributes:
         as_text: arguments as JSON text, not as a value.
-        content: what an answer without text has for content.
-        is_named: whether ids of calls say the tool and the number of the call: Kimi's template
-            shows nothing else of them.
+        content: the content of an answer without text.
+        is_named: whether ids of calls contain the tool and the number of the call, as Kimi's
+            template needs.
     """
 
     as_text: bool
@@ -120,7 +121,7 @@ class _Form(NamedTuple):
 
 
 def _renderings(model: Model) -> Iterator[tuple[str, str, str | None]]:
-    """Chats with a text, with one call, and with two, in the ways that templates want them."""
+    """Yield renderings of chats with a text, with one call, and with two, in each form."""
     ways = itertools.product((_tools(), None), (False, True), (None, ""), ([_FURTHER], []))
     for tools, as_text, content, after in ways:
         calls = [_calling(n, _Form(as_text, content)) for n in (1, 2)]
@@ -173,13 +174,13 @@ def read_syntax(
     """Return the syntax that three renderings of a chat show.
 
     Args:
-        plain: with a text for an answer.
-        one: with one call of the probe.
-        two: with two calls; None where the template refuses them.
+        plain: the rendering with a text as answer.
+        one: that with one call of the probe.
+        two: that with two calls; None if the template refuses them.
         ends: names of the tokens that end a sequence.
 
     Returns:
-        None where they show none whose arguments are an object in JSON.
+        None if they show no syntax with a JSON object as arguments.
     """
     at = plain.find(_ANSWER)
     if at < 0:
@@ -204,7 +205,7 @@ def read_syntax(
         return None
     marker = _JSON_START.sub("", before, count=1)
     if (not marker and not before.startswith("{")) or before.startswith("None"):
-        return None  # or it wrote that there is no text
+        return None  # or it wrote a placeholder for missing text
     return ToolSyntax(marker, before, between, again, after.rstrip())
 
 
@@ -212,7 +213,7 @@ def _one_by_one(body: str) -> ToolSyntax | None:
     """Return the known syntax of a probe's call whose arguments are not a JSON object."""
     call = _NAMES[0], json.dumps({"probe_key_0": "probe_value"})
     ways = [(way, way.written([call])) for way in DIALECTS.values() if way.parameters]
-    for blank in ("", r"\s+"):  # the runtime leaves lines of a template that others take away
+    for blank in ("", r"\s+"):  # the runtime keeps template lines that other renderers remove
         shown = re.sub(blank, "", body)
         for way, written in ways:
             if re.sub(blank, "", written) in shown:
@@ -221,7 +222,7 @@ def _one_by_one(body: str) -> ToolSyntax | None:
 
 
 def _parts(body: str, index: int) -> tuple[str, str, str] | None:
-    """Return what comes before a probe's name, between that and its arguments, and after these."""
+    """Return the text before a probe's name, between name and arguments, and after them."""
     body = re.sub(r'(?<!\s)\s*"id"\s*:\s*"probeid0."\s*,|,\s*"id"\s*:\s*"probeid0."', "", body)
     before, _, rest = body.partition(_NAMES[index])
     found = re.search(rf'\{{\s*"probe_key_{index}"\s*:\s*"probe_value"\s*\}}', rest)
@@ -231,7 +232,7 @@ def _parts(body: str, index: int) -> tuple[str, str, str] | None:
 
 
 def _n_alike(a: str, b: str) -> int:
-    """Return how many characters two texts begin with in common."""
+    """Return the length of the common prefix of two texts."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((n for n, (one, other) in pairs if one != other), min(len(a), len(b)))
 
@@ -240,11 +241,11 @@ INSTRUCTIONS = """You may call these tools. Each line is one of them, in JSON:
 {tools}
 To call a tool, write its name and its arguments like this:
 {example}"""
-"""The instructions for a model whose template takes no tools."""
+"""The instructions for a model whose template does not support tools."""
 
 SCHEMA = """Answer in JSON that is valid under this JSON Schema:
 {schema}"""
-"""What ``with_schema_hint=True`` adds to a chat."""
+"""The text that ``with_schema_hint=True`` adds to a chat."""
 
 _Messages = list[dict[str, Any]]
 
@@ -252,7 +253,7 @@ _Messages = list[dict[str, Any]]
 def with_tools(
     model: Model, messages: _Messages, offered: ToolsOffered | None
 ) -> tuple[_Messages, Sequence[Mapping[str, Any]] | None]:
-    """Return the messages to render, and the tools to give to the template."""
+    """Return the messages to render, and the tools for the template."""
     if offered is None or offered.instructions == "":
         return messages, None
     if offered.instructions is None and takes_tools(model):
@@ -265,7 +266,8 @@ def with_tools(
 
 
 def with_text(model: Model, messages: _Messages, text: str) -> _Messages:
-    """Return the messages with a text in the system's; the user's, where there can be none."""
+    """Return the messages with a text added to the system message, or to the user's if there can be
+    none."""
     first, *rest = messages
     if first["role"] in ("system", "developer"):
         return [{**first, "content": f"{first['content']}\n\n{text}".strip()}, *rest]
@@ -291,9 +293,9 @@ def with_calls(model: Model, messages: _Messages) -> _Messages:
     """Return messages in a form whose calls and results the template shows.
 
     Raises:
-        PromptError: the last message calls tools: it is none that an answer could continue from.
+        PromptError: the last message calls tools, so an answer cannot continue it.
 
-    Cost: nothing where there are none; some renderings of the template, once a model.
+    Cost: nothing without calls; otherwise some renderings of the template, once per model.
     """
     calls = [len(message.get("tool_calls") or ()) for message in messages]
     if not any(calls) and all(message["role"] != "tool" for message in messages):
@@ -314,10 +316,10 @@ def with_calls(model: Model, messages: _Messages) -> _Messages:
 
 
 def _formed(messages: _Messages, form: _Form) -> _Messages:
-    """Messages as a template wants them: also their ids of calls, where these are to say the tool
-    and number the calls; and each result with the tool's name, which OpenAI's API leaves out."""
+    """Return messages in a template's form: with ids of calls that contain the tool and the number,
+    if needed; and each result with the tool's name, which OpenAI's API omits."""
     found: _Messages = []
-    known: dict[str, tuple[Any, Any]] = {}  # of a call by its id: the tool's name, and the new id
+    known: dict[str, tuple[Any, Any]] = {}  # by id of a call: the tool's name, and the new id
     numbers = itertools.count()
     for message in messages:
         changed = dict(message)
@@ -354,8 +356,8 @@ def _written(arguments: Any, as_text: bool) -> Any:
 
 
 def _as_text(model: Model, messages: _Messages) -> _Messages:
-    """Calls and results as text. Results side by side are one message: some templates refuse two
-    of one role."""
+    """Return calls and results as text. Adjacent results become one message, because some templates
+    refuse two messages of one role."""
     syntax = tool_syntax(model)
     written: _Messages = []
     results: list[str] = []
@@ -388,12 +390,12 @@ def _shows(model: Model, form: _Form, n: int) -> bool:
         result = {"role": "tool", "tool_call_id": _id(i, form), "content": order[-1]}
         result["name"] = _NAMES[i]
         messages.append(result)
-    # Some show less of what lies behind the last question: both have to be there.
+    # Some show less after the last question: both must be shown.
     further = [{"role": "assistant", "content": _ANSWER}, _FURTHER]
     for more in ([], further):
         text = shown(model, [*messages, *more])
-        # In other quotes: where a text is wanted, a value is written as Python writes it; where a
-        # value is, a text as a string.
+        # With other quotes: where a template expects text, a value is rendered as Python's repr;
+        # where it expects a value, text as a string.
         if text is None or "None" in text or re.search(r"""(?:'|\\")probe_key_""", text):
             return False
         for part in order:
