@@ -606,6 +606,7 @@ class Batches:
 
     async def _run(self) -> None:
         found = await asyncio.to_thread(self._files.unfinished)
+        self._cancelled.update(one["id"] for _, one in found if one["status"] == "cancelling")
         new, self._waiting = self._waiting, []
         for owner, id_ in [*((owner, one["id"]) for owner, one in found), *new]:
             self._add(owner, id_)
@@ -644,12 +645,15 @@ class Batches:
         until = math.inf
 
         def is_over() -> bool:
-            """Return whether it is the turn of other owners. One line is answered, at least."""
+            """Return whether it is the turn of other owners, or of batches that only have to be
+            ended. One line is answered, at least."""
             nonlocal until
             if until == math.inf:
                 until = time.monotonic() + _TURN
                 return False
-            return time.monotonic() > until and any(one[0] != owner for one in [*self._waiting])
+            return time.monotonic() > until and any(
+                one[0] != owner or one[1] in self._cancelled for one in [*self._waiting]
+            )
 
         asking = Asking(self._app, loop, owner=owner, url=batch["endpoint"], is_over=is_over)
         self._now = id_, asking

@@ -258,6 +258,48 @@ def test_a_long_batch_lets_others_go_first(tmp_path: Path, monkeypatch: pytest.M
     assert app.asked == ["a", "b", *"a" * 11]  # lines that were only read wait, too
 
 
+def test_a_cancelled_batch_does_not_wait_for_others_of_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_TURN", 0.0)
+    monkeypatch.setattr(batches, "_WINDOW", 1)
+    app = App()
+
+    async def work(server: Server) -> None:
+        long = await server.create("a", *(line(str(i), waits=True) for i in range(3)))
+        await server.until("a", long, "in_progress")
+        other = await server.create("a", line("0"))
+        await server.batches.cancel("a", other)
+        while not app.asked:
+            await asyncio.sleep(0.005)
+        app.gate.set()
+        app.gate.clear()
+        assert (await server.ended("a", other))["status"] == "cancelled"
+        assert server.files.get("a", long)["status"] == "in_progress"
+        app.gate.set()
+
+    run(tmp_path, work, app)
+
+
+def test_the_next_server_ends_cancelled_batches_first(tmp_path: Path) -> None:
+    async def before() -> str:
+        server = Server(tmp_path, App())
+        long = await server.create("a", line("0", waits=True))
+        server.files.note("a", {**server.files.get("a", long), "created_at": 1})
+        other = await server.create("b", line("0"))
+        server.files.cancel("b", other)
+        server.files.close()
+        return other
+
+    other, app = asyncio.run(before()), App()
+
+    async def work(server: Server) -> None:
+        assert (await server.ended("b", other))["status"] == "cancelled"
+        app.gate.set()
+
+    run(tmp_path, work, app)
+
+
 def test_answers_end_where_there_is_no_room(tmp_path: Path) -> None:
     async def work(server: Server) -> None:
         id_ = await server.create("a", *(line(str(i)) for i in range(500)))
