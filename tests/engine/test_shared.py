@@ -85,6 +85,13 @@ def test_large_ones_stay_if_they_are_made_a_second_time():
         assert (gone() is not None) == is_kept
 
 
+def test_what_is_large_at_once_does_not_wait_for_others():
+    # Seven choices of one client held a gigabyte, in the server and in the model's process.
+    shared = SharedAutomata()
+    gone = [weakref.ref(shared.get(Grown, i, LARGE)) for i in range(7)]
+    assert [ref() for ref in gone] == [None] * 7
+
+
 def test_what_is_dropped_before_it_was_weighed_weighs_nothing():
     shared = SharedAutomata(max_bytes=1_000, max_count=20)
     for i in range(300):

@@ -31,8 +31,8 @@ _SLOTS = 1 << 16
 
 _AT_ONCE = 8
 """New automata are weighed in batches of this size, so that each has been walked before it is
-weighed. Dropping goes in batches, too: one at a time, this code would rarely be in the processor's
-caches."""
+weighed, or earlier with one that is large at once. Dropping goes in batches, too: one at a time,
+this code would rarely be in the processor's caches."""
 
 _AGAIN = 2
 """The number of older automata that are weighed again with each batch."""
@@ -108,7 +108,7 @@ class SharedAutomata:
             self._kept[key] = made
             self._weights[key] = 0
             self._weights.move_to_end(key, last=False)
-            if not self._n_new % _AT_ONCE:
+            if not self._n_new % _AT_ONCE or made.weight >= LARGE:
                 self._weigh(_AT_ONCE + _AGAIN)
         return made
 
