@@ -1,18 +1,18 @@
-r"""The ``format`` keyword: which formats assert something, and the regular language of each.
+r"""The ``format`` keyword: the formats that assert something, and the regular language of each.
 
 Has the table of names, and the languages: dates (RFC 3339), network names, addresses and
 identifiers (each the grammar of its RFC, which is regular, with the limits on lengths),
 international names and regular expressions. Each is built on first use. Knows no schema, no
 automaton, and not whether formats are asserted at all.
 
-Nothing is accepted that a standard refuses, with one exception: ``idn-email`` counts characters
-before the ``@``, not octets. `Format.narrower` says what a format leaves out of its standard;
-`idn_hostname` and `regex_syntax` say more. A-labels (``xn--...``) are left out because Punycode is
-not regular.
+Formats never accept text that their standard refuses, with one exception: ``idn-email`` counts
+characters before the ``@``, not octets. `Format.narrower` describes what a format excludes from its
+standard; see also `idn_hostname` and `regex_syntax`. A-labels (``xn--...``) are excluded because
+Punycode is not regular.
 
-Calendars are real: days per month, leap years by the Gregorian rule (year 0000 is one, as in RFC
-3339). A leap second is 23:59:60 in UTC, at whatever offset, on any day: which days have one cannot
-be known in advance.
+Dates exist in the calendar: days per month, leap years by the Gregorian rule (year 0000 is one, as
+in RFC 3339). A leap second is 23:59:60 in UTC, with any offset, on any day: which days have one
+cannot be known in advance.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _leap_seconds() -> list[ir.Regex]:
 
 def _relation(before: int, after: int, pairs: list[tuple[str, int]]) -> ir.Regex:
     """Return texts that match one pair: the left side comes after ``before`` characters, and the
-    right side is the digit of the offset that has ``after`` characters behind it."""
+    right side is the digit of the offset with ``after`` characters after it."""
     to_digit = parse_python("[^+-]*[+-]" + "." * (4 - after))
     digits = [ir.literal(str(digit)) for digit in range(10)]
     lines = []
@@ -196,8 +196,8 @@ def ipv6(least_gap: int = 1) -> ir.Regex:
 def hostname() -> ir.Regex:
     """RFC 1123 names whose labels do not have ``--`` in third and fourth place.
 
-    Such labels are reserved (RFC 5891, 4.2.3.1). Of them only A-labels (``xn--...``) are valid, and
-    which ones is not a regular language: they hold Punycode. So none is.
+    Such labels are reserved (RFC 5891, 4.2.3.1). Only A-labels (``xn--...``) are valid among them,
+    and these are not a regular language, because they contain Punycode. So none is accepted.
     """
     one = ascii_label()
     return limited(parse_python(rf"{one}(?:\.{one})*"), MAX_HOSTNAME)
@@ -219,8 +219,8 @@ def email() -> ir.Regex:
 def mailbox(atext: str, qtext: str, domain: ir.Regex) -> ir.Regex:
     """``Mailbox`` of RFC 5321 for given characters and domain names.
 
-    Pairs of backslash and space are left out, since validators disagree on them, and so are address
-    literals with other tags than ``IPv6``: none has been registered.
+    Excludes pairs of backslash and space, because validators disagree on them, and address literals
+    with tags other than ``IPv6``, because none is registered.
 
     Args:
         atext: character class of an unquoted local part.
@@ -518,7 +518,7 @@ def _bidi(*names: str) -> ir.CharSet:
 def _joining() -> tuple[ir.CharSet, ir.CharSet]:
     """Letters that join on both sides, and letters that join only to the one before.
 
-    Those that Unicode has presentation forms of, which is the Arabic script.
+    Those with presentation forms in Unicode, which is the Arabic script.
     """
     forms: dict[str, set[str]] = {"<initial>": set(), "<final>": set()}
     for point in (*range(0xFB50, 0xFE00), *range(0xFE70, 0xFF00)):
@@ -605,9 +605,9 @@ def _right_to_left() -> ir.Regex:
 def _normalized() -> ir.Regex:
     """Normalization Form C of one label, a bit stricter.
 
-    Marks that compose with anything are left out, but for nuktas: an unusual letter with such a
-    mark has to do without. Of marks side by side, two are allowed, one of them of a class above 103
-    (Thai and Lao tones, and marks above or below letters in most scripts).
+    Excludes marks that compose with anything, except nuktas: rare letters with such a mark are not
+    possible. Two adjacent marks are allowed, one of them of a class above 103 (Thai and Lao tones,
+    and marks above or below letters in most scripts).
     """
     known = set(_members())
     before: dict[str, list[str]] = {"starter": [], "nukta": []}
@@ -627,7 +627,7 @@ def _normalized() -> ir.Regex:
         return _optional(ir.less(chars, _chars(without)))
 
     def clusters(starters: ir.CharSet) -> ir.Regex:
-        """Return a starter and its marks; after some letters no nukta."""
+        """Return a starter and its marks; no nukta after some letters."""
         composing = "".join(after["mark"])
         letters = _both(starters, _chars("".join(before["nukta"])))
         nuktas = "".join(after["nukta"])
@@ -684,7 +684,7 @@ def _short_enough() -> ir.Regex:
 
 
 MAX_NESTING = 3
-"""Most groups inside each other."""
+"""The most nested groups."""
 
 _SPECIAL = r"\^$\\*+?()\[\]{}|"
 _SYNTAX = "." + _SPECIAL
@@ -799,10 +799,9 @@ class Format(NamedTuple):
 
     Attributes:
         build: makes its language.
-        fewest: characters of a shortest string of it: there is one of printable ASCII.
-        most_least: largest ``minLength`` beside it, where it needs many states by itself: more is
-            too many. None: any.
-        narrower: what it leaves out of its standard, for ``explain()``.
+        fewest: the number of characters of a shortest string, which is printable ASCII.
+        most_least: the largest ``minLength`` beside it, if it needs many states itself. None: any.
+        narrower: what it excludes from its standard, for ``explain()``.
     """
 
     build: Callable[[], ir.Regex]
@@ -851,7 +850,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "uuid": Format(uuid, 36),
     }
 )
-"""Formats that assert something, in every draft."""
+"""The formats that assert something, in every draft."""
 
 _PYDANTIC = (
     "base64url binary color directory-path file-path fraction ipv4interface ipv4network "
@@ -864,8 +863,8 @@ _OPENAPI = (
     "sf-decimal sf-integer sf-string sf-token time-local uint16 uint32 uint64 uint8 unixtime"
 )
 ANNOTATION_FORMATS = frozenset(f"{_PYDANTIC} {_OPENAPI}".split())
-"""Formats that Pydantic writes or OpenAPI registers, and that assert nothing here. Nor do formats
-of unknown name."""
+"""Formats that Pydantic writes or OpenAPI registers, and that assert nothing here. Unknown formats
+assert nothing, either."""
 
 
 def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:
@@ -874,9 +873,9 @@ def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:
     Args:
         name: the keyword's value. Names are case-sensitive.
         dialect: ``draft4``, ``draft6``, ``draft7``, ``draft2019-09`` or ``draft2020-12``, the
-            default. Only ``hostname`` depends on it: before draft 7 it knows no A-labels, and
+            default. Only ``hostname`` depends on it: before draft 7 it has no A-labels, and
             ``xn--...`` is a label like any other. A format that a draft does not define yet, such
-            as ``uuid`` in draft 7, is asserted all the same.
+            as ``uuid`` in draft 7, is still asserted.
 
     Returns:
         The language, the same object each time; None for an annotation: a format in
@@ -897,5 +896,5 @@ _BUILT: dict[ir.Regex, str] = {}
 
 
 def format_of(regex: ir.Regex) -> str | None:
-    """Return the format whose expression `format_regex` has given, if one has."""
+    """Return the format of an expression from `format_regex`, if it is from there."""
     return _BUILT.get(regex)

@@ -1,10 +1,10 @@
-"""The grammar IR: what every source language is lowered to, and all that automata see.
+"""The grammar IR: the target of every source language, and the only input of automata.
 
 Two layers of small immutable values:
 
 * **Regular expressions over code points** (`Regex` nodes): `CharSet`, `Concat`, `Alternate`,
   `Repeat`, `Intersect`, `Complement`, `Checksum`, `Quote`, the two anchors and the two lookarounds.
-  They describe *text*; the automaton spells code points in bytes (UTF-8, or escaped inside a JSON
+  They describe *text*; the automaton encodes code points as bytes (UTF-8, or escaped inside a JSON
   string).
 * **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
   texts), `Json` (a JSON Schema, still as data), `ContextFree` (rules over terminals), `Either` (a
@@ -30,9 +30,8 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class _Compound:
-    """Remembers its hash, and what it equals: expressions are keys, and some have thousands of
-    parts. Those of another equal one are taken over, so that the next comparison sees that they are
-    the same."""
+    """Caches its hash, because expressions are keys, and some have thousands of parts. When two are
+    equal, one takes over the other's parts, so that the next comparison is by identity."""
 
     __slots__ = ("_hash",)
 
@@ -95,7 +94,7 @@ class Repeat(_Compound):
 class Intersect(_Compound):
     """Texts that every part matches.
 
-    The parts see a text of their own: to their anchors and lookarounds, there is nothing around it.
+    Each part sees a separate text: its anchors and lookarounds do not see anything around it.
     """
 
     parts: tuple[Regex, ...]
@@ -103,7 +102,7 @@ class Intersect(_Compound):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Complement(_Compound):
-    """Texts that ``body`` does not match; it sees a text of its own, as in `Intersect`."""
+    """Texts that ``body`` does not match; it sees a separate text, as in `Intersect`."""
 
     body: Regex
 
@@ -115,9 +114,9 @@ class Checksum(_Compound):
     Attributes:
         modulus: 2 or more.
         steps: for each place the allowed characters, by their numbers.
-        between: the text before ``count`` of the places in ``gaps``, which counts as 0.
+        between: the text before ``count`` of the places in ``gaps``; it adds 0.
         gaps: some of the places, in order.
-        count: how many of them.
+        count: how many of them have ``between`` before them.
     """
 
     modulus: int
@@ -134,10 +133,10 @@ class Quote(_Compound):
     Attributes:
         document: the text.
         unit: ``"word"``, ``"character"``, ``"sentence"`` or ``"line"``.
-        least: how many units it has at least, 1 or more,
-        most: and at most; None for no bound.
-        ignore_case: whether letters may be of another case.
-        any_whitespace: whether one blank of any kind replaces each run of blanks.
+        least: the fewest units, at least 1.
+        most: the most units; None for no bound.
+        ignore_case: whether letters may have another case.
+        any_whitespace: whether one blank of any kind may replace each run of blanks.
     """
 
     document: str
@@ -163,7 +162,7 @@ class EndAnchor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookahead(_Compound):
-    """The empty string where some text from here on matches ``body`` (or none does: ``negate``)."""
+    """The empty string if some text from here on matches ``body`` (or none does: ``negate``)."""
 
     body: Regex
     negate: bool
@@ -171,7 +170,7 @@ class Lookahead(_Compound):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookbehind(_Compound):
-    """The empty string where some text that ends here matches ``body`` (or none: ``negate``)."""
+    """The empty string if some text that ends here matches ``body`` (or none: ``negate``)."""
 
     body: Regex
     negate: bool
@@ -193,7 +192,7 @@ def parts_of(regex: Regex) -> tuple[Regex, ...]:
 
 
 def nodes(regex: Regex) -> Iterator[Regex]:
-    """``regex`` and all expressions inside of it."""
+    """Yield ``regex`` and all expressions inside it."""
     stack = [regex]
     while stack:
         node = stack.pop()
@@ -231,7 +230,7 @@ def char_set(ranges: list[tuple[int, int]]) -> CharSet:
 
 @lru_cache(maxsize=4096)
 def _interned(ranges: Ranges) -> CharSet:
-    """Return one object for each small set: patterns are made of a few of them, and are kept."""
+    """Return one object for equal small sets: patterns use a few of them very often."""
     return CharSet(ranges)
 
 
@@ -302,8 +301,8 @@ class Terminal:
 
     Attributes:
         name: its name in messages.
-        pattern: in Python's ``re`` syntax: it takes what ``re.match`` would take. Or a regular
-            expression without assertions: it may end wherever that matches, but never empty.
+        pattern: in Python's ``re`` syntax: matches like ``re.match``. Or a regular expression
+            without assertions: may end wherever it matches, but never empty.
     """
 
     name: str
@@ -312,13 +311,13 @@ class Terminal:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A terminal that is a text of another grammar. It may end wherever such a text is whole.
+    """A terminal that is a text of another grammar. It may end wherever such a text is complete.
 
     Attributes:
         name: its name in messages.
-        grammar: the other grammar; no context-free one.
-        max_tokens: most tokens that a text of it takes, counted from the one in which it begins;
-            None: any number. Only of patterns.
+        grammar: the other grammar, which is not context-free.
+        max_tokens: the most tokens of its text, counted from the one in which it begins; None: any
+            number. Only for patterns.
         temperature: the temperature of its tokens; None: the call's.
     """
 
@@ -330,11 +329,11 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class SpecialToken:
-    """A terminal that is one token of the vocabulary, whatever its text.
+    """A terminal that is one token of the vocabulary, independent of its text.
 
     Attributes:
         text: its name in the tokenizer.
-        place: where the grammar names it, for messages.
+        place: its place in the grammar, for messages.
     """
 
     text: str
@@ -353,8 +352,8 @@ class Capture:
     Attributes:
         nonterminal: its number.
         name: the name.
-        tails: expressions whose longest texts are cut off the end of the capture, one after the
-            other.
+        tails: expressions whose longest texts are removed from the end of the capture, one after
+            the other.
         is_tail: whether the name belongs to the last of these.
     """
 
@@ -413,7 +412,7 @@ class Times:
 
 
 def flat(grammar: Grammar) -> Iterator[Grammar]:
-    """``grammar``, or the parts of a union, sequence or repeat that are none themselves."""
+    """Yield ``grammar``, or the innermost parts of a union, sequence or repeat."""
     if isinstance(grammar, (Either, Sequence, Times)):
         for part in (grammar.part,) if isinstance(grammar, Times) else grammar.parts:
             yield from flat(part)
@@ -441,7 +440,7 @@ def special_tokens(grammar: Grammar) -> Iterator[SpecialToken]:
 
 
 def has_temperatures(grammar: Grammar) -> bool:
-    """Return whether rules of ``grammar`` say what their tokens are sampled with."""
+    """Return whether rules of ``grammar`` set temperatures."""
     return any(one.temperature is not None for one in embedded(grammar))
 
 

@@ -1,7 +1,8 @@
-"""Documents for quotes: where words, sentences and lines begin and end, and equal characters.
+"""Documents for quotes: borders of words, sentences and lines, and equivalent characters.
 
-So it says where a quote may begin and end. `read` prepares the document of an IR node, in arrays
-over its characters, because a document may be long. Knows neither how quotes are found nor masks.
+The borders determine where a quote may begin and end. `read` prepares the document of an IR node as
+arrays over its characters, because a document may be long. Knows neither the search for quotes nor
+masks.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ Int8: TypeAlias = npt.NDArray[np.int8]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 FAR = np.iinfo(np.int32).max
-"""The place of something that does not exist."""
+"""The position of something that does not exist."""
 
 _FEW = 20_000
-"""Characters that are quicker sorted than looked up."""
+"""Up to this many characters, sorting is faster than a look-up table."""
 
-# What characters are to words.
+# The roles of characters in words.
 _OTHER, _BLANK, _WORD, _MARK, _WHOLE, _JOINS = range(6)
 
 _JOINING = frozenset("'’.,:/@_&+-\u2010\u2011\u00ad")
-"""These belong to a word where they are between two characters of one."""
+"""These belong to a word if they are between two characters of it."""
 
 _WITHOUT_BLANKS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""Characters of scripts that put no blanks between words: each is a word."""
+"""Characters of scripts without blanks between words: each is a word."""
 
 _CLOSING = "\"'”’»)]」』"
 _CHUNK = re.compile(rf"[^\s。！？]*[。！？]+[{re.escape(_CLOSING)}]*|[^\s。！？]+")
@@ -48,13 +49,14 @@ class Document(NamedTuple):
     """A document.
 
     Attributes:
-        sets: the code points of each class of characters: those that count as the same.
-        codes: by class, the document's characters. A run of blanks is one, if it may be.
-        at: int32; where each of these characters begins in the document, and its length.
-        is_end: bool; before which characters, and at the end, a quote may end.
-        starts: int32, ascending; before which characters a quote may begin.
-        first: int32; where quotes from there may end first,
-        last: and last.
+        sets: the code points of each class of equivalent characters.
+        codes: the document's characters, by class. A run of blanks is one character, if allowed.
+        at: int32; the position of each of these characters in the document, and the document's
+            length.
+        is_end: bool; whether a quote may end before each character, and at the end.
+        starts: int32, ascending; the characters before which a quote may begin.
+        first: int32; the first possible end of quotes from each start.
+        last: int32; the last possible end.
     """
 
     sets: list[ir.Ranges]
@@ -69,7 +71,7 @@ class Document(NamedTuple):
 def read(quote: ir.Quote) -> Document:
     """Return the document of a quote.
 
-    Cost: 0.1 s for 150,000 words; of sentences 0.3 s.
+    Cost: 0.1 s for 150,000 words; 0.3 s by sentences.
     """
     text = quote.document
     different, numbers = _numbered(text)
@@ -79,16 +81,16 @@ def read(quote: ir.Quote) -> Document:
         keep[1:] = (kinds[1:] != _BLANK) | (kinds[:-1] != _BLANK)
     at: Int32 = np.append(np.flatnonzero(keep), len(text)).astype(np.int32)
     of_class, sets = _classes(different, quote)
-    n_classes = len(sets)  # and one number more
+    n_classes = len(sets)  # plus one number
     small = np.uint8 if n_classes < 0xFF else np.int16 if n_classes < 0x7FFF else np.int32
     codes: npt.NDArray[Any] = np.array(of_class, small)[numbers[keep]]
     begins, (first, beyond), is_end = _borders(text, kinds, at, quote.unit)
     starts = np.flatnonzero(begins).astype(np.int32)
-    which = first.searchsorted(starts)  # of the first word that a quote holds whole
-    least = min(quote.least, len(text) + 1)  # as well as any number above
+    which = first.searchsorted(starts)  # of the first word that is entirely in a quote
+    least = min(quote.least, len(text) + 1)  # the same as any larger number
     enough = which + least <= len(first)
     starts, which = starts[enough], which[enough]
-    # Where a quote from there may end first, and last.
+    # The first and last ends of a quote from each start.
     first_end = beyond[which + (least - 1)]
     ends = np.flatnonzero(is_end).astype(np.int32)
     if quote.most is None or not len(starts):
@@ -123,7 +125,7 @@ def _borders(
 
 
 def _numbered(text: str) -> tuple[list[str], Int32]:
-    """Return the different characters of a text, and which of them each one is."""
+    """Return the distinct characters of a text, and the index of each character."""
     points = np.frombuffer(text.encode("utf-32-le"), "<u4")
     if len(points) < _FEW:
         different = sorted(set(text))
@@ -137,7 +139,7 @@ def _numbered(text: str) -> tuple[list[str], Int32]:
 
 
 def _classes(different: list[str], quote: ir.Quote) -> tuple[list[int], list[ir.Ranges]]:
-    """Return the class of each of some characters, and the code points of each class."""
+    """Return the class of each character, and the code points of each class."""
     sets: dict[ir.Ranges, int] = {}
 
     def number(char: str) -> int:
@@ -171,14 +173,15 @@ def _kind(char: str) -> int:
 def _words(kind: Int8) -> tuple[Bools, Bools, Int32, Int32]:
     """Return where quotes of whole words may begin and end; where words begin and end.
 
-    A word may include what touches it without a blank.
+    A word may include characters directly beside it.
     """
     n = len(kind)
     letter = (kind == _WORD) | (kind == _MARK)
     if n > 2:
         letter[1:-1] |= (kind[1:-1] == _JOINS) & letter[:-2] & letter[2:]
     inside = letter | (kind == _WHOLE)
-    with_last = np.zeros(n + 1, bool)  # whether a character and the one before are of one word
+    # whether a character and the previous one are in the same word
+    with_last = np.zeros(n + 1, bool)
     with_last[1:-1] = (letter[1:] & letter[:-1]) | ((kind[1:] == _MARK) & inside[:-1])
     first = np.flatnonzero(inside & ~with_last[:-1]).astype(np.int32)
     beyond = (np.flatnonzero(inside & ~with_last[1:]) + 1).astype(np.int32)
@@ -188,7 +191,7 @@ def _words(kind: Int8) -> tuple[Bools, Bools, Int32, Int32]:
     begun = begun[: n + 1].cumsum()  # words that begin before each place
     ended = np.zeros(n + 1, np.int32)
     ended[beyond] = 1
-    ended = ended.cumsum()  # and that end before it or there
+    ended = ended.cumsum()  # and that end before or at it
     between = begun == ended
     following = np.append(first, n)[np.minimum(begun, len(first))]
     begins = between & (begun < len(first)) & (blanks[following] == blanks)
@@ -198,7 +201,7 @@ def _words(kind: Int8) -> tuple[Bools, Bools, Int32, Int32]:
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:
-    """First and one more than last character of each sentence: what ends like one, or comes before
+    """Return the start and end (exclusive) of each sentence: text with a sentence's end, or before
     an empty line."""
     found: list[tuple[int, int]] = []
     begin, end = -1, 0

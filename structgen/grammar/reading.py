@@ -1,7 +1,7 @@
-"""Limit the work of reading the sources of one output type: counted, not timed.
+"""Limit the work of reading the sources of one output type. Work is counted, not timed.
 
-Grammars are read before any automaton exists, partly by code that is not ours, and some short texts
-stand for very long ones. So readers report work to `spend` before they do it, in the steps of
+Grammars are read before any automaton exists, partly by other libraries, and some short texts
+expand to very long ones. So readers report work to `spend` before they do it, in the steps of
 ``max_work``. Knows no source language.
 """
 
@@ -13,11 +13,11 @@ from contextvars import ContextVar, Token
 from structgen.errors import CompileLimitExceeded
 
 MAX_WORK = 2_000_000
-"""Most steps of one call, unless an option says otherwise."""
+"""Default limit of the steps of one call."""
 
 
 class _Reading:
-    """What may still be done, and what it was at the beginning. Counts what is inside of it."""
+    """The remaining steps, and the limit at the start."""
 
     __slots__ = ("_token", "left", "limit")
 
@@ -38,17 +38,17 @@ _UNDER_WAY: ContextVar[_Reading | None] = ContextVar("reading", default=None)
 
 
 def reading(limit: int | None = None) -> AbstractContextManager[None]:
-    """Count all reading inside together, also with an enclosing count.
+    """Count all reading inside the block together, also in an enclosing count.
 
     Args:
-        limit: most steps; None for `MAX_WORK`.
+        limit: the most steps; None for `MAX_WORK`.
     """
     is_sound = type(limit) is int and limit > 0  # other values are reported elsewhere
     return _Reading(limit if is_sound and limit is not None else MAX_WORK)
 
 
 def spend_text(text: str, steps: int) -> None:
-    """Count the work of reading a grammar's text once, by that many steps for each character."""
+    """Count the work of reading a grammar's text once, with that many steps per character."""
     spend(
         len(text) * steps,
         f"the grammar has {len(text):,} characters, too many to read; write fewer rules",
@@ -56,19 +56,19 @@ def spend_text(text: str, steps: int) -> None:
 
 
 def spend(steps: int, what: str, where: str | None = None) -> None:
-    """Count some steps that are about to be made.
+    """Count steps that the caller is about to take.
 
     Args:
-        steps: how many.
-        what: what takes so many, and how to need fewer, for the message.
+        steps: their number.
+        what: the reason for the steps, and the fix, for the message.
         where: the place in the source.
 
     Raises:
-        CompileLimitExceeded: together with those before they are too many.
+        CompileLimitExceeded: the total is too large.
     """
     under_way = _UNDER_WAY.get()
     if under_way is None:
-        under_way = _Reading(MAX_WORK)  # of nobody who counts: this alone is bounded
+        under_way = _Reading(MAX_WORK)  # without an enclosing count: only this call is bounded
     under_way.left -= steps
     if under_way.left < 0:
         actual, under_way.left = under_way.limit - under_way.left, 0

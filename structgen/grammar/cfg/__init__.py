@@ -1,7 +1,7 @@
 """Lower context-free grammars in five notations to the grammar IR.
 
-In reading order: `read` (the entry, which chooses the reader), `lark` (Lark's, by its package,
-imported when a Lark text is read), `llguidance` (its Lark), `notation` (GBNF and W3C's EBNF),
+In reading order: `read` (the entry point, which chooses the reader), `lark` (Lark, read by its
+package, which is imported on first use), `llguidance` (its Lark), `notation` (GBNF and W3C's EBNF),
 `xgrammar` (its EBNF), `embedded` (``%json {…}`` and ``<token>``), `foreign` (other notations, for
 messages), `library` (grammars by name) and `cache` (results on disk).
 """

@@ -1,12 +1,12 @@
-"""Keep results about context-free grammars on disk, from one process to the next.
+"""Cache results about context-free grammars on disk, for later processes.
 
 Every compilation of a grammar needs three things: its rules, whether it has dead ends, and the
 first mask over a vocabulary. With these, nothing else is built for that mask. Rules are stored only
-if the text says everything: a grammar that imports files, or gets terminals from outside, is read
+if the text is self-contained: a grammar that imports files, or gets terminals from outside, is read
 each time.
 
 Keys contain the grammar, and the size and date of the files of this package and of Lark, so that
-new code never meets old results. There are at most about `MAX_FILES` files; `storage.array_cache`
+new code never uses old results. There are at most about `MAX_FILES` files; `storage.array_cache`
 writes them in the background. Knows no syntax and no automata.
 """
 
@@ -30,20 +30,21 @@ from structgen.grammar import ir
 from structgen.storage import array_cache
 
 MAX_FILES = 300
-"""About as many files as there may be; the oldest go when there are more."""
+"""The approximate maximum number of files; the oldest are deleted first."""
 
 _ONE_IN = 16
-"""One store in so many, chosen by its key, counts the files: that takes longer than the store."""
+"""One in this many writes, chosen by its key, counts the files, because counting takes longer than
+writing."""
 
 _STAGES = ("grammar", "automaton", "vocabulary", "masks")
-"""The parts of this package that what is kept comes from."""
+"""The packages on whose code the stored results depend."""
 
 _FOLDER = "grammars"
 _MAX_UNSEEN = 256
 
 _unseen: dict[str, set[str]] = {}
 """Keys of rules that were not on disk, so that nothing else about them is, either; each with the
-keys of what this process has kept since."""
+keys that this process has stored since."""
 
 _ELSEWHERE = re.compile(r"%import(?:\s|\\)*\.")
 """An import from a file beside the grammar, or what looks like one."""
@@ -59,10 +60,10 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
 
     Args:
         text: the grammar.
-        start: the rule to begin with.
-        read: reads it; what it raises is raised.
+        start: the start rule.
+        read: reads the text; its errors are raised.
 
-    Cost: 0.3 ms when on disk; else that of ``read``.
+    Cost: 0.3 ms if on disk; otherwise that of ``read``.
     """
     key = _key("rules", _larks_code(), start, text)
     known = array_cache.find(_FOLDER, key, key)
@@ -87,23 +88,23 @@ def fingerprint(grammar: ir.ContextFree) -> str | None:
 
 
 def find_flag(name: str, of: str) -> bool | None:
-    """Return whether something holds, if that was kept.
+    """Return a stored flag, or None.
 
     Args:
-        name: what.
-        of: all it depends on; first a `fingerprint`.
+        name: the flag's name.
+        of: everything it depends on; first a `fingerprint`.
     """
     row = find_row(name, of)
     return None if row is None else bool(row[0])
 
 
 def keep_flag(name: str, of: str, holds: bool) -> None:
-    """Keep what `find_flag` is to find."""
+    """Store a flag for `find_flag`."""
     keep_row(name, of, np.array([holds], np.uint32))
 
 
 def find_row(name: str, of: str) -> npt.NDArray[np.uint32] | None:
-    """Return a row of bits, uint32, if it was kept; as `find_flag`. It is not to be written to."""
+    """Return a stored row of bits, uint32, or None; arguments as for `find_flag`. Read only."""
     key = _key(name, of)
     kept = _unseen.get(of[: len(key)])
     if kept is not None and key not in kept:
@@ -113,7 +114,7 @@ def find_row(name: str, of: str) -> npt.NDArray[np.uint32] | None:
 
 
 def keep_row(name: str, of: str, row: npt.NDArray[np.uint32]) -> None:
-    """Keep what `find_row` is to find; it is not to be written to any more."""
+    """Store a row for `find_row`. Do not change it afterwards."""
     key = _key(name, of)
     _keep(key, lambda: {"array": row})
     kept = _unseen.get(of[: len(key)])
@@ -127,21 +128,21 @@ def _key(*parts: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _digest(*parts: str) -> str:
-    # What is not found is kept a moment later.
+    # Missing results are stored soon afterwards.
     data = "".join([f"{len(part)} {part}" for part in parts])
     return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @functools.cache
 def _code() -> str:
-    """Return the code that all this comes from."""
+    """Return a fingerprint of the code on which the results depend."""
     return _state([str(Path(__file__).parents[2] / stage) for stage in _STAGES])
 
 
 @functools.cache
 def _larks_code() -> str:
-    """Lark's code. Neither Lark nor what reads its version is imported: both take longer than
-    what is saved here."""
+    """Return a fingerprint of Lark's code, without importing Lark or a module that reads its
+    version: both take longer than the time saved here."""
     spec = importlib.util.find_spec("lark")
     return _state(list(spec.submodule_search_locations or ()) if spec else [])
 
@@ -167,7 +168,7 @@ def _keep(key: str, make: Callable[[], array_cache.Arrays]) -> None:
 
 
 def _count(folder: Path) -> None:
-    """Delete the oldest files where there are more than `MAX_FILES`."""
+    """Delete the oldest files beyond `MAX_FILES`."""
     with contextlib.suppress(OSError, RuntimeError):
         with os.scandir(folder) as entries:
             files = list(entries)
@@ -192,7 +193,7 @@ def _encoded(grammar: ir.ContextFree) -> bytes:
     terminals = [[t.name, t.pattern] for t in grammar.terminals if isinstance(t, ir.Terminal)]
     return json.dumps(
         [terminals, grammar.nonterminals, grammar.rules, grammar.start, grammar.ignore],
-        default=repr,  # of other patterns than Lark's, which are not read again
+        default=repr,  # for patterns other than Lark's, which are not read again
     ).encode()
 
 

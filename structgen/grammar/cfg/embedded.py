@@ -1,8 +1,8 @@
 """Pieces of a grammar that do not belong to its notation: ``%json {…}`` and ``<token>``.
 
 The reader of GBNF and EBNF calls `json_schema` and `special_token`. For Lark's own loader, `lift`
-replaces each such piece by the name of a terminal and declares it. A `Lifted` text knows where each
-of its characters stood, so that errors point into the user's text.
+replaces each such piece by the name of a terminal and declares it. A `Lifted` text knows the
+original position of each character, so that errors point into the user's text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Given: TypeAlias = "str | ir.Embedded | ir.SpecialToken"
 """A terminal that is given from outside; a string is a pattern."""
 
 TOKEN = re.compile(r"<[^\s<>]+>")
-"""How a special token is named in a grammar."""
+"""The form of a special token's name in a grammar."""
 
 _IDS = re.compile(r"<\[(?:\*|\^?\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]>")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -41,22 +41,22 @@ _SHOWN = 40
 
 @dataclass(frozen=True)
 class Lifted:
-    """A grammar with everything embedded taken out.
+    """A grammar without its embedded pieces.
 
     Attributes:
         original: the user's text.
-        text: what Lark is to read.
-        embedded: the terminals put in its place, by the names they have in ``text``.
+        text: the text for Lark.
+        embedded: the terminals that replace the pieces, by their names in ``text``.
     """
 
     original: str
     text: str
     embedded: dict[str, Given]
     pieces: tuple[tuple[int, int], ...]
-    """Where parts of ``text`` begin, and where each stood in the original, ascending."""
+    """The positions of parts of ``text``, each with its position in the original, ascending."""
 
     def position(self, at: int) -> int:
-        """Return where a character of ``text`` stood in the original."""
+        """Return the original position of a character of ``text``."""
         start, stood = max(piece for piece in self.pieces if piece[0] <= at)
         end = min((s for t, s in self.pieces if t > start), default=len(self.original))
         return min(stood + at - start, end)
@@ -71,13 +71,13 @@ class Lifted:
         return placed(message, self.original, None if at is None else self.position(at))
 
     def offset(self, line: int, column: int) -> int:
-        """Return where in ``text`` a line and column are."""
+        """Return the offset in ``text`` of a line and column."""
         before = self.text.split("\n")[: line - 1]
         return min(sum(len(part) + 1 for part in before) + column - 1, len(self.text))
 
 
 def plain(text: str) -> Lifted:
-    """Return a text with nothing embedded."""
+    """Return a text without embedded pieces."""
     return Lifted(text, text, {}, ((0, 0),))
 
 
@@ -90,7 +90,7 @@ def placed(message: str, text: str, at: int | None) -> GrammarError:
 
 
 def place(text: str, at: int) -> tuple[int, int]:
-    """Line and column of a character, from 1."""
+    """Return the line and column of a character, from 1."""
     before = text[:at]
     return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
@@ -130,7 +130,7 @@ def lift(text: str, given: Mapping[str, Given]) -> Lifted:
         before = text[done : found.start()]
         out += [before, f" {name} "]
         length += len(before) + len(name) + 2
-        # The name stands for the beginning of what it replaces.
+        # The name maps to the start of the piece that it replaces.
         pieces += [(length - len(name) - 2, found.start()), (length, at)]
         done = at
     out.append(text[done:])
@@ -173,7 +173,7 @@ def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
 
 
 def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
-    """Return the terminal of a ``%json`` and its schema at ``at``, and where they end.
+    """Return the terminal of a ``%json`` and its schema at ``at``, and their end.
 
     Raises:
         GrammarError: no JSON Schema follows.
@@ -184,10 +184,10 @@ def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
 
 
 def json_after(command: str, text: str, at: int) -> tuple[Any, int]:
-    """Return the JSON value after the command at ``at``, and where it ends.
+    """Return the JSON value after the command at ``at``, and its end.
 
     Raises:
-        GrammarError: it is none, or no object; after ``%json`` it may be a boolean.
+        GrammarError: it is not JSON, or not an object; after ``%json`` it may be a boolean.
     """
     space = _SPACE.match(text, at + len(command))
     assert space is not None
@@ -212,7 +212,7 @@ def json_after(command: str, text: str, at: int) -> tuple[Any, int]:
 
 
 def _is_in_terminal(text: str, at: int) -> bool:
-    """Return whether the definition that ``at`` is in is a terminal's."""
+    """Return whether ``at`` is in the definition of a terminal."""
     terminal = rule = -1
     for found in _PIECES.finditer(text, 0, at):
         if found["name"]:

@@ -1,6 +1,7 @@
-"""Recognise other notations in a text that does not parse, to say what to write instead.
+"""Recognise other notations in a text that does not parse, to suggest a fix.
 
-The tables guess by the look of a line. They serve messages only, and never decide what is right.
+The tables guess by the look of a line. They are used only for messages, and never decide what is
+valid.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ NO_ISO = "EBNF of ISO 14977 (a = b, c;) is not supported: write a ::= b c, in 'e
 """The hint about another notation that the author may have meant."""
 
 MACRO = re.compile(r"(?:Regex|Substring|(?:Token)?TagDispatch|(?:Exclude)?Token)\(")
-"""How a macro of XGrammar's begins."""
+"""The start of a macro of XGrammar."""
 
 _LINES = {
     re.compile(r"\s*(?:(?:lexer|parser)\s+)?grammar\s+\w+\s*;"): "This is ANTLR. Lark does not "
@@ -28,7 +29,7 @@ _LINES = {
     re.compile(r"\s*[\w-]+\s*(?::=|->|→|<-|←|=>|=)"): "Write a rule as name: … in Lark, name "
     "::= … in GBNF or EBNF.",
 }
-"""Lines of other notations, and what to write in Lark."""
+"""Lines of other notations, and their form in Lark."""
 
 _PLACES = {
     re.compile(r"'"): 'Lark writes literals in double quotes: "text".',
@@ -40,7 +41,7 @@ _PLACES = {
     "b ~ 2..3.",
     re.compile(r";"): "Lark ends a rule with its line: remove the ;.",
 }
-"""Syntax of other notations by its text, and what to write in Lark."""
+"""Syntax of other notations by its text, and its form in Lark."""
 
 _ITEMS = {
     re.compile(r"\{\s*,"): " Write at most three times as {0,3}.",
@@ -54,8 +55,8 @@ _ITEMS = {
     re.compile(r","): " Write a sequence without commas.",
     re.compile(r"\."): " Any character is [^], and names have no dots: write - or _.",
 }
-"""What is in GBNF or EBNF where a literal, a class, a name or a bracket must, and what to write
-there, as a sentence to add."""
+"""Text found in GBNF or EBNF in place of a literal, class, name or bracket, and the fix, as a
+sentence."""
 
 _CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\\n])-[^\]\n]*\]|\[\^[^\]\n]*\]")
 _WORD = re.compile(r"\w+")
@@ -63,7 +64,7 @@ _LONGEST_LINE = 1000
 
 
 def in_lark(text: str, at: int) -> str:
-    """Return what to write in Lark instead of the text at ``at``; empty if not known."""
+    """Return the form in Lark for the text at ``at``; empty if unknown."""
     if re.match(r"\s*\{\s*\"", text):
         return "This is JSON. For a JSON Schema, use the output type JsonSchema(...)."
     line, column = _line(text, at)
@@ -92,12 +93,13 @@ def mixed_case(text: str, at: int) -> tuple[str, int] | None:
 
 
 def item(text: str, at: int) -> str:
-    """Return what to write in GBNF or EBNF instead of the text at ``at``, as a sentence to add."""
+    """Return a sentence with the form in GBNF or EBNF for the text at ``at``."""
     return next((advice for look, advice in _ITEMS.items() if look.match(text, at)), "")
 
 
 def _line(text: str, at: int) -> tuple[str, int]:
-    """Return the line around a character, as far as it is searched, and where that is in it."""
+    """Return the line around a character, as far as it is searched, and the character's position in
+    it."""
     begin = max(text.rfind("\n", 0, at) + 1, at - _LONGEST_LINE)
     end = text.find("\n", at, at + _LONGEST_LINE)
     return text[begin : at + _LONGEST_LINE if end < 0 else end], at - begin

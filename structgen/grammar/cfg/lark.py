@@ -1,19 +1,19 @@
 """Lark grammars → IR, read with the ``lark`` package.
 
 The language is the one that ``lark.Lark(text, parser="earley")`` accepts with its dynamic lexer. A
-terminal takes what ``re.match`` takes of its pattern, where the rules expect it; ignored terminals
-may be before any terminal and at the end. Priorities choose among parses of a text, never among
-texts, so they are dropped, like aliases and whatever else shapes the tree.
+terminal matches what ``re.match`` of its pattern matches, where the rules expect it; ignored
+terminals may come before any terminal and at the end. Priorities choose among parses of a text,
+never among texts, so they are dropped, like aliases and everything else that shapes the tree.
 
-Lark stops at the first mistake. Its message is extended by the place in the user's text and the
-fix. A text that comes from no file may be a stranger's, so it reads no file: relative imports are
-for grammars that are files themselves.
+Lark stops at the first mistake. Its message is extended with the place in the user's text and the
+fix. A text that is not from a file may be untrusted, so it cannot import files: relative imports
+are only for grammars in files.
 
 Lark's own loader makes trees of a text, follows imports and inserts terminals into terminals.
-`notation` makes rules of these trees, as for the other notations: Lark would multiply out what is
-optional and what repeats, beyond any memory. Templates are written out here, a rule for each list
-of arguments, up to a limit. Nested terminals are measured before Lark reads the text. For that, and
-for messages, the text is cut into tokens here.
+`notation` makes rules of these trees, as for the other notations: Lark would expand optional and
+repeated parts without limit. Templates are expanded here, a rule for each list of arguments, up to
+a limit. Nested terminals are measured before Lark reads the text. For that, and for messages, the
+text is tokenized here.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from . import cache, embedded, foreign, notation
 from .embedded import Given, Lifted
 
 MAX_INSTANCES = 1_000
-"""Most rules that templates may come to."""
+"""The most rules that templates may expand to."""
 
 _MAX_LENGTH = 5_000
-"""Most characters that a template with its arguments is written with, these written out."""
+"""The most characters of a template with its expanded arguments."""
 
 _STEPS = 6
 """Steps for each character that Lark reads: up to 30 µs."""
 
 _BLANKS = re.compile(r"\s{64,}")
-"""What Lark looks at in the square of its length, 400 characters to a step."""
+"""Text that costs Lark quadratic time; 400 characters take a step."""
 
 _MOST_NODES = 1 << 40
-"""More parts of terminals than any machine holds."""
+"""More parts of terminals than any machine can store."""
 
 _PATTERN = r"(?P<pattern>/(?!/)(?:\\[/\\]|[^/\\]|\\(?![/\\]))*/[imslux]*)|"
 _OTHERS = r"""
@@ -66,11 +66,11 @@ _OTHERS = r"""
     |(?P<other>[^\S \t\n]+|[\s\S])
     """
 _KINDS = re.compile(_PATTERN + _OTHERS, re.VERBOSE)
-"""Of several kinds that fit, the first is meant. A pattern may go over lines, as Lark has it. Each
-kind takes what it takes in one way, so that no text is read more than once for it."""
+"""If several kinds match, the first counts. A pattern may span lines, as in Lark. Each kind matches
+in only one way, so that no text is read more than once for it."""
 
 _NO_PATTERNS = re.compile(_OTHERS, re.VERBOSE)
-"""The same behind a slash that begins no pattern: there, no other begins one."""
+"""`_KINDS` after a slash that does not begin a pattern: then no other slash does."""
 
 _NAMES = ("rule", "terminal")
 _TIMES: Mapping[str, tuple[int, int | None]] = {"?": (0, 1), "*": (0, None), "+": (1, None)}
@@ -78,12 +78,12 @@ _COMMANDS = ("%import", "%ignore", "%declare")
 
 
 class Token(NamedTuple):
-    """A token of a Lark text, and where it begins.
+    """A token of a Lark text.
 
     Attributes:
-        kind: a group of `_KINDS`; ``|``, signs and commands are kinds by themselves.
-        text: how it is written.
-        at: where it begins.
+        kind: a group of `_KINDS`; ``|``, signs and commands are their own kinds.
+        text: its text.
+        at: its start.
     """
 
     kind: str
@@ -92,7 +92,7 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """Its end."""
         return self.at + len(self.text)
 
 
@@ -112,9 +112,9 @@ class Statement(NamedTuple):
 
 
 def lines(text: str) -> list[list[Token]]:
-    """Return the tokens of each line that has any; a line that begins with ``|`` is part of the one
-    before. Characters that are no token have the kind ``other``, and so have the slash of a pattern
-    that never ends, and a literal that does not end on its line."""
+    """Return the tokens of each nonempty line; a line that begins with ``|`` is part of the
+    previous one. Characters outside tokens have the kind ``other``, like the slash of an unfinished
+    pattern, and a literal that does not end on its line."""
     out: list[list[Token]] = []
     line: list[Token] = []
     kinds, at = _KINDS, 0
@@ -138,7 +138,7 @@ def lines(text: str) -> list[list[Token]]:
 def statements(text: str) -> list[Statement]:
     """Return the statements of a text; anything else has no kind.
 
-    Text between them that is no token is skipped.
+    Skips text between them that is not a token.
     """
     found = [[t for t in line if t.kind != "other"] for line in lines(text)]
     return [_statement(line) for line in found if line]
@@ -159,8 +159,8 @@ def _statement(line: list[Token]) -> Statement:
 
 
 def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
-    """Map each rule and terminal to where it is defined, and the names in it; "" to the names
-    outside of definitions or in a changed one."""
+    """Map each rule and terminal to the position of its definition, and the names in it; "" to the
+    names outside definitions or in a changed one."""
     found: dict[str, tuple[int, set[str]]] = {"": (0, set())}
     for one in statements(text):
         is_own = one.name and one.tokens[0].kind not in ("%override", "%extend")
@@ -170,7 +170,7 @@ def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
 
 
 def declared(text: str) -> dict[str, int]:
-    """Terminals that a text declares and does not define, with the places."""
+    """Return the terminals that a text declares without defining them, with their positions."""
     defined = definitions(text)
     found = [t for one in statements(text) if one.kind == "declare" for t in one.body]
     return {t.text: t.at for t in found if t.kind == "terminal" and t.text not in defined}
@@ -184,22 +184,22 @@ def spend(text: str) -> None:
 
 
 def _check_terminals(terminals: list[Statement]) -> None:
-    """Look how long terminals are with those in them written out, which Lark does.
+    """Check the length of terminals with nested ones expanded, as Lark does.
 
     Raises:
-        CompileLimitExceeded: too long.
+        CompileLimitExceeded: a terminal is too long.
     """
     inner = {
         s.name: [token.text for token in s.body if token.kind == "terminal"] for s in terminals
     }
     own = {s.name: len(s.body) for s in terminals}
-    # With each terminal how many parts it has, and how many there are in all its parts together:
-    # Lark goes through a terminal once for each part of it.
+    # For each terminal, the number of its parts, and the total in all its parts: Lark visits a
+    # terminal once for each of its parts.
     known: dict[str, tuple[int, int]] = {}
     try:
         in_order = [*TopologicalSorter(inner).static_order()]
     except CycleError:
-        return  # a terminal in itself, which Lark refuses
+        return  # a recursive terminal, which Lark refuses
     for name in in_order:
         if name in inner:
             parts = [known[part] for part in inner[name] if part in known]
@@ -220,7 +220,7 @@ _COMMON = (
     "LCASE_LETTER UCASE_LETTER LETTER WORD CNAME WS WS_INLINE CR LF NEWLINE SH_COMMENT "
     "CPP_COMMENT C_COMMENT SQL_COMMENT"
 )
-"""What ``%import common.NAME`` finds, for hints."""
+"""The names of ``%import common.NAME``, for hints."""
 
 _LIBRARY = ("common", "lark", "python", "unicode")
 """The grammars that come with Lark."""
@@ -247,7 +247,7 @@ _EXPECTED = {
     "_OR": "|",
     "TILDE": "~",
 }
-"""How Lark calls what may come next, and how it is written."""
+"""Lark's names of expected tokens, and their text."""
 
 _FIXES = {
     "defined more than once": "Rename one of them, write both as alternatives of one definition, "
@@ -269,18 +269,18 @@ _FIXES = {
     "number of template arguments": "Remove the {…} of a rule without parameters.",
     "limit (4300": "Repeat less often.",
 }
-"""What mends a mistake, by what Lark says of it."""
+"""The fix of a mistake, by Lark's message."""
 
 _BY_RULE = {
     "range": 'A range goes from one character to another, without flags: "a".."z"',
     "template_usage": "A name with arguments here is not a template",
 }
-"""What is wrong where Lark fails at a part of a rule without saying why."""
+"""The problem, for parts of a rule at which Lark fails without a reason."""
 
 _NAMED = re.compile(
     r"['`](\w+)['`]|<(\w+) :|\((\w+)\)|(?:[Rr]ule|[Tt]erminal|template|defined:|used for|at) (\w+)"
 )
-"""Where the messages of Lark name what they are about."""
+"""The part of Lark's messages that names their subject."""
 
 
 def parse(
@@ -293,8 +293,8 @@ def parse(
 
     Args:
         text: the grammar; its rules may contain ``%json {…}``.
-        start: the rule to begin with.
-        path: the file it came from, for relative imports; None: it may have none.
+        start: the start rule.
+        path: the file of the text, for relative imports; None: such imports are not allowed.
         given: terminals that the text only declares, or uses.
 
     Raises:
@@ -333,11 +333,11 @@ def _read(text: str, start: str, path: str | None, given: Mapping[str, Given]) -
 
 
 class _Trees:
-    """Lark's trees of rules as expressions; each terminal is itself, and no part of another.
+    """Converts Lark's trees of rules to expressions; terminals are not merged.
 
     Args:
         source: the text.
-        grammar: what Lark's loader has made of it.
+        grammar: the result of Lark's loader.
     """
 
     def __init__(self, source: Lifted, grammar: Any) -> None:
@@ -359,12 +359,12 @@ class _Trees:
         }
         self._ignored = grammar.ignore
         self._terminals: dict[Any, notation.Placed] = {}
-        # Instances of templates, by template and arguments; and what there is still to be made.
+        # Instances of templates, by template and arguments; and those still to be made.
         self._instances: dict[Any, str] = {}
         self._todo: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def rules(self, start: str) -> dict[str, notation.Expression]:
-        """Return the rules that ``start`` leads to."""
+        """Return the rules that can be reached from ``start``."""
         if self._trees.get(start, [start])[0]:
             raise self._no_start(start)
         found: dict[str, notation.Expression] = {}
@@ -391,12 +391,12 @@ class _Trees:
         return skipped
 
     def terminals(self) -> list[notation.Placed]:
-        """Return all terminals, ordered by their names alone, so that grammars with the same ones
-        share their lexer."""
+        """Return all terminals, sorted by name, so that grammars with the same terminals share
+        their lexer."""
         return sorted(self._terminals.values(), key=lambda one: repr(one.terminal)[:_MAX_LENGTH])
 
     def _made(self, node: Any, given: Mapping[str, Any]) -> notation.Expression:
-        """Return the expression of a node of a tree, with expressions ``given`` for parameters."""
+        """Return the expression of a tree node, with expressions ``given`` for parameters."""
         if node.data == "value":
             return self._value(node.children[0], given)
         if node.data in ("expansion", "expansions"):
@@ -480,7 +480,7 @@ class _Trees:
         return argument.name if isinstance(argument, notation.Reference) else str(argument)
 
     def _terminal(self, key: Any) -> notation.Placed:
-        """Return a terminal by its name; by its pattern, if it has none."""
+        """Return a terminal by its name, or by its pattern if it has none."""
         if key not in self._terminals:
             pattern = self._defined.get(key) if isinstance(key, str) else key
             made = _given(key, self._source) if pattern is None else self._of_pattern(key, pattern)
@@ -524,7 +524,7 @@ class _Trees:
 
 
 def _refused(tokens: list[Any], error: Exception) -> Exception:
-    """Return what Lark raises where it refuses some tokens."""
+    """Return the error that Lark raises for these tokens."""
     import lark
 
     visit: Any = lark.exceptions.VisitError
@@ -569,9 +569,9 @@ def _load(source: Lifted, path: str | None, files: list[tuple[str, str]]) -> Any
 
 
 def _check_text(source: Lifted, file: str = "") -> None:
-    """Look whether literals and patterns end, and how long terminals are with those in them.
+    """Check that literals and patterns end, and the length of expanded terminals.
 
-    Of a literal that does not end Lark would try all ways to read each backslash in it.
+    For an unfinished literal, Lark would try all ways to read each backslash.
 
     Raises:
         GrammarError: one does not end.
@@ -593,18 +593,18 @@ def _in_file(error: GrammarError, file: str) -> GrammarError:
 def _file_for_lark(base: object, name: str, path: str | None, source: Lifted) -> tuple[str, str]:
     """Return the path and text of a file that Lark is about to import.
 
-    Lark would read it by itself, with a byte order mark as a part of the text; and where it finds
-    nothing, it would open ``name`` in the working directory.
+    Lark itself would read a byte order mark as part of the text and, if the file does not exist,
+    open ``name`` in the working directory.
 
     Args:
-        base: the folder of the file that imports it; else the grammar comes with Lark.
-        name: its path from there.
-        path: the file of the grammar that is read; None: it has none, and reads none.
-        source: the grammar that is read.
+        base: the folder of the importing file; otherwise the grammar comes with Lark.
+        name: the path from there.
+        path: the file of the grammar being read; None: not from a file, so it may not import files.
+        source: the grammar being read.
 
     Raises:
-        GrammarError: there is none, or it may not be read.
-        FileNotFoundError: it comes with Lark, which is to read it.
+        GrammarError: the file does not exist, or may not be read.
+        FileNotFoundError: the grammar comes with Lark, which must read it.
     """
     shown = name.removesuffix(".lark").replace(os.sep, ".")
     first = shown.partition(".")[0]
@@ -640,12 +640,12 @@ def _file_for_lark(base: object, name: str, path: str | None, source: Lifted) ->
 
 
 def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> GrammarError:
-    """Return what Lark refuses a text for, as we tell it.
+    """Return structgen's error for an error of Lark.
 
     Args:
-        error: Lark's.
+        error: Lark's error.
         source: the text.
-        files: those that have been imported, with what they say; the last one last.
+        files: the imported files with their contents, in order.
     """
     from lark.exceptions import UnexpectedInput
 
@@ -697,7 +697,7 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
 
 
 def _unexplained(found: list[Statement]) -> tuple[str, int | None]:
-    """Return why Lark refuses a text where it does not say, and where."""
+    """Return the reason and position for an error of Lark without a reason."""
     declared = {t.text for s in found if s.kind == "declare" for t in s.body}
     for statement in found:
         depth = 0
@@ -719,7 +719,7 @@ def _unexplained(found: list[Statement]) -> tuple[str, int | None]:
 
 
 def _unexpected(syntax: Any, error: Exception, source: Lifted, at: int) -> GrammarError:
-    """Return an error about something that does not belong where it is."""
+    """Return an error about an unexpected token."""
     token = getattr(syntax, "token", None)
     if token is not None and token.type in ("_NL", "_NL_OR", "$END"):
         message = "The line ends too early here."
@@ -735,7 +735,7 @@ def _unexpected(syntax: Any, error: Exception, source: Lifted, at: int) -> Gramm
 
 
 def _malformed(source: Lifted, at: int, message: str) -> GrammarError:
-    """Return an error about something at ``at``, with what is written there in Lark."""
+    """Return an error about the text at ``at``, with its form in Lark."""
     advice = foreign.in_lark(source.original, source.position(at))
     mixed = foreign.mixed_case(source.text, at)
     if mixed is not None and not advice:
@@ -744,7 +744,7 @@ def _malformed(source: Lifted, at: int, message: str) -> GrammarError:
 
 
 def _undefined(name: str, where: str, source: Lifted, files: list[tuple[str, str]]) -> GrammarError:
-    """Return an error about a name that nothing defines, with what was probably meant."""
+    """Return an error about an undefined name, with suggestions."""
     folder, _, own = name.rpartition("__")
     for file, text in files:
         if folder and os.path.basename(file) == f"{folder.rpartition('__')[2]}.lark":
@@ -769,14 +769,14 @@ def _undefined(name: str, where: str, source: Lifted, files: list[tuple[str, str
 
 
 def _near(name: str, known: Mapping[str, str] | Iterable[str]) -> str:
-    """Suggest what was probably meant, as a sentence or ""; ``known`` may map to spellings."""
+    """Return a suggestion as a sentence, or ""; ``known`` may map to texts."""
     shown = known if isinstance(known, Mapping) else {one: one for one in known}
     near = [shown[one] for one in difflib.get_close_matches(name, shown, 3)]
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def _place(reason: str, source: Lifted) -> int | None:
-    """Return where the text has what a message of Lark's is about, if it names that."""
+    """Return the position of the subject of a message of Lark, if it names one."""
     for match in _NAMED.finditer(reason):
         name = match[match.lastindex or 0]
         place = _find(source.text, name, is_use="used" in reason or "inside" in reason)
@@ -792,7 +792,7 @@ def _place(reason: str, source: Lifted) -> int | None:
 
 
 def _is_regex(pattern: str) -> bool:
-    """Return whether Lark takes a pattern, as it is written."""
+    """Return whether Lark accepts the text of a pattern."""
     end = pattern.rindex("/")
     try:
         re.compile(pattern[1:end])
@@ -817,8 +817,8 @@ def place_of(terminal: str, text: str) -> int | None:
 
 
 def _find(text: str, name: str, *, is_use: bool = False) -> int | None:
-    """Return where a Lark text defines a name, else where it first uses it; ``is_use``: the other
-    way round. A literal or pattern, as it is written, is only used."""
+    """Return the position at which a Lark text defines a name, or else first uses it; with
+    ``is_use`` the other way round. A literal or pattern, given by its text, is only used."""
     found = statements(text)
     defined = [s.at for s in found if s.name == name]
     used = [t.at for s in found for t in s.body if t.text == name]
@@ -826,7 +826,7 @@ def _find(text: str, name: str, *, is_use: bool = False) -> int | None:
 
 
 def _error(message: str, source: Lifted, *written: str | None) -> GrammarError:
-    """Return an error about the first of these that the text has: names, literals or patterns."""
+    """Return an error about the first of these names, literals or patterns in the text."""
     places = [_find(source.text, one) for one in written if one]
     return source.error(message, next((at for at in places if at is not None), None))
 

@@ -1,13 +1,13 @@
 """The grammar library: context-free grammars in Lark's syntax, by name.
 
-Reads the ``.lark`` files of the folder ``grammars`` (in a wheel: ``structgen/grammars``). Knows
-nothing of how a grammar is parsed or compiled. Each file opens with a comment: its first sentence
-says what the grammar is, the rest what it covers and what not. Samples, and the oracle of each
-grammar, are in ``tests/grammars``.
+Reads the ``.lark`` files of the folder ``grammars`` (in a wheel: ``structgen/grammars``). Does not
+know how a grammar is parsed or compiled. Each file begins with a comment: its first sentence
+describes the grammar, the rest its scope and limits. Samples, and the oracle of each grammar, are
+in ``tests/grammars``.
 
-The files are written for a recogniser that tries every way to cut the text into terminals. So rules
-require whitespace between words instead of ignoring it, terminals for names exclude keywords, and
-two repeated things always have something between them.
+The files are written for a recogniser that tries every way to split the text into terminals. So
+rules require whitespace between words instead of ignoring it, terminals for names exclude keywords,
+and two repeated things always have something between them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from structgen.errors import OptionError
 
 _PACKAGE = Path(__file__).parents[2]
 _INSTALLED = _PACKAGE / "grammars"
-"""Where a wheel has the library; an editable install and a checkout have it beside the package."""
+"""The library's folder in a wheel; in an editable install and a checkout it is beside the package.
+"""
 
 _FOLDER = _INSTALLED if (_INSTALLED / "json.lark").is_file() else _PACKAGE.parent / "grammars"
 
@@ -34,9 +35,9 @@ def text(name: str) -> str:
     """Return the grammar called ``name``, as Lark source text.
 
     Raises:
-        OptionError: there is no such grammar; the message names near ones.
+        OptionError: unknown grammar; the message suggests similar names.
     """
-    # Looked up, not opened: a name is no path.
+    # Looked up, not opened: a name is not a path.
     known = names()
     if name not in known:
         parts = [other for other in known if str(name) in other][:5] if name else []
@@ -50,7 +51,7 @@ def description(name: str) -> str:
     """Return the first sentence of the grammar's opening comment.
 
     Raises:
-        OptionError: there is no such grammar.
+        OptionError: unknown grammar.
     """
     comment = re.match(r"(?://[^\n]*\n)*", text(name))
     assert comment is not None

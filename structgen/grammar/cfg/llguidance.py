@@ -13,8 +13,8 @@
     <|name|>  <[12,20-30]>  <[^12]>   a token by its name; any of some, or of all but some, by ids
 
 A lexeme is a text of its terminal, followed by ignored text. A text belongs to the language if any
-way to cut it into lexemes fits. llguidance tries only the longest lexeme, so it refuses some texts
-that are accepted here. Where it cuts a text off after its tokens, texts are complete here.
+way to split it into lexemes fits. llguidance tries only the longest lexeme, so it refuses some
+texts that are accepted here. Where it truncates a text at its token limit, texts are complete here.
 `notation` makes rules of expressions.
 """
 
@@ -55,16 +55,16 @@ _TOKENS = re.compile(
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _TIMES = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 _MAX_DEPTH = 100
-"""Most brackets, and terminals, inside each other."""
+"""The most nested brackets and terminals."""
 
 _ANY = ir.Repeat(ir.ANY_CHAR, 1, None)
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _MOST_TOKENS = 10**6
-"""The most that a rule may be limited to."""
+"""The largest token limit of a rule."""
 
 
 class _Token(NamedTuple):
-    """A token of the text: its kind, how it is written, where; and the JSON behind a command."""
+    """A token of the text: its kind, text, position; and the JSON after a command."""
 
     kind: str
     text: str
@@ -73,8 +73,8 @@ class _Token(NamedTuple):
 
 
 class _Definition(NamedTuple):
-    """A rule or terminal: where its body begins and ends among the tokens, where it is in the
-    text, its options, and whether it has a number."""
+    """A rule or terminal: the range of its body among the tokens, its position in the text, its
+    options, and whether it has a number."""
 
     body: int
     end: int
@@ -84,7 +84,8 @@ class _Definition(NamedTuple):
 
 
 class _Bits(NamedTuple):
-    """Some bits of a rule's number: the lowest of them, what they are, and the most they can be."""
+    """Some bits of a rule's number: the index of the lowest, their value, and the largest possible
+    value."""
 
     low: int
     value: int
@@ -92,7 +93,7 @@ class _Bits(NamedTuple):
 
 
 _BITS = 64
-"""How many bits the number of a rule has."""
+"""The number of bits of a rule's number."""
 
 _FUNCTIONS: dict[str, tuple[tuple[type, ...], Callable[..., int]]] = {
     "set_bit": ((int,), lambda number, bit: number | 1 << min(bit, _BITS)),
@@ -110,8 +111,8 @@ _FUNCTIONS: dict[str, tuple[tuple[type, ...], Callable[..., int]]] = {
     "and": ((bool, bool), lambda _, one, other: one and other),
     "or": ((bool, bool), lambda _, one, other: one or other),
 }
-"""Operators on a rule's number: on what, and the result for a number. A new number is
-an int, a condition a bool."""
+"""Functions of a rule's number: the types of their arguments, and the result for a number. A new
+number is an int, a condition a bool."""
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     _compare = getattr(operator, _name)
@@ -127,12 +128,12 @@ def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
 
     Args:
         text: the grammar.
-        start: the rule to begin with.
-        given: terminals that the text leaves open.
+        start: the start rule.
+        given: terminals that the text declares without a definition.
 
     Raises:
-        GrammarError: the grammar is malformed, or says what cannot be done.
-        CompileLimitExceeded: it expands to too much.
+        GrammarError: the grammar is malformed, or cannot be enforced.
+        CompileLimitExceeded: it is too large when expanded.
     """
     reader = _Reader(text, given)
     scope = _Scope(reader, "", 0)
@@ -154,8 +155,8 @@ def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
 
 
 def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
-    """Map each rule and terminal to where it is defined, and the names in it; "" to the names
-    elsewhere, as in options or ignored text."""
+    """Map each rule and terminal to the position of its definition, and the names in it; "" to the
+    names elsewhere, as in options or ignored text."""
     reader = _Reader(text, {})
     scope = _Scope(reader, "", 0)
     scope.statements()
@@ -172,7 +173,7 @@ def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
 
 
 class _Reader:
-    """What all scopes of a text share: its tokens, and the rules that are used."""
+    """The state that all scopes of a text share: its tokens, and the rules used."""
 
     def __init__(self, text: str, given: Mapping[str, Given]) -> None:
         self.text = text
@@ -210,11 +211,11 @@ class _Reader:
 
 
 class _Scope:
-    """A grammar with names of its own: the text's, or that of a ``%lark``.
+    """A grammar with its own names: that of the text, or of a ``%lark``.
 
     Args:
-        reader: what scopes share.
-        prefix: what comes before its rules' names.
+        reader: the shared state.
+        prefix: the prefix of its rules' names.
         begin: its first token.
     """
 
@@ -224,13 +225,13 @@ class _Scope:
         self._next = begin
         self.defined: dict[str, _Definition] = {}
         self._imported: dict[str, ir.Regex] = {}
-        self._known: dict[str, tuple[ir.Regex, int]] = {}  # terminals, and how large they are
+        self._known: dict[str, tuple[ir.Regex, int]] = {}  # terminals, with their sizes
         self._under_way: list[str] = []
         self._depth = 0
         self._ignored: list[int] = []
         self._options: dict[str, Any] = {}
         self._in_terminal = False
-        self._number: int | None = None  # of the rule that is read
+        self._number: int | None = None  # of the current rule
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -374,7 +375,7 @@ class _Scope:
         self._wrong(f"{key.text}= must be {what}, not {number.text}", number.at)
 
     def _pass_body(self) -> None:
-        """Go to the end of a body: of its line, unless the next one continues with ``|``."""
+        """Skip to the end of a body: of its line, unless the next one continues with ``|``."""
         depth = 0
         while True:
             token = self._here
@@ -446,14 +447,14 @@ class _Scope:
             self._reader.rules[full] = Regular(ir.NOTHING)  # until it is read
             self._reader.todo.append((full, lambda: self._rule_body(found, number)))
             self._reader.captures[full] = self._captures(name, found.options)
-        # Terminals of many numbers grow large, and what is captured needs a beginning and an end.
+        # Terminals with many numbers grow large, and captures need a start and an end.
         is_apart = found.is_numbered or bool(self._reader.captures[full])
         return Reference(full, is_apart=is_apart)
 
     def _captures(
         self, name: str, options: Mapping[str, Any]
     ) -> list[tuple[str, tuple[ir.Regex, ...], bool]]:
-        """Return the names of a rule's text and of what ends it."""
+        """Return the capture names of a rule's text and of its end."""
         until, back = options.get("suffix"), self._next
         tails = self.skip, ir.EPSILON if until is None else self._value_at(until)
         self._next = back
@@ -487,13 +488,13 @@ class _Scope:
         return self._lexeme(body, found.at)
 
     def _limited(self, body: Expression, found: _Definition) -> Expression:
-        """Return what is regular, with the limits of its rule."""
+        """Return a regular expression with the limits of its rule."""
         limits = found.options.get("max_tokens"), found.options.get("temperature")
         name = "a rule with max_tokens= or temperature="
         return notation.Made((body,), lambda regex: regex, name, found.at, *limits)
 
     def _limited_inner(self, found: _Definition) -> Expression:
-        """Return a schema or a grammar of its own, with the limits of its rule."""
+        """Return a schema or a separate grammar with the limits of its rule."""
         token = self._must("%json", "%lark")
         if token.text == "%lark":
             inner = self._limited(self._inner(token), found)
@@ -562,7 +563,7 @@ class _Scope:
         self._wrong("This cannot be part of a terminal. Put it into a rule, in lower case", at)
 
     def _lexeme(self, found: ir.Regex, at: int) -> Expression:
-        """Return a text of a terminal, and what is ignored behind it."""
+        """Return a text of a terminal, and ignored text after it."""
         if self._in_terminal:
             return Regular(found)
         if notation.is_plain(found):
@@ -594,7 +595,7 @@ class _Scope:
                 self._must("rule")
             if self._take("%if") and not self._computed(bool):
                 parts.pop()
-                for name, _ in todo[n_rules:]:  # those that only this alternative needs
+                for name, _ in todo[n_rules:]:  # only this alternative needs these
                     del self._reader.rules[name]
                 del todo[n_rules:]
             back = self._next
@@ -621,7 +622,7 @@ class _Scope:
         ends = ("newline", "end", "|", "->", "%if", "}", ")", "]", "&")
         while self._here.kind not in ends and self._here.text not in ends:
             parts.append(self._item())
-            if self._depth > 1:  # in brackets, lines mean nothing
+            if self._depth > 1:  # inside brackets, line breaks do not matter
                 back = self._next
                 self._skip_newlines()
                 if self._here.text == "|":
@@ -702,8 +703,8 @@ class _Scope:
         self._wrong(f"Expected a rule, a terminal or a text, found {token.text!r}", token.at)
 
     def _computed(self, kind: type) -> Any:
-        """Return what is made here of the number of a rule: another one (int), whether a condition
-        holds (bool), or some of its bits."""
+        """Return the result of a function of a rule's number: another number (int), a condition
+        (bool), or some of its bits."""
         token = self._must("number", "rule", "[", "_")
         number = self._number
         found: Any = None

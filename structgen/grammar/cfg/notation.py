@@ -1,9 +1,9 @@
 r"""GBNF (llama.cpp) and EBNF (W3C style) → IR; `xgrammar` extends it.
 
 Both write ``name ::= expression``, with literals, character classes, ``| ( ) * + ?`` and ``{m,n}``.
-They have no terminals: every character counts for itself, and a text belongs to the language if any
-way to cut it fits. Regular parts become terminals that may end wherever their pattern matches, so
-that masks are as fast as with terminals of the author's own.
+They have no terminals: a text belongs to the language if any derivation by characters fits. Regular
+parts become terminals that may end wherever their pattern matches, so that masks are as fast as
+with explicit terminals.
 
     GBNF   ``# comment``; the first rule is ``root``; an expression ends with its line, except
            inside brackets, after ``|`` and before a line that begins with ``|``
@@ -12,11 +12,10 @@ that masks are as fast as with terminals of the author's own.
            ``'...'`` is a literal too; ``[a-z] - [aeiou]`` takes away what is regular; a rule ends
            where the next rule begins; the first rule is ``root``, or whichever comes first
 
-Escapes in literals and classes: ``\n \r \t \xHH \uHHHH \UHHHHHHHH``, in EBNF also
-``\a \b \e \f \v \0``, as in XGrammar. Before anything but a letter or digit the backslash is
-dropped.
+Escapes in literals and classes: ``\n \r \t \xHH \uHHHH \UHHHHHHHH``, in EBNF also ``\a \b \e \f \v
+\0``, as in XGrammar. Before any other character than a letter or digit, the backslash is dropped.
 
-A rule is read as an expression. Each part that refers to no rule is regular and becomes one
+A rule is read as an expression. Each part without references to rules is regular and becomes one
 terminal, and so do references to regular rules.
 """
 
@@ -37,10 +36,10 @@ from . import embedded, foreign
 from .embedded import Given
 
 MAX_CHUNKS = 100
-"""Most texts of `pieces`."""
+"""The most texts of `pieces`."""
 
 MAX_LENGTH = 1_000
-"""Longest regular expression of one terminal made of several parts, in characters."""
+"""The longest regular expression, in characters, of a terminal made of several parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Regular:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Whatever a rule derives; ``is_apart``: not a part of a terminal, though regular."""
+    """A reference to a rule; ``is_apart``: not part of a terminal, although regular."""
 
     name: str
     is_apart: bool = False
@@ -83,18 +82,18 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """A terminal by itself, which is not a part of another."""
+    """A terminal that is not part of another."""
 
     terminal: ir.AnyTerminal
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What ``make`` makes of parts, which have to be regular.
+    """The result of ``make`` for parts, which must be regular.
 
     ``what`` is its name in messages, ``position`` its place in the text. ``max_tokens`` and
-    ``temperature`` are those of an `ir.Embedded`; with one of them it is not a part of anything
-    else.
+    ``temperature`` are those of an `ir.Embedded`; with one of them it is not part of another
+    terminal.
     """
 
     parts: tuple[Expression, ...]
@@ -106,15 +105,15 @@ class Made:
 
     @property
     def is_apart(self) -> bool:
-        """Whether it is not a part of another regular expression."""
+        """Whether it is not part of another regular expression."""
         return self.max_tokens is not None or self.temperature is not None
 
 
 _MOST_WAYS = 8
-"""Most sequences of symbols that one is multiplied out to."""
+"""The most sequences of symbols to which one is multiplied out."""
 
 _FEW = 4
-"""Up to that many bodies in a row are written out."""
+"""Up to this many repetitions of a body are written out."""
 
 Expression: TypeAlias = "Regular | Reference | Sequence | Alternatives | Repeated | Placed | Made"
 _Found: TypeAlias = IdentityMap[Expression, "ir.Regex | None"]
@@ -132,15 +131,14 @@ def build(
 
     Args:
         rules: expressions by name.
-        start: the rule to begin with.
+        start: the start rule.
         text: the source of the rules, for messages about differences.
         terminals: the first terminals, in this order.
         ignore: terminals that may come before any other.
         captures: the names of captures by rule; such rules are not part of a terminal.
 
     Raises:
-        GrammarError: a difference of parts that are not regular; or brackets are too deep in each
-            other.
+        GrammarError: a difference of parts that are not regular; or brackets are nested too deeply.
     """
     names = captures or {}
     builder = _Builder(rules, text, names)
@@ -171,10 +169,10 @@ class _Builder:
         self._lowered: dict[tuple[int, tuple[int, ...]], None] = {}
         self._made: dict[Expression, int] = {}
         self._tokens: dict[ir.SpecialToken, int] = {}
-        # Other terminals may hold schemas, which have no hash.
+        # Other terminals may contain schemas, which are not hashable.
         self._placed: IdentityMap[ir.AnyTerminal, int] = IdentityMap()
         self._todo: list[str] = []
-        # What rules and expressions come to as regular ones: by themselves, and for terminals.
+        # The regular expressions of rules and expressions: alone, and for terminals.
         self._known: tuple[dict[str, ir.Regex | None], ...] = ({}, {})
         self._found: tuple[_Found, ...] = (IdentityMap(), IdentityMap())
 
@@ -194,8 +192,9 @@ class _Builder:
         )
 
     def _settle(self, expression: Expression, for_terminal: bool) -> None:
-        """Find what rules that ``expression`` leads to come to, the last ones first: chains of
-        rules are longer than Python's stack. Rules in themselves are not regular."""
+        """Compute the regular expressions of rules that ``expression`` refers to, the last ones
+        first, because chains of rules may be longer than Python's stack. Recursive rules are not
+        regular."""
         known = self._known[for_terminal]
         todo: list[tuple[str, Iterator[str]]] = [("", _references(expression))]
         under_way: set[str] = set()
@@ -218,15 +217,15 @@ class _Builder:
     # -- regular parts ----------------------------------------------------------------------------
 
     def _regex(self, expression: Expression, for_terminal: bool) -> ir.Regex | None:
-        """``expression`` as a regular expression, or None if it is none.
+        """Return ``expression`` as a regular expression, or None if it is not regular.
 
-        ``for_terminal`` it is none either if it is too large, embedded, or if more than characters
-        are taken away in it.
+        With ``for_terminal`` also None if it is too large, embedded, or has a difference of more
+        than characters.
         """
         if isinstance(expression, Placed):
             grammar = getattr(expression.terminal, "grammar", None)
             return grammar.regex if isinstance(grammar, ir.Pattern) and not for_terminal else None
-        if isinstance(expression, Regular):  # it has no rule in it, however long it is
+        if isinstance(expression, Regular):  # it contains no rule, at any length
             return expression.regex
         if isinstance(expression, Made):
             if expression.is_apart:
@@ -267,7 +266,7 @@ class _Builder:
         return expression.make(*parts)
 
     def _made_symbol(self, expression: Made) -> int:
-        """Return the symbol of what is made of parts and is more than a character."""
+        """Return the symbol of a `Made` expression that is more than a character."""
         found = self._made.get(expression)
         if found is None:
             found = self._made[expression] = self._nonterminal(f"{len(self._nonterminals)}:")
@@ -284,8 +283,8 @@ class _Builder:
             self._lowered[nonterminal, way] = None
 
     def _ways(self, expression: Expression, most: int) -> list[tuple[int, ...]]:
-        """Return the sequences of symbols that ``expression`` comes to; of a part that would make
-        them more than ``most`` it is a nonterminal."""
+        """Return the sequences of symbols of ``expression``. A part that would make them more than
+        ``most`` becomes a nonterminal."""
         pattern = self._regex(expression, True)
         if pattern is not None:
             return [] if pattern == ir.NOTHING else [tuple(self._symbols(expression))]
@@ -307,7 +306,8 @@ class _Builder:
         return [tuple(way) for way in ways]
 
     def _grouped(self, items: tuple[Expression, ...]) -> list[Expression]:
-        """Neighbours that are regular together, so that each run is one terminal."""
+        """Yield groups of adjacent parts that are regular together, so that each group is one
+        terminal."""
         out: list[Expression] = []
         run: list[Expression] = []
         length = 0
@@ -338,7 +338,7 @@ class _Builder:
         if pattern is not None:
             if not tree.is_nullable(pattern):
                 return [self._terminal(pattern)]
-            # A terminal is never empty; being empty is up to a rule.
+            # A terminal is never empty; rules handle emptiness.
             optional = self._helper(expression)
             if optional is not None:
                 self._lowered[optional, ()] = None
@@ -365,7 +365,7 @@ class _Builder:
         return [~made]
 
     def _repeat(self, made: int, expression: Repeated) -> None:
-        """Left-recursive, which costs the least."""
+        """Return a left-recursive nonterminal, which costs the least."""
         body = self._symbols(expression.body)
         least, most = expression.least, expression.most
         count = least if most is None else most
@@ -384,7 +384,7 @@ class _Builder:
     def _row(
         self, body: list[int], count: int, known: dict[tuple[int, bool], tuple[int, ...]]
     ) -> tuple[int, ...]:
-        """``count`` bodies: a few as they are, many as two halves."""
+        """Return ``count`` bodies: a few as they are, many as two halves."""
         if count <= _FEW:
             return tuple(body * count)
         if (count, True) not in known:
@@ -396,7 +396,7 @@ class _Builder:
     def _up_to(
         self, body: list[int], most: int, known: dict[tuple[int, bool], tuple[int, ...]]
     ) -> tuple[int, ...]:
-        """Write 0 to ``most`` bodies: fewer than half of them, or half and then up to the rest."""
+        """Return 0 to ``most`` bodies: fewer than half, or half plus up to the rest."""
         if not most:
             return ()
         if (most, False) not in known:
@@ -437,7 +437,7 @@ class _Builder:
         return found
 
     def place(self, terminal: ir.AnyTerminal) -> int:
-        """Return the number of a terminal, a new one if it has none."""
+        """Return the number of a terminal; add it if it is new."""
         new = len(self._terminals)
         if isinstance(terminal, ir.SpecialToken):
             number = self._tokens.setdefault(terminal, new)
@@ -449,7 +449,7 @@ class _Builder:
 
 
 def _count(expression: Expression) -> int:
-    """Return how many ways an expression has."""
+    """Return the number of ways of an expression."""
     if isinstance(expression, Alternatives):
         return sum(map(_count, expression.parts))
     if isinstance(expression, Sequence):
@@ -460,7 +460,7 @@ def _count(expression: Expression) -> int:
 
 
 def _parts(expression: Expression) -> tuple[Expression, ...]:
-    """Return what ``expression`` is made of."""
+    """Return the parts of ``expression``."""
     if isinstance(expression, Repeated):
         return (expression.body,)
     return expression.parts if isinstance(expression, (Sequence, Alternatives, Made)) else ()
@@ -482,8 +482,8 @@ _OF_OTHERS = re.compile(
 
 
 def pattern(text: str, flags: int) -> ir.Regex:
-    """Return a pattern of Python's, also with Rust's and ECMAScript's spellings: ``\\u{1F600}``,
-    ``\\cA``, ``(?<name>…)``."""
+    """Return a Python pattern, also with Rust's and ECMAScript's syntax: ``\\u{1F600}``, ``\\cA``,
+    ``(?<name>…)``."""
 
     def as_in_python(found: re.Match[str]) -> str:
         if found[1]:
@@ -496,7 +496,7 @@ def pattern(text: str, flags: int) -> ir.Regex:
 
 
 def is_plain(regex: ir.Regex) -> bool:
-    """Return whether a regular expression has nothing but what patterns of terminals may have."""
+    """Return whether a regular expression has only features that patterns of terminals may have."""
     plain = ir.CharSet, ir.Concat, ir.Alternate, ir.Repeat
     return all(isinstance(node, plain) for node in ir.nodes(regex))
 
@@ -504,14 +504,15 @@ def is_plain(regex: ir.Regex) -> bool:
 def by_itself(
     regex: ir.Regex, name: str, max_tokens: int | None = None, temperature: float | None = None
 ) -> Expression:
-    """Return a regular expression that is not plain, or has limits, by its name in messages."""
+    """Return a separate terminal for a regular expression that is not plain, or has limits; with
+    its name for messages."""
     more = ir.Pattern(tree.intersect([regex, ir.Repeat(ir.ANY_CHAR, 1, None)]), name)
     one = Placed(ir.Embedded(name, more, max_tokens, temperature))
     return Alternatives((Regular(ir.EPSILON), one)) if is_nullable(regex) else one
 
 
 def pieces(chunks: list[str]) -> ir.Regex:
-    """Any chunks in a row, or none."""
+    """Return any number of consecutive chunks, or none."""
     rest: ir.Regex = ir.EPSILON
     tails: list[ir.Regex] = [rest]
     for chunk in reversed(chunks):
@@ -521,13 +522,13 @@ def pieces(chunks: list[str]) -> ir.Regex:
 
 
 def shortest(regex: ir.Regex) -> ir.Regex:
-    """Return the texts of which no shorter beginning matches."""
+    """Return the texts without a shorter matching beginning."""
     longer = tree.concat([regex, ir.Repeat(ir.ANY_CHAR, 1, None)])
     return tree.intersect([regex, tree.complement(longer)])
 
 
 def less(whole: ir.Regex, part: ir.Regex) -> ir.Regex:
-    """Return what one can be and another cannot."""
+    """Return the texts of one that are not texts of another."""
     if isinstance(whole, ir.CharSet) and isinstance(part, ir.CharSet):
         return ir.less(whole, part)
     return ir.Intersect((whole, ir.Complement(part)))
@@ -546,7 +547,7 @@ def is_nullable(regex: ir.Regex) -> bool:
 
 
 def _written(regex: ir.Regex) -> str:
-    """Return a regular expression without assertions, for people."""
+    """Return a readable regular expression without assertions."""
     if isinstance(regex, ir.CharSet):
         ends = [(repr(chr(low))[1:-1], repr(chr(high))[1:-1]) for low, high in regex.ranges]
         spans = [low if low == high else f"{low}-{high}" for low, high in ends]
@@ -566,7 +567,7 @@ _SPACE = {
     "xgrammar": re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*"),
     "ebnf": re.compile(r"(?:[ \t\r\n]|#(?!x)[^\n]*|/\*(?:(?!\*/).)*\*/)*", re.DOTALL),
 }
-"""What may be between two things."""
+"""The space between two items."""
 
 _NO_CODE = (
     "#x must be followed by the code of a character in hexadecimal digits, as in #x20. If this is "
@@ -589,8 +590,8 @@ def parse(
 
     Args:
         reader: reads the text.
-        start: the rule to begin with; None for ``root``, or in EBNF the first rule.
-        given: rules that the text leaves open.
+        start: the start rule; None for ``root``, or in EBNF the first rule.
+        given: rules that the text leaves undefined.
 
     Raises:
         GrammarError: the grammar is malformed.
@@ -622,13 +623,13 @@ def parse(
 
 
 def definitions(reader: Reader) -> dict[str, tuple[int, set[str]]]:
-    """Map each rule of a readable text to where it begins, and the names in it."""
+    """Map each rule of a valid text to its position, and the names in it."""
     rules = reader.rules()
     return {name: (reader.begins[name], set(_references(rules[name]))) for name in rules}
 
 
 def given_terminal(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
-    """Return a terminal that is given from outside."""
+    """Return a terminal of ``terminals=``."""
     if not isinstance(terminal, str):
         return terminal
     try:
@@ -639,7 +640,7 @@ def given_terminal(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
 
 
 class Reader:
-    """Reads a text, from a place in it on.
+    """Reads a text from a position on.
 
     Args:
         text: the text.
@@ -661,7 +662,7 @@ class Reader:
         raise embedded.placed(message, self.text, self.at if position is None else position)
 
     def skip(self) -> None:
-        """Go past space and comments."""
+        """Skip space and comments."""
         match = _SPACE[self.dialect].match(self.text, self.at)
         assert match is not None
         self.at = match.end()
@@ -745,7 +746,7 @@ class Reader:
         return escapes.get(kind, kind)
 
     def hexadecimal(self, at: int, digits: int | None) -> int:
-        """Return the code point in that many digits (None: all that there are) at ``at``."""
+        """Return the code point in that many digits (None: as many as there are) at ``at``."""
         match = re.compile(r"[0-9A-Fa-f]+").match(self.text, at)
         found = "" if match is None else match[0][:digits]
         code = int(found or "0", 16)
@@ -790,10 +791,10 @@ class Reader:
             self.wrong(f"Options of a rule, {found[0]}, are XGrammar syntax. {_IN_XGRAMMAR}")
 
     def head(self, may_continue: bool) -> str:
-        """Go past a rule's name and ``::=``; the name.
+        """Skip a rule's name and ``::=``; return the name.
 
         Args:
-            may_continue: whether text that is no rule may belong to the one before.
+            may_continue: whether other text may belong to the previous rule.
         """
         match = self.name.match(self.text, self.at)
         if may_continue and self.dialect == "gbnf" and not self._is_rule():
@@ -816,7 +817,7 @@ class Reader:
         return match[0]
 
     def deepen(self) -> None:
-        """Count brackets in brackets."""
+        """Count nested brackets."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             self.wrong(f"Brackets are nested more than {_MAX_DEPTH} deep. Use rules.")
@@ -843,7 +844,7 @@ class Reader:
         while True:
             back = self.at
             self.skip()
-            # At the top of a GBNF rule a line break ends it.
+            # At the top level of a GBNF rule, a line break ends it.
             ended = self.dialect == "gbnf" and self.depth == 1 and "\n" in self.text[back : self.at]
             if ended and parts:
                 self.at = back
@@ -869,7 +870,7 @@ class Reader:
         return self.text.startswith("::=", space.end())
 
     def item(self) -> Expression:
-        """Return what may be repeated, and in EBNF less something else."""
+        """Return a repeatable item, in EBNF perhaps with a difference."""
         found = self.repeated()
         while self.dialect == "ebnf":
             back = self.at
@@ -888,7 +889,7 @@ class Reader:
         return found
 
     def repeated(self) -> Expression:
-        """Return what may be repeated."""
+        """Return a repeatable item."""
         found = self.primary()
         while (times := self.times()) is not None:
             found = Repeated(found, *times)

@@ -21,13 +21,13 @@ DIALECTS = {
     "xgrammar": "XGrammar's EBNF",
     "ebnf": "EBNF",
 }
-"""How grammars are written, and what messages call that. GBNF is llama.cpp's, EBNF the W3C's."""
+"""The dialects of grammars, with their names in messages. GBNF is llama.cpp's, EBNF the W3C's."""
 
 BYTE_ORDER_MARK = "\ufeff"
-"""What some editors put before a text in UTF-8; no part of it."""
+"""Some editors put this before a UTF-8 text; it is not part of it."""
 
 EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
-"""How names of files with grammars end, and their dialects."""
+"""The extensions of grammar files, and their dialects."""
 
 
 def parse(
@@ -41,10 +41,10 @@ def parse(
 
     Args:
         text: the grammar.
-        start: the rule to begin with; None for the dialect's own.
-        dialect: one of `DIALECTS`; None to find out.
-        path: where the text was read from, for the dialect and for relative imports.
-        terminals: terminals that the text leaves open; strings are patterns.
+        start: the start rule; None for the dialect's own.
+        dialect: one of `DIALECTS`; None to detect it.
+        path: the file of the text, for the dialect and for relative imports.
+        terminals: terminals that the text declares without a definition; strings are patterns.
 
     Raises:
         GrammarError: the grammar is malformed.
@@ -69,7 +69,7 @@ def parse(
 
 
 def is_decided(dialect: str | None, path: str | None) -> bool:
-    """Return whether the dialect is given, by the option or by the file's name."""
+    """Return whether the option or the file's name determines the dialect."""
     return dialect is not None or str(path).endswith(tuple(EXTENSIONS))
 
 
@@ -90,7 +90,7 @@ def _parse(
 
 
 def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
-    """Map each definition of a valid text to where it begins, and the names in it; "" to the names
+    """Map each definition of a valid text to its position, and the names in it; "" to the names
     elsewhere."""
     if dialect == "lark":
         from . import lark
@@ -127,7 +127,7 @@ def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeEr
 
 
 def check_dialect(name: str) -> None:
-    """Raise GrammarError if there is no dialect of that name."""
+    """Raise GrammarError for an unknown dialect."""
     *others, last = DIALECTS
     if name not in (*others, last):
         raise GrammarError(
@@ -137,7 +137,7 @@ def check_dialect(name: str) -> None:
 
 
 def dialect_of(text: str, path: str | None = None) -> str:
-    """Return the dialect of a grammar: by the file's name, else by how its rules are written."""
+    """Return the dialect of a grammar: by the file's name, else by the form of its rules."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     lark = "llguidance" if re.search(r"^[^\S\n]*%llguidance\b", text, re.MULTILINE) else "lark"
     for extension, dialect in EXTENSIONS.items():

@@ -9,8 +9,8 @@
     TokenTagDispatch((12, rule), …)        any tokens; after each of these a text of its rule
     Regex("[a-z]+")  Substring("a", "b")   a pattern; pieces in a row
 
-Has what XGrammar adds to GBNF; `notation` reads the rest. XGrammar uses a lookahead to make masks
-earlier, and does not check it in a given text. So it means nothing here.
+Reads XGrammar's additions to GBNF; `notation` reads the rest. XGrammar uses a lookahead only to
+compute masks earlier, and does not check it in a given text. So it has no effect here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MACROS = {
     "Regex": 'Regex("[a-z]+", flags="is", json_string=true)',
     "Substring": f'Substring("one", "two"), with at most {notation.MAX_CHUNKS} texts',
 }
-"""How each macro is written."""
+"""The form of each macro."""
 
 _MACRO = re.compile(rf"({'|'.join(_MACROS)})\s*\(")
 _NOT_HERE = {
@@ -50,7 +50,7 @@ _NOT_HERE = {
     "temperature": "Pass temperature= to the generator, for the whole text.",
     "capture": "Remove it; capture is supported.",
 }
-"""Options of rules that are about more than texts, and what to do instead."""
+"""Options of rules that concern more than texts, and the fix."""
 
 
 class Reader(notation.Reader):
@@ -106,7 +106,7 @@ class Reader(notation.Reader):
         return self.peek("(=") or super().is_end()
 
     def repeated(self) -> Expression:
-        """Return what may be repeated, once, also after blanks."""
+        """Return a repeatable item, once, also after blanks."""
         found = self.primary()
         back = self.at
         self.skip()
@@ -192,7 +192,7 @@ class Reader(notation.Reader):
     def _macro(
         self, kind: str, given: list[Any], named: dict[str, Any], at: int
     ) -> Expression | None:
-        """Return what a macro derives; None where its arguments are wrong."""
+        """Return the expression of a macro; None if its arguments are wrong."""
         if kind.endswith("Dispatch"):
             return self._dispatch(kind == "TagDispatch", given, named, at)
         if kind == "Regex":
@@ -205,7 +205,8 @@ class Reader(notation.Reader):
         return self._token(given, kind == "ExcludeToken", at)
 
     def _token(self, ids: Sequence[int], negate: bool, at: int) -> Expression:
-        listed = ",".join(f"{i}-{i}" for i in ids)  # so that one is not named by its id alone
+        # so that a single one is not named only by its id
+        listed = ",".join(f"{i}-{i}" for i in ids)
         name = f"<[{'^' * negate}{listed}]>" if ids else "<[*]>"
         return Placed(embedded.special_token(name, self.text, at))
 
@@ -234,7 +235,7 @@ class Reader(notation.Reader):
     def _dispatch(
         self, is_text: bool, given: list[Any], named: dict[str, Any], at: int
     ) -> Expression | None:
-        """Any text or tokens, a rule after each tag."""
+        """Return any text or tokens, with a rule after each tag."""
         loops, excludes = named.pop("loop_after_dispatch", True), named.pop("excludes", ())
         kind = str if is_text else int
         if named or type(loops) is not bool or type(excludes) is not tuple:
@@ -291,6 +292,6 @@ def _meets(tag: str, marks: Sequence[str]) -> bool:
 
 
 def _bounded(most: int, found: ir.Regex) -> ir.Regex:
-    """Return texts of which no beginning is one and has that many characters."""
+    """Return the texts without a beginning that is a text of at least that many characters."""
     enough = tree.intersect([found, ir.Repeat(ir.ANY_CHAR, most, None)])
     return tree.intersect([found, tree.complement(tree.concat([enough, _ANY]))])

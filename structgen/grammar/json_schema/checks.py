@@ -1,9 +1,8 @@
-"""Check values of schema keywords: each function returns the value or raises what is wrong with it.
+"""Check values of schema keywords: each function returns the value or raises an error.
 
 Errors name the path, the keyword, what was expected and what was found. Each function gets the
-keyword, the place of its schema and, if it checks a part of the keyword's value, the steps down to
-it: paths are written out only for messages. Knows JSON, regular expressions, and the drafts by
-name.
+keyword, the place of its schema and, if it checks a part of the keyword's value, the steps to it:
+paths are built only for messages. Knows JSON, regular expressions, and the drafts by name.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .graph import TYPE_BITS, HasPath, to_decimal
 
 
 def pattern(keyword: str, value: str, place: HasPath, *inside: str) -> ir.Regex:
-    """Return the strings in which the ECMA-262 pattern ``value`` is found."""
+    """Return the strings that contain a match of the ECMA-262 pattern ``value``."""
     spend(2 + (len(value) >> 4))
     try:
         return parse_ecma(value)
@@ -98,7 +97,7 @@ def members(keyword: str, value: Any, place: HasPath) -> None:
 
 
 def count(keyword: str, value: Any, place: HasPath) -> int:
-    """Return a whole number of at least 0; 2.0 will do."""
+    """Return a whole number of at least 0; 2.0 is accepted."""
     whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
     if not whole or value < 0:
         raise wrong(keyword, "a whole number of at least 0", value, place)
@@ -138,7 +137,7 @@ def types(keyword: str, value: Any, place: HasPath) -> int:
 
 
 def type_hint(name: Any) -> str:
-    """Return what somebody meant by a ``type`` that there is not, after a blank; or nothing."""
+    """Return a suggestion for an unknown ``type``, after a blank; or nothing."""
     if name == "any":
         return " Remove 'type' to allow every type."
     meant = _TYPE_NAMES.get(name.lower()) if isinstance(name, str) else None
@@ -162,7 +161,7 @@ _TYPE_NAMES = {
 def names(keyword: str, value: Any, place: HasPath, *inside: str) -> tuple[str, ...]:
     """Return an array of strings; repeated ones count once."""
     try:
-        if type(value) is list and "".join(value).isascii():  # as nearly always
+        if type(value) is list and "".join(value).isascii():  # the usual case
             spend(len(value) >> 5)
             return tuple(dict.fromkeys(value))
     except TypeError:
@@ -188,7 +187,7 @@ def names(keyword: str, value: Any, place: HasPath, *inside: str) -> tuple[str, 
 
 
 def number(keyword: str, value: Any, place: HasPath) -> Decimal:
-    """Return a number, as its decimal spelling has it."""
+    """Return a number by its decimal text."""
     if type(value) is int:
         return Decimal(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
@@ -200,7 +199,7 @@ def number(keyword: str, value: Any, place: HasPath) -> Decimal:
 
 
 def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
-    """Refuse strings that are not Unicode text: no token spells half a surrogate pair."""
+    """Refuse strings that are not Unicode text: no token contains half a surrogate pair."""
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     spend(len(shown) >> 6)
     try:
@@ -227,7 +226,7 @@ def wrong(keyword: str, wanted: str, value: Any, place: HasPath, *inside: str) -
 def of_another_draft(
     keyword: str, value: Any, place: HasPath, dialect: Dialect, draft: str
 ) -> SchemaError:
-    """Return the error that ``keyword`` is written as the draft called ``draft`` has it."""
+    """Return the error that ``keyword`` has its form of the draft ``draft``."""
     path = place.at(keyword)
     if keyword == "items":
         wanted, instead = "a schema", "Use prefixItems"
@@ -260,7 +259,7 @@ def no_names(keyword: str, value: Any, place: HasPath, name: str) -> SchemaError
 
 
 def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaError:
-    """Return the error that a value is not a schema, inside ``keyword`` if that is given."""
+    """Return the error that a value is not a schema, inside ``keyword`` if given."""
     hint = ""
     if isinstance(value, str) and value in TYPE_BITS:
         hint = f' Did you mean {{"type": "{value}"}}?'
@@ -277,7 +276,7 @@ def not_a_schema(value: Any, path: str, keyword: str | None = None) -> SchemaErr
 
 
 def show(value: Any) -> str:
-    """``value`` as JSON, cut short."""
+    """Return ``value`` as JSON, cut short."""
     try:
         shown = json.dumps(value)
     except (TypeError, ValueError):

@@ -1,11 +1,10 @@
-"""The drafts of JSON Schema: which keywords each one has, and how to tell them apart.
+"""The drafts of JSON Schema: their keywords, and how to distinguish them.
 
-Knows the names of keywords, and which of them hold schemas; `read` knows what they mean. `closed`
-allows objects only the members that their schema names, as tools and the frameworks that write
-their schemas expect.
+Knows the names of keywords, and which of them contain schemas; `read` knows their meaning. `closed`
+allows objects only the members that their schema names, as tools and frameworks expect.
 
-``dependencies`` was split in two in 2019-09, which lets validators keep it for compatibility. Here
-every draft has it, as in other validators: an author who writes it means it.
+``dependencies`` was split in two in 2019-09, which allows validators to keep it for compatibility.
+Here every draft has it, as in other validators, because authors who write it want it enforced.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from structgen.grammar.regex import algebra as regex_algebra
 from .graph import DIGITS_ONLY, child_path
 
 GUIDANCE = "x-guidance"
-"""At the root of a schema: how llguidance is to write JSON."""
+"""At the root of a schema: llguidance's options for writing JSON."""
 
 _CORE4 = (
     "type enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
@@ -47,7 +46,7 @@ class Dialect:
     """One draft.
 
     Attributes:
-        name: as `JsonSchema(schema, dialect=…)` takes it.
+        name: the value of `JsonSchema(schema, dialect=…)`.
         year: the draft's number, or year, for comparisons (4, 6, 7, 2019, 2020).
         assertions: the keywords that can make a value invalid.
         id_keyword: ``id`` or ``$id``.
@@ -60,14 +59,14 @@ class Dialect:
 
     @property
     def uri(self) -> str:
-        """The metaschema's, as ``$schema`` names it."""
+        """The metaschema's URI, as in ``$schema``."""
         if self.year <= 7:
             return f"http://json-schema.org/draft-0{self.year}/schema#"
         return f"https://json-schema.org/draft/{self.name.removeprefix('draft')}/schema"
 
     @cached_property
     def ref_ignores_siblings(self) -> bool:
-        """Whether everything beside ``$ref`` is ignored."""
+        """Whether all keywords beside ``$ref`` are ignored."""
         return self.year <= 7
 
 
@@ -92,7 +91,7 @@ def by_name(name: str) -> Dialect:
     """Return the dialect called ``name``.
 
     Raises:
-        OptionError: there is no such draft.
+        OptionError: unknown draft.
     """
     found = DIALECTS.get(name) if isinstance(name, str) else None
     if found is None:
@@ -104,18 +103,18 @@ def by_name(name: str) -> Dialect:
 
 
 def by_uri(uri: object) -> Dialect | None:
-    """Return the dialect whose metaschema ``uri`` is, or None."""
+    """Return the dialect with the metaschema ``uri``, or None."""
     match = _URI.fullmatch(uri) if isinstance(uri, str) else None
     if match is None:
         return None
-    # Draft 5 changed the prose of draft 4 only.
+    # Draft 5 changed only the prose of draft 4.
     return DIALECTS["draft4" if match[1] == "5" else f"draft{match[1] or match[2]}"]
 
 
 ANNOTATIONS = frozenset(
     ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"]
 )
-"""The keywords of the vocabulary meta-data, which say nothing of what is valid."""
+"""The keywords of the meta-data vocabulary, which do not affect validity."""
 
 _NO_ASSERTIONS = (
     "$schema $id id $anchor $dynamicAnchor $recursiveAnchor $recursiveRef $vocabulary $comment "
@@ -125,7 +124,7 @@ _KEYWORDS = ANNOTATIONS.union(f"{_CORE2019} {_CORE2020} {_NO_ASSERTIONS}".split(
 
 
 def is_keyword(name: str) -> bool:
-    """Return whether some draft has this keyword, or it is an extension (``x-…``)."""
+    """Return whether any draft has this keyword, or it is an extension (``x-…``)."""
     return name in _KEYWORDS or name.startswith("x-")
 
 
@@ -135,7 +134,7 @@ def is_latest(uri: str) -> bool:
 
 
 def how_to_choose(name: str) -> str:
-    """Return what to do for a schema to be read as the draft called ``name``."""
+    """Return how to choose the draft ``name`` for a schema."""
     return (
         f'have the schema read as {name}: write "$schema": "{DIALECTS[name].uri}", or, if it '
         f'has no $schema, pass JsonSchema(schema, dialect="{name}").'
@@ -160,7 +159,7 @@ KIND_OF = {
     for kind, keywords in table.items()
     for keyword in keywords.split()
 }
-"""The one type that a keyword speaks of, for those that speak of one."""
+"""The type that a keyword applies to, for keywords with only one."""
 
 VALIDATION = frozenset(" ".join(("type enum const", *_VALIDATION.values())).split())
 """The keywords of the vocabulary of that name."""
@@ -199,7 +198,7 @@ def rewritten(raw: Mapping[str, Any], rewrite: Callable[..., Any]) -> dict[str, 
 
     Args:
         raw: the schema.
-        rewrite: called with a part, and the steps that lead to it from the schema.
+        rewrite: called with a part, and the steps to it from the schema.
     """
     made = dict(raw)
     for keyword, value in raw.items():
@@ -213,15 +212,15 @@ def rewritten(raw: Mapping[str, Any], rewrite: Callable[..., Any]) -> dict[str, 
 
 
 _COMPOSED = ("allOf", "not", "if", "dependentSchemas", "unevaluatedProperties")
-"""Keywords that let other schemas speak of an object's members too."""
+"""Keywords through which other schemas may apply to an object's members, too."""
 
 
 def closed(schema: Any) -> Any:
-    """Return a copy of a JSON Schema whose objects have no members but those that it names.
+    """Return a copy of a JSON Schema whose objects have only members that it names.
 
-    An object without ``additionalProperties`` may have any. Authors of such schemas expect none,
-    and a model would write them until its limit. A schema stays as it is if others may apply to the
-    same object.
+    An object without ``additionalProperties`` may have any others. Authors of such schemas expect
+    none, and a model would write them up to its limit. A schema is not changed if others may apply
+    to the same object.
     """
     made = _copied(schema)
     found, waiting = [], [made]
@@ -240,7 +239,7 @@ def closed(schema: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of JSON, however deep."""
+    """Return a copy of JSON of any depth."""
     root = [value]
     waiting: list[tuple[Any, Any]] = [(root, 0)]
     while waiting:

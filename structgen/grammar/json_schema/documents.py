@@ -2,7 +2,7 @@
 
 Has the table of documents (the schema itself, those the caller passes in, the metaschemas), the
 resources inside them (``$id``), and resolves a reference to a raw schema object. Fetches nothing. A
-`Place` is a raw schema with its position; `read` reads what it says.
+`Place` is a raw schema with its position; `read` reads its keywords.
 
 Standard: JSON Schema core, sections 8 and 9 (draft 2020-12); RFC 3986; RFC 6901.
 """
@@ -33,25 +33,25 @@ from .dialects import (
 from .graph import HasPath, child_path
 
 _MOST_NAMED = 8
-"""Most names that are listed where none is near."""
+"""The most names that are listed if none is similar."""
 
-_INDEX = re.compile("[0-9]{1,9}")  # digits of other kinds, or thousands of them, are no int
+_INDEX = re.compile("[0-9]{1,9}")  # other kinds of digits, or thousands of them, are not an int
 
 
 def hinted_steps(raw: Any) -> list[str]:
-    """Return the names with which a pointer may continue from ``raw``."""
+    """Return the names with which a JSON pointer may continue from ``raw``."""
     found = raw.items() if isinstance(raw, Mapping) else ()
     return [name for name, value in found if isinstance(value, (Mapping, list, bool))]
 
 
 def meant(wanted: str, known: list[str]) -> str:
-    """Return the nearest of the ``known`` names, or all if they are few."""
+    """Return the most similar of the ``known`` names, or all if they are few."""
     listed = f"Known: {', '.join(map(repr, known))}." if 0 < len(known) <= _MOST_NAMED else ""
     return did_you_mean(wanted, known).lstrip() or listed
 
 
 def moved(root: Any, pointer: str) -> str:
-    """Return a hint where the definition that ``pointer`` names is kept under another keyword."""
+    """Return a hint if the definition that ``pointer`` names is under another keyword."""
     before, _, last = pointer.rpartition("/")
     name = last.replace("~1", "/").replace("~0", "~")
     for keyword in ("$defs", "definitions"):
@@ -62,7 +62,7 @@ def moved(root: Any, pointer: str) -> str:
 
 
 def old_anchor(root: Any, dialect: Dialect, name: str) -> str:
-    """Return a hint where the anchor is written as drafts up to 7 have it."""
+    """Return a hint if the anchor has the form of drafts up to 7."""
     stack = [root] if dialect.year >= 2019 else []
     while stack:
         raw = stack.pop()
@@ -77,14 +77,14 @@ def old_anchor(root: Any, dialect: Dialect, name: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class Resource:
-    """A schema with an identifier of its own, or a whole document.
+    """A schema with its own identifier, or a whole document.
 
     Attributes:
         uri: absolute URI without fragment (empty for an anonymous document).
         root: the raw schema.
         dialect: the draft it is written in.
         path: JSON path of its root, for messages.
-        is_stated: whether the draft was asked for: by a ``$schema``, or by the caller.
+        is_stated: whether a ``$schema`` or the caller chose the draft.
     """
 
     uri: str
@@ -96,13 +96,13 @@ class Resource:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Where a raw schema is. Paths are written out when a message asks for them.
+    """The place of a raw schema. Paths are built only for messages.
 
     Attributes:
-        above: JSON path, or the place of the schema that holds this one.
-        resource: the resource the schema belongs to.
+        above: JSON path, or the place of the schema that contains this one.
+        resource: the resource of the schema.
         scope: the resources with dynamic anchors that were entered on the way to it.
-        steps: from ``above`` to here.
+        steps: the steps from ``above`` to here.
     """
 
     above: str | Place
@@ -111,7 +111,7 @@ class Place:
     steps: tuple[str | int, ...] = ()
 
     def below(self, *steps: str | int) -> Place:
-        """Return the place ``steps`` below, without knowledge of its schema."""
+        """Return the place ``steps`` below, without looking at its schema."""
         return Place(self, self.resource, self.scope, steps)
 
     @property
@@ -133,12 +133,12 @@ class Place:
 
     @property
     def dialect(self) -> Dialect:
-        """The draft that the schema is written in."""
+        """The schema's draft."""
         return self.resource.dialect
 
 
 Target: TypeAlias = "tuple[Any, Place]"
-"""What a reference leads to: a raw schema, and where it is."""
+"""The target of a reference: a raw schema, and its place."""
 
 _IDENTIFYING = frozenset(["$schema", "$id", "id"])
 
@@ -148,7 +148,7 @@ class Documents:
 
     Args:
         schema: the root schema.
-        dialect: the draft to assume where ``$schema`` does not say, or None for the default.
+        dialect: the draft if ``$schema`` does not set it; None for the default.
         documents: further documents by absolute URL.
 
     Attributes:
@@ -175,7 +175,7 @@ class Documents:
         self.root = Resource(uri, schema, own, "$", is_stated)
         self._resources = {uri: self.root}
 
-    # What few schemas have is made when one has it.
+    # Rarely used parts are made on demand.
 
     @cached_property
     def _anchors(self) -> dict[tuple[str, str], Target]:
@@ -194,7 +194,7 @@ class Documents:
         return {}
 
     def enter(self, raw: Any, resource: Resource, path: str) -> Resource:
-        """Return the resource that ``raw``, met inside ``resource`` at ``path``, belongs to."""
+        """Return the resource of ``raw``, which is inside ``resource`` at ``path``."""
         if not isinstance(raw, Mapping) or raw is resource.root:
             return resource
         if resource.dialect.id_keyword not in raw and "$schema" not in raw:
@@ -210,17 +210,17 @@ class Documents:
         return found
 
     def _claim(self, uri: str, resource: Resource) -> None:
-        """Let ``uri`` lead to ``resource``, or note that it leads to a different one already."""
+        """Register ``resource`` under ``uri``, or note that another one has this URI."""
         found = self._resources.setdefault(uri, resource)
         if found.root is resource.root or uri in self._doubled:
             return
-        if found.root != resource.root:  # equal ones, in documents that bundle others, do no harm
+        if found.root != resource.root:  # equal ones, in bundled documents, do no harm
             first, second = sorted((found.path, resource.path))
             self._doubled[uri] = (first, second)
 
     @staticmethod
     def _identifier(raw: Any, base: str, dialect: Dialect) -> str | None:
-        """Return the absolute URI that ``raw`` gives itself, or None."""
+        """Return the absolute URI in the identifier of ``raw``, or None."""
         is_object = type(raw) is dict or isinstance(raw, Mapping)
         identifier = raw.get(dialect.id_keyword) if is_object else None
         if not isinstance(identifier, str) or identifier.startswith("#"):
@@ -228,14 +228,14 @@ class Documents:
         if dialect.ref_ignores_siblings and "$ref" in raw:
             return None
         if not base and "#" not in identifier:
-            return identifier  # what follows comes to this, in a dozen calls
+            return identifier  # the same result as the code below, without its dozen calls
         return urldefrag(urljoin(base, identifier))[0]
 
     def check_dialect(self, raw: Mapping[str, Any], place: HasPath) -> None:
-        """Refuse a ``$schema`` at ``place`` that says nothing about how to read the schema.
+        """Check that the ``$schema`` at ``place`` determines the draft.
 
         Raises:
-            SchemaError: it names no draft that is known, nor a metaschema among the documents, and
+            SchemaError: it names neither a known draft nor a metaschema among the documents, and
                 the caller has not chosen a draft; or the metaschema requires unknown vocabularies.
         """
         uri = raw.get("$schema")
@@ -264,7 +264,7 @@ class Documents:
             )
 
     def _dialect(self, raw: Any, default: Dialect, is_stated: bool) -> tuple[Dialect, bool]:
-        """Return the draft of ``raw``, if not ``default``; and whether it was asked for."""
+        """Return the draft of ``raw``, or ``default``; and whether it was stated."""
         uri = raw.get("$schema") if type(raw) is dict or isinstance(raw, Mapping) else None
         if uri is None:
             return default, is_stated
@@ -275,8 +275,8 @@ class Documents:
         return own, is_stated or known is not None
 
     def _custom(self, uri: object, default: Dialect) -> Dialect:
-        """Return the dialect of a schema with its own metaschema: that metaschema's, narrowed to
-        the vocabularies that it declares."""
+        """Return the dialect of a schema with a custom metaschema: that of the metaschema,
+        restricted to the vocabularies that it declares."""
         metaschema = self._given.get(urldefrag(uri)[0]) if isinstance(uri, str) else None
         if not isinstance(metaschema, Mapping):
             return default
@@ -293,10 +293,10 @@ class Documents:
     def resolve(
         self, reference: str, resource: Resource, place: HasPath, keyword: str = "$ref"
     ) -> Target:
-        """Return what ``reference``, found in ``resource`` at ``place``, leads to.
+        """Return the target of ``reference``, which is in ``resource`` at ``place``.
 
         Raises:
-            SchemaError: it leads nowhere, or to a document that was not given.
+            SchemaError: it has no target, or its document was not passed.
         """
         key = (reference, resource)
         found = self._resolved.get(key)
@@ -335,7 +335,7 @@ class Documents:
             )
 
     def dynamic_anchor(self, resource: Resource, name: str) -> Target | None:
-        """Return the place in ``resource`` that has ``$dynamicAnchor`` ``name``, or None."""
+        """Return the place in ``resource`` with the ``$dynamicAnchor`` ``name``, or None."""
         self.scan(resource)
         return self._dynamic.get((resource.uri, name))
 
@@ -408,7 +408,7 @@ class Documents:
         """Find all identifiers and anchors below ``resource``, once.
 
         Raises:
-            SchemaError: one resource has an anchor twice.
+            SchemaError: a resource has an anchor twice.
         """
         if resource.root in self._scanned:
             return
@@ -446,7 +446,8 @@ class Documents:
 
 
 def has_dynamic_anchors(resource: Resource) -> bool:
-    """Return whether dynamic references may lead into ``resource``; errs towards True."""
+    """Return whether dynamic references may lead into ``resource``; may be True wrongly, never
+    False."""
     root = resource.root
     if not isinstance(root, Mapping) or resource.dialect.year < 2019:
         return False

@@ -1,10 +1,10 @@
-"""The JSON Schema graph: what a schema says, checked and with its references resolved.
+"""The JSON Schema graph: a schema, checked and with its references resolved.
 
 One `Node` per schema object, numbered. A node refers to another by a *requirement*: ``2 * n`` means
 that node n must hold, ``2 * n + 1`` that it must not. Node 0 is the schema ``true``, so requirement
 0 is always met and requirement 1 never. Applicators hold requirements, so a recursive schema is a
-graph with cycles and costs no Python recursion. Has the data structure and the type bits; `read`
-fills it in, the automaton reads it.
+graph with cycles and needs no Python recursion. Has the data structure and the type bits; `read`
+fills it, the automaton reads it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from structgen.grammar import ir
 
-# A number is DIGITS when it is whole and written so (12), POINTED when it is whole and has a
-# fraction or exponent part (12.0, 1.2e1), else FRACTION.
+# A number is DIGITS if it is whole and written so (12), POINTED if it is whole and has a fraction
+# or exponent part (12.0, 1.2e1), otherwise FRACTION.
 NULL, BOOLEAN, OBJECT, ARRAY, STRING, DIGITS, POINTED, FRACTION = (1 << i for i in range(8))
 INTEGER = DIGITS | POINTED
 NUMBER = INTEGER | FRACTION
@@ -31,7 +31,7 @@ TYPE_BITS = {
     "integer": INTEGER,
     "number": NUMBER,
 }
-"""The types by name. Draft 4 alone calls 1.0 no integer: there ``integer`` is `DIGITS`."""
+"""The types by name. Only in draft 4, 1.0 is not an integer: there ``integer`` is `DIGITS`."""
 
 DIGITS_ONLY = "$structgen-digits"
 """The keyword of a JSON Schema under which whole numbers are written without point and exponent."""
@@ -55,9 +55,9 @@ class Keys:
     """A set of keys: one name, or those that match a pattern (search applied), or all others.
 
     Attributes:
-        name: the one key, if not None;
-        pattern: else the keys that match this, if not None;
-        but_names, but_patterns: else all keys except these.
+        name: the only key, if not None.
+        pattern: otherwise the keys that match this, if not None.
+        but_names, but_patterns: otherwise all keys except these.
     """
 
     name: str | None = None
@@ -149,7 +149,7 @@ class Node:
 
     types: int = ALL_TYPES
     enum: tuple[Any, ...] | None = None
-    excluded: Collection[Any] = ()  # what the value must not equal: scalars, or `Barred`
+    excluded: Collection[Any] = ()  # values that it must not equal: scalars, or `Barred`
     # numbers
     minimum: Decimal | None = None
     maximum: Decimal | None = None
@@ -169,7 +169,7 @@ class Node:
     required: tuple[str, ...] = ()
     min_properties: int = 0
     max_properties: int | None = None
-    rules: tuple[Any, ...] = ()  # what holds of the members together; see `automaton.schema.rules`
+    rules: tuple[Any, ...] = ()  # conditions on all members; see `automaton.schema.rules`
     # arrays
     prefix: tuple[int, ...] = ()
     items: int = TRUE
@@ -188,8 +188,8 @@ class Node:
     dependent_schemas: Mapping[str, int] = _NO_NAMES
     unevaluated_properties: int = TRUE
     unevaluated_items: int = TRUE
-    some_unevaluated_item: int = FALSE  # one must be there and meet this (unless it is FALSE)
-    # what counts as evaluated for them
+    some_unevaluated_item: int = FALSE  # one must be present and meet this (unless it is FALSE)
+    # the nodes whose evaluations count for them
     evaluates_all_properties: bool = False
     evaluates_all_items: bool = False
     contains_evaluates: bool = True
@@ -215,12 +215,12 @@ class Node:
 
     @property
     def has_types_only(self) -> bool:
-        """Whether no field but ``types`` is set."""
+        """Whether only the field ``types`` is set."""
         return vars(self).keys() <= _TYPES_ONLY
 
     @property
     def lists_strings_only(self) -> bool:
-        """Whether it says nothing but ``enum``, of nothing but strings, and ``types`` with them."""
+        """Whether it only has an ``enum`` of only strings, and ``types`` that include them."""
         return (
             vars(self).keys() <= _LISTED_ONLY
             and self.types & STRING != 0
@@ -237,7 +237,7 @@ class Node:
 
     @property
     def is_list(self) -> bool:
-        """Whether the node says that the value is one of ``enum``, and nothing else."""
+        """Whether the node only has ``enum``."""
         return (
             self.enum is not None
             and (self.types == ALL_TYPES or all(type(v) is str for v in self.enum))
@@ -267,11 +267,11 @@ class Node:
 
     @property
     def asserts(self) -> bool:
-        """Whether the node says anything but what its in-place applicators say."""
+        """Whether the node has assertions besides its in-place applicators."""
         return self.types != ALL_TYPES or not _ASSERTIONS.isdisjoint(vars(self))
 
     def parts_in_place(self) -> list[int]:
-        """Return other nodes' requirements that may apply to the same value, in order."""
+        """Return the requirements on the same value through other nodes, in order."""
         return [
             *self.refs,
             *self.all_of,
@@ -301,7 +301,7 @@ FIELDS = frozenset(Node.__annotations__) - {"_listed"}
 """The names of a node's fields."""
 
 _SILENT = {name: getattr(Node, name) for name in FIELDS}
-"""Their values where the keyword is absent."""
+"""The values of fields whose keyword is absent."""
 
 
 def mapped(field: str, held: Any, change: Callable[[int], Any]) -> Any:
@@ -324,10 +324,10 @@ class SchemaGraph:
     Attributes:
         nodes: all nodes.
         root: the document's requirement.
-        refers: whether there are references, so that nodes may lead to one another in circles.
-        typed: the requirements that name one type, or none, and say nothing else.
-        lists_containers: whether any ``enum`` or ``const`` lists objects or arrays.
-        used: the fields that any node sets, so that others need not be looked at.
+        refers: whether there are references, so that nodes may form cycles.
+        typed: the requirements that only name one type, or none.
+        lists_containers: whether any ``enum`` or ``const`` contains objects or arrays.
+        used: the fields that any node sets, so that others need no check.
     """
 
     nodes: list[Node]
@@ -351,7 +351,7 @@ def bounds(nodes: Iterable[Node], kind: str) -> tuple[int, int | None]:
 
 
 def child_path(path: str, *steps: str | int) -> str:
-    """``path`` extended the way error messages write it: ``$.properties["a b"][0]``."""
+    """Return ``path`` extended in the format of error messages: ``$.properties["a b"][0]``."""
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"
@@ -364,7 +364,7 @@ def child_path(path: str, *steps: str | int) -> str:
 
 
 def json_key(value: Any) -> Any:
-    """Return a key equal exactly for values equal in JSON Schema (1 = 1.0 ≠ true)."""
+    """Return a key that is equal exactly for equal values in JSON Schema (1 = 1.0 ≠ true)."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -378,7 +378,7 @@ def json_key(value: Any) -> Any:
 
 
 def by_key(values: Iterable[Any]) -> dict[Any, Any]:
-    """``values`` by `json_key`; of equal ones the first."""
+    """Return ``values`` by `json_key`; the first of equal ones."""
     found: dict[Any, Any] = {}
     for value in values:
         found.setdefault(json_key(value), value)
@@ -386,5 +386,5 @@ def by_key(values: Iterable[Any]) -> dict[Any, Any]:
 
 
 def to_decimal(value: int | float | Decimal) -> Decimal:
-    """Return the number as its shortest decimal spelling has it (0.1 is a tenth)."""
+    """Return the number by its shortest decimal text (0.1 is exactly a tenth)."""
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)

@@ -1,9 +1,9 @@
 """A schema graph whose objects have only the members that it names: the option ``closed``.
 
-Each value's schema is read as if it had ``unevaluatedProperties: false``, except where the schema
-itself speaks of other members (``additionalProperties``, ``unevaluatedProperties``), for schemas
-that say nothing, and for what an ``enum`` lists. Nothing changes below ``not`` and ``if``, nor in a
-``oneOf`` whose alternatives are not plainly distinct: fewer values there would make more valid.
+Each value's schema is read as if it had ``unevaluatedProperties: false``, except if the schema
+itself mentions other members (``additionalProperties``, ``unevaluatedProperties``), asserts
+nothing, or is a value in an ``enum``. Nothing changes below ``not`` and ``if``, nor in a ``oneOf``
+whose alternatives are not obviously distinct: fewer values there would make more valid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .graph import ARRAY, FALSE, IN_PLACE, OBJECT, TRUE, Node, SchemaGraph, json
 
 
 def only_named(graph: SchemaGraph) -> SchemaGraph:
-    """``graph`` with closed objects, which are copies."""
+    """Return ``graph`` with closed objects, as copies of nodes."""
     closing = _Closing(graph.nodes)
     root = closing.copy(graph.root, is_value=True)
     closing.fill()
@@ -32,7 +32,7 @@ class _Closing:
         self._todo: list[tuple[Node, int, bool]] = []
 
     def copy(self, requirement: int, is_value: bool) -> int:
-        """``requirement`` with closed values inside. It is closed itself if it ``is_value``;
+        """Return ``requirement`` with closed values inside. It is closed itself if ``is_value``;
         otherwise others apply to the same value."""
         node = self._nodes[requirement >> 1]
         if requirement & 1 or not node.types & (OBJECT | ARRAY) or not node.fields():
@@ -99,8 +99,8 @@ _VALUES = frozenset(
 
 
 def _are_apart(nodes: Sequence[Node], options: Sequence[int]) -> bool:
-    """Return whether no object or array can meet two of ``options``, plainly: they differ by type,
-    or by what one required member of each must be."""
+    """Return whether obviously no object or array can meet two of ``options``: they differ by type,
+    or by the values of a required member."""
     found: list[tuple[int, dict[str, frozenset[Any]]]] = []
     for option in options:
         node = nodes[option >> 1]

@@ -1,10 +1,11 @@
-"""JSON Schema → `SchemaGraph`: what each keyword of a schema object says, checked; decides nothing.
+"""JSON Schema → `SchemaGraph`: read and check each keyword of a schema object.
 
-`lower` is the entry. It finds every error in a schema at compile: a keyword of the wrong type, a
-reference that leads nowhere, a malformed pattern. Has the list of keywords, and how each becomes
-fields of a `Node`. Annotations and unknown keywords, which the standard says assert nothing, are
-skipped (`structgen.constraint.explain` lists them). Definitions that no reference reaches are only
-checked for malformed values and patterns. `automaton.json.values` decides what a node *means*.
+`lower` is the entry point. It finds every error in a schema at compile time: a keyword of the wrong
+type, a reference without a target, a malformed pattern. Has the list of keywords, and how each
+becomes fields of a `Node`. Annotations and unknown keywords, which assert nothing by the standard,
+are skipped (`structgen.constraint.explain` lists them). Definitions that no reference reaches are
+only checked for malformed values and patterns. `automaton.json.values` implements the meaning of a
+node.
 
 Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specification.
 
@@ -49,26 +50,26 @@ from .graph import (
 from .named import only_named
 
 _PLACED = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"])
-"""Keywords that say where a schema is, or hold others that nothing applies."""
+"""Keywords that identify a schema, or contain others without applying them."""
 
 _BEYOND_TYPE = _PLACED.union(*(d.assertions for d in DIALECTS.values())) - {"type"}
-"""All keywords that mean something, but ``type``."""
+"""All keywords with a meaning, except ``type``."""
 
 _BEYOND_REF = (_BEYOND_TYPE | {"type"}) - {"$ref"}
 
 _BEYOND_LIST = _BEYOND_TYPE - {"items"}
 
 MAX_NODES = 200_000
-"""Most subschemas one schema may reach."""
+"""The most subschemas that one schema may reach."""
 
 _AT_ONCE = 50
-"""Nodes whose work is counted together."""
+"""The work of this many nodes is counted together."""
 
 
 _NOTHING: Mapping[str, Any] = {}
 
 Holder: TypeAlias = "tuple[Mapping[str, Any], Place]"
-"""A schema with definitions, and where it is."""
+"""A schema with definitions, and its place."""
 
 Observer: TypeAlias = "Callable[[Mapping[str, Any], Place], None]"
 """Called once for each node with the raw schema and its place, before its keywords are read."""
@@ -78,7 +79,7 @@ Observer: TypeAlias = "Callable[[Mapping[str, Any], Place], None]"
 
 
 class NotDynamic(Exception):
-    """A dynamic reference was met by a `Reader` that does not follow them."""
+    """A `Reader` that does not follow dynamic references found one."""
 
 
 class Reader:
@@ -86,12 +87,12 @@ class Reader:
 
     Args:
         schema: the raw schema.
-        documents: what references may lead to.
+        documents: the possible targets of references.
         format_assertion: whether ``format`` is enforced or an annotation.
-        skipped: keywords to pass over.
-        observe: called with each schema object on the way, in the order of the walk.
-        is_dynamic: whether dynamic references are followed. Few schemas have any, and without
-            there is no need to know where they can lead: `NotDynamic` is raised at one.
+        skipped: keywords to skip.
+        observe: called with each schema object, in the order of the walk.
+        is_dynamic: whether to follow dynamic references. Few schemas have any, and without them
+            their targets need not be tracked: otherwise a dynamic reference raises `NotDynamic`.
 
     Attributes:
         holders: the schema objects with definitions, so far.
@@ -117,26 +118,26 @@ class Reader:
         self._nodes = [Node("$")]
         self._follows_dynamic = is_dynamic
         self._is_dynamic: dict[Resource, bool] = {}
-        # The numbers of raw schemas, by the scope that they were reached with.
+        # The numbers of raw schemas, by the scope in which they were reached.
         self._plain: IdentityMap[Mapping[str, Any], int] = IdentityMap()
         self._numbers: dict[tuple[Resource, ...], IdentityMap[Mapping[str, Any], int]] = {
             (): self._plain
         }
         self._work: deque[tuple[int, Mapping[str, Any], Place]] = deque()
         self._typed: set[int] = {TRUE}
-        # The node that all members and items share which name a type and say nothing else, by that
-        # name; integers are another matter in draft 4.
+        # The node that all members and items with only a type share, by type; in draft 4, integers
+        # differ.
         self._alike: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        # What references of members and items lead to.
+        # The targets of references of members and items.
         self._referred_to: dict[tuple[str, Resource], int] = {}
-        # The node of all lists of nothing but what meets an requirement, by that.
+        # The node of all lists whose items only meet a requirement, by that requirement.
         self._lists: dict[int, int] = {}
         self._refers = False
         self.holders: list[Holder] = []
         self.lists_containers = False
 
     def read(self) -> SchemaGraph:
-        """Return the graph of everything reachable; to be called once.
+        """Return the graph of everything reachable. Call once.
 
         Raises:
             SchemaError: the schema is malformed.
@@ -163,7 +164,7 @@ class Reader:
         return SchemaGraph(nodes, top, self._refers, self._typed, self.lists_containers, used)
 
     def entered(self, raw: Mapping[str, Any], place: Place) -> Place:
-        """``place`` with the resource that the schema there may begin, identifiers checked."""
+        """Return ``place`` with the resource that may begin there, with its identifiers checked."""
         own = place.resource
         if raw is not own.root and (own.dialect.id_keyword in raw or "$schema" in raw):
             resource = self._documents.enter(raw, own, place.path)
@@ -177,7 +178,7 @@ class Reader:
         return place
 
     def leads_to_all(self, raw: Mapping[str, Any]) -> bool:
-        """Return whether all definitions of one of ``holders`` have been led to."""
+        """Return whether all definitions of one of ``holders`` have been reached."""
         numbers = self._plain
         for keyword in ("$defs", "definitions"):
             held = raw.get(keyword, _NOTHING)
@@ -246,7 +247,7 @@ class Reader:
         return {name: self.each(raw, place, keyword, name) for name, raw in held.items()}
 
     def each(self, raw: Any, place: Place, *steps: str | int) -> int:
-        """As `below`, of a schema for members or items: those that say the same are one node."""
+        """Like `below`, for schemas of members or items: equivalent ones share a node."""
         if type(raw) is not dict or place.scope or self._observe is not None:
             return self.below(raw, place, *steps)
         known = 0
@@ -261,9 +262,8 @@ class Reader:
         return known or self.below(raw, place, *steps)
 
     def _referred(self, raw: Mapping[str, Any], place: Place, *steps: str | int) -> int:
-        """Return the requirement that a schema below ``place`` only refers to.
-
-        0 if it is not, or if that says nothing.
+        """Return the target's requirement if a schema below ``place`` is only a reference; 0 if
+        not, or if the target asserts nothing.
         """
         resource = place.resource
         beyond = _PLACED if resource.dialect.year <= 7 else _BEYOND_REF
@@ -282,9 +282,10 @@ class Reader:
         return known
 
     def _alike_node(self, kind: str, place: Place) -> int:
-        """Return the requirement to be of the type called ``kind``, in the draft at ``place``.
+        """Return the requirement to have the type ``kind``, in the draft at ``place``; 0 if there
+        is no such type.
 
-        0 if there is no such type. It is in no place of its own: what it is part of does.
+        The shared node has no place of its own.
         """
         types = TYPE_BITS.get(kind, 0)
         if not types:
@@ -301,8 +302,8 @@ class Reader:
         return 2 * number
 
     def _alike_list(self, raw: Mapping[str, Any], place: Place) -> int:
-        """Return the requirement to be an array whose items are of one type, if that is all that
-        ``raw``, below the schema at ``place``, says; else 0. As `_alike_node`."""
+        """Return the requirement to be an array with items of one type, if ``raw``, below the
+        schema at ``place``, asserts only that; otherwise 0. See `_alike_node`."""
         items = raw["items"]
         kind = items.get("type") if type(items) is dict else None
         if type(kind) is not str or not (
@@ -345,7 +346,7 @@ class Reader:
             if handler is None:
                 continue
             if handler is _properties and type(value) is dict and "".join(value).isascii():
-                node.properties = self.members(keyword, value, place)  # of nearly every object
+                node.properties = self.members(keyword, value, place)  # used by nearly every object
             else:
                 handler(self, node, value, place)
         if not _LATER.isdisjoint(raw):
@@ -354,7 +355,7 @@ class Reader:
                 read(self, node, raw, place)
 
     def is_skipped(self, place: Place, keyword: str, *inside: str) -> bool:
-        """Return whether a keyword, or what it has under a name, is passed over."""
+        """Return whether a keyword, or its part under a name, is skipped."""
         if not self._skipped:
             return False
         path = place.at(keyword, *inside)
@@ -401,7 +402,7 @@ class Reader:
         return self._follow((resource.root, Place(resource.path, resource)), place)
 
     def _follow(self, target: Target, place: Place) -> int:
-        """Return the requirement that a reference at ``place`` leads to."""
+        """Return the requirement of the target of a reference at ``place``."""
         self._refers = True
         raw, there = target
         scope = place.scope
@@ -410,7 +411,7 @@ class Reader:
         return self.child(raw, Place(there, there.resource, scope))
 
     def _enter(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
-        """``scope`` after entering a resource: only first entries, and dynamic ones, count."""
+        """Return ``scope`` after entering a resource: only first and dynamic entries matter."""
         if not self._follows_dynamic or entered in scope:
             return scope
         dynamic = self._is_dynamic.get(entered)
@@ -429,8 +430,8 @@ def _only_type(raw: Mapping[str, Any], place: Place) -> int:
 
 
 Skipped: TypeAlias = "Collection[tuple[str, str]]"
-"""``(path, keyword)`` pairs that are read as if they were not there; the path is that of the
-keyword's schema, or that of what it holds."""
+"""``(path, keyword)`` pairs that are skipped; the path is that of the keyword's schema, or of its
+part."""
 
 
 _IDENTIFIERS = ("$schema", "$id", "$anchor", "$dynamicAnchor")
@@ -455,7 +456,7 @@ def _enum(reader: Reader, node: Node, value: Any, place: Place) -> None:
         is_plain = "".join(values).isascii()
     except TypeError:
         is_plain = False
-    if is_plain and node.enum is None:  # as nearly always
+    if is_plain and node.enum is None:  # the usual case
         checks.spend(len(values) >> 5)
         node.enum = tuple(dict.fromkeys(values))
         return
@@ -472,7 +473,7 @@ def _const(reader: Reader, node: Node, value: Any, place: Place) -> None:
 
 
 def _restrict(reader: Reader, node: Node, values: list[Any]) -> None:
-    """Keep only ``values`` (and, beside an earlier enum or const, only the common ones)."""
+    """Keep only ``values``; with an earlier enum or const, only the common ones."""
     if any(isinstance(value, (dict, list)) for value in values):
         reader.lists_containers = True
     keys = by_key(values)
@@ -509,7 +510,7 @@ def _exclusive(keyword: str, field: str) -> Handler:
 
 
 def _draft4_bounds(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
-    """Draft 4's boolean ``exclusiveMinimum`` and ``exclusiveMaximum``."""
+    """Read draft 4's boolean ``exclusiveMinimum`` and ``exclusiveMaximum``."""
     if raw.get("exclusiveMinimum") is True and node.minimum is not None:
         node.exclusive_minimum = vars(node).pop("minimum")
     if raw.get("exclusiveMaximum") is True and node.maximum is not None:
@@ -746,12 +747,12 @@ _TOGETHER: dict[str, Together] = {
     "exclusiveMinimum": _draft4_bounds,
     "exclusiveMaximum": _draft4_bounds,
 }
-"""Keywords that are read once all others are, with those that they depend on."""
+"""Keywords that are read after all others, with those that they depend on."""
 
 _LATER = frozenset(_TOGETHER)
 
 MAX_UNREACHED = 1_000
-"""Most subschemas that are checked although nothing reaches them."""
+"""The most unreachable subschemas that are checked."""
 
 
 class UnreachedReader(Reader):
@@ -775,10 +776,10 @@ class UnreachedReader(Reader):
         self._left = MAX_UNREACHED
 
     def check(self, holders: Iterable[Holder]) -> None:
-        """Check what ``$defs`` and ``definitions`` of the ``holders`` hold.
+        """Check the ``$defs`` and ``definitions`` of the ``holders``.
 
         Raises:
-            SchemaError: something in there is malformed.
+            SchemaError: a definition is malformed.
         """
         for raw, place in holders:
             self._definitions(raw, place)
@@ -801,7 +802,7 @@ class UnreachedReader(Reader):
                 self.below(schema, place, keyword, name)
 
     def child(self, raw: Any, place: Place) -> int:
-        """See `Reader.child`: remembered to be read, and taken for ``true``."""
+        """See `Reader.child`: queued for reading, and treated as ``true``."""
         if not isinstance(raw, (bool, Mapping)):
             raise checks.not_a_schema(raw, place.path)
         if isinstance(raw, Mapping) and raw not in self._met:
@@ -833,15 +834,15 @@ def lower(
     """Read and check a schema.
 
     Args:
-        schema: a mapping or a bool, as ``json.loads`` gives it.
-        dialect: draft of a schema whose ``$schema`` does not say (see `dialects.DIALECTS`).
-        documents: documents that references may lead to, by URL; the metaschemas are known.
+        schema: a mapping or a bool, as from ``json.loads``.
+        dialect: the draft if ``$schema`` does not set it (see `dialects.DIALECTS`).
+        documents: documents that references may use, by URL; the metaschemas are built in.
         format_assertion: whether ``format`` is enforced or an annotation.
-        closed: whether objects have no members but those that the schema names.
+        closed: whether objects have only members that the schema names.
         skipped: keywords to skip, with their paths.
         observe: called for each subschema that is reached, with its place.
-        apart: whether each subschema is a node of its own that knows its place, even if it has only
-            a type or a reference.
+        apart: whether each subschema gets its own node with its place, even if it has only a type
+            or a reference.
 
     Returns:
         The graph of everything reachable from the schema.
@@ -868,4 +869,4 @@ def lower(
 
 
 def _see_nothing(raw: Mapping[str, Any], place: Place) -> None:
-    """Whoever watches sees each subschema, so that none are read together."""
+    """Do nothing: an observer makes each subschema a node of its own."""

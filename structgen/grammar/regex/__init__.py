@@ -1,8 +1,8 @@
 """Lower regular expressions in two dialects to the grammar IR.
 
-In reading order: `read` (the entry), `tree` (what both parsers build), `python` and `ecma` (the
-dialects), `unicode_sets` (character classes), `algebra` (and, or, not, counts over whole
-languages). Knows no automaton: it decides only what a pattern says.
+In reading order: `read` (the entry points), `tree` (the result of both parsers), `python` and
+`ecma` (the dialects), `unicode_sets` (character classes), `algebra` (and, or, not, counts over
+whole languages). Knows no automaton, only the meaning of patterns.
 """
 
 from __future__ import annotations

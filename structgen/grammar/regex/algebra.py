@@ -1,13 +1,12 @@
 """Expressions over whole regular languages → IR: and, or, not, concatenation, counts.
 
-An expression is JSON data, so that it fits into a JSON Schema (`KEYWORD`):
-``["regex", pattern, flags]`` in Python's syntax, ``["and" | "or" | "then", part, ...]``,
-``["not", part]``, ``["times", part, least, most]`` (``most`` None: any number),
-``["texts", lines]`` (any one line), ``["checksum", modulus, steps, between, gaps, count]``
-(`ir.Checksum`; a step has the number of each of its characters) and
-``["quote", document, unit, least, most, ignore_case, any_whitespace]`` (`ir.Quote`). Parts are
-languages: an anchor or lookaround in one sees nothing of the parts around it. Knows no Python
-types.
+An expression is JSON data, so that it fits into a JSON Schema (`KEYWORD`): ``["regex", pattern,
+flags]`` in Python's syntax, ``["and" | "or" | "then", part, ...]``, ``["not", part]``, ``["times",
+part, least, most]`` (``most`` None: any number), ``["texts", lines]`` (any one line),
+``["checksum", modulus, steps, between, gaps, count]`` (`ir.Checksum`; a step has the number of each
+of its characters) and ``["quote", document, unit, least, most, ignore_case, any_whitespace]``
+(`ir.Quote`). Parts are separate languages: an anchor or lookaround in one does not see the parts
+around it. Knows no Python types.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ KEYWORD = "$structgen-regex"
 """The keyword of a JSON Schema that holds an expression for a string."""
 
 UNITS = ("word", "character", "sentence", "line")
-"""What a quote may be counted in."""
+"""The units of quotes."""
 
 SURROGATES = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which no text has."""
+"""Surrogates, which no text contains."""
 
 
 def lower(expression: Any) -> ir.Regex:
@@ -72,7 +71,7 @@ def lower(expression: Any) -> ir.Regex:
 
 
 def _is_step(numbers: Any) -> bool:
-    """Return whether it has a number, of 0 or more, for each of some characters."""
+    """Return whether a step has a number, at least 0, for each of its characters."""
     return isinstance(numbers, Mapping) and all(
         len(character) == 1 and isinstance(number, int) and number >= 0
         for character, number in numbers.items()
@@ -80,13 +79,13 @@ def _is_step(numbers: Any) -> bool:
 
 
 def _of_its_own(part: ir.Regex) -> ir.Regex:
-    """``part`` so that it can be beside others; see `ir.Intersect`."""
+    """Return ``part`` as a separate text, so that it can be beside others; see `ir.Intersect`."""
     return ir.Intersect((part,)) if regex_tree.looks_around(part) else part
 
 
 def _texts(texts: list[str], at: int) -> ir.Regex:
-    """Return one of ``texts``, sorted and without duplicates, from character ``at`` on: what they
-    begin with alike is written once."""
+    """Return an expression for ``texts``, sorted and distinct, from character ``at`` on, with
+    common prefixes merged."""
     ways: list[ir.Regex] = []
     first = 0
     while first < len(texts):

@@ -1,29 +1,28 @@
 r"""ECMA-262 regular expression syntax → regex tree, for JSON Schema's ``pattern``.
 
-Reads patterns as ``new RegExp(pattern, "u")`` does, with what each construct means over code
-points. `read` adds the search.
+Reads patterns like ``new RegExp(pattern, "u")``, with the meaning over code points. `read` adds the
+search.
 
-JSON Schema recommends the ``u`` flag, but real schemas often ignore it. So what only ``u`` forbids
-and can mean one thing alone is accepted (as ECMA-262's Annex B reads it):
+JSON Schema recommends the ``u`` flag, but real schemas often ignore it. So constructs that only
+``u`` forbids and that have only one possible meaning are accepted (with the meaning of ECMA-262's
+Annex B):
 
 * a backslash before any character that is not ASCII letter or digit is that character: ``\-``,
   ``\_``, ``\@``, ``\"``, ``\:``, ``\ ``;
-* ``]``, ``{`` and ``}`` outside of a class are themselves where they close nothing and are no
-  quantifier: ``a]``, ``{name}``, ``x{,3}``;
-* ``-`` next to a class escape inside a class is itself: ``[\w-.]``;
+* ``]``, ``{`` and ``}`` outside a class are literal if they close nothing and are not a quantifier:
+``a]``, ``{name}``, ``x{,3}``; * ``-`` next to a class escape inside a class is literal: ``[\w-.]``;
 * a lookahead may be quantified: ``(?=a)?``.
 
 Modifiers, ``(?i:…)`` and ``(?ms-i:…)``, are those of ECMA-262's edition of 2025; case is folded as
 under the flags ``iu`` (simple case folding, `unicode_sets.folded`).
 
-Set notation in classes, flag ``v``, is refused where a pattern needs it: ``[\w--\d]``,
-``[[a-z]&&[aeiou]]``, ``\q{abc}``. What flag ``u`` reads as something else keeps that meaning:
-``[a&&b]``.
+Set notation in classes, flag ``v``, is refused: ``[\w--\d]``, ``[[a-z]&&[aeiou]]``, ``\q{abc}``.
+Text that has another meaning under flag ``u`` keeps it: ``[a&&b]``.
 
 Everything else that ``u`` refuses is an error here: octal escapes, and letters without a meaning,
 ``\A \Z \a \h`` (Annex B reads ``\Z`` as the letter Z, which is never what its author meant).
-Backreferences are not regular and are an error too. Group names may repeat: nothing depends on
-them.
+Backreferences are not regular and are an error, too. Group names may repeat, because nothing
+depends on them.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _CONTROL_ESCAPES = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 _HEX = frozenset("0123456789abcdefABCDEF")
 _DIGITS = frozenset("0123456789")
 _MODIFIERS = re.compile(r"\?([ims]*)(?:-([ims]*))?:")
-# In a class: characters and four-digit escapes by themselves, up to those that mean more.
+# In a class: single characters and four-digit escapes, up to characters with a special meaning.
 _ATOM = r"(?:[^\\\]\[^-]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})"
 _CLASS_ITEM = re.compile(f"({_ATOM})(?:-({_ATOM}))?(?!-)")
 _SYNTAX = frozenset("^$\\.*+?()[]{}|/")
@@ -76,7 +75,7 @@ _HINTS = {
 
 @dataclass(slots=True)
 class _Group:
-    """An open group: its alternatives so far, and the terms of the one being read."""
+    """An open group: its alternatives so far, and the terms of the current one."""
 
     kind: str
     position: int
@@ -92,11 +91,11 @@ class _Group:
 
 
 def parse(pattern: str) -> ir.Regex:
-    """Return the tree of ``pattern``, meaning a match at one place; the caller adds the search.
+    """Return the tree of ``pattern`` for a match at one place; the caller adds the search.
 
     Raises:
         PatternError: malformed, or a backreference.
-        UnsupportedFeature: a flag as elsewhere than in ECMA-262: ``(?i)``.
+        UnsupportedFeature: a flag in the syntax of other dialects: ``(?i)``.
     """
     parser = _Parser(pattern)
     try:
@@ -111,10 +110,10 @@ def parse(pattern: str) -> ir.Regex:
 
 
 def _refuse_sets(pattern: str) -> None:
-    """Look whether a pattern that flag ``u`` refuses has classes in the notation of flag ``v``.
+    """Check a pattern that flag ``u`` refuses for classes in the notation of flag ``v``.
 
     Raises:
-        UnsupportedFeature: it has.
+        UnsupportedFeature: it has such classes.
     """
     depth = 0
     before = ""
@@ -144,9 +143,9 @@ class _Parser:
 
     Attributes:
         pattern: the whole pattern.
-        i: how far it has been read.
-        flags: those that hold here.
-        lenient_at: the last place that flag ``u`` would refuse, None where there is none.
+        i: the current position.
+        flags: the flags at this position.
+        lenient_at: the last position that flag ``u`` would refuse, None if there is none.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -260,11 +259,11 @@ class _Parser:
         self.i = found.end()
 
     def fold(self, chars: ir.CharSet) -> ir.CharSet:
-        """``chars``, and what differs from them by case only, where case is ignored."""
+        """Return ``chars`` plus, if case is ignored, characters that differ only by case."""
         return unicode_sets.folded(chars) if "i" in self.flags else chars
 
     def quantified(self, term: ir.Regex, quantifiable: bool) -> ir.Regex:
-        """``term`` with the quantifier that follows, if any."""
+        """Return ``term`` with the following quantifier, if any."""
         at = self.i
         char = self.pattern[at : at + 1]
         counts: tuple[int, int | None] | None = None
@@ -303,7 +302,7 @@ class _Parser:
         return least, int(high) if high else None, end + 1
 
     def character(self, char: str, at: int) -> ir.Regex:
-        """Return what matches here: ``char`` has been read."""
+        """Return the expression that begins with ``char``, which has been read."""
         if char == ".":
             return ir.ANY_CHAR if "s" in self.flags else unicode_sets.ECMA_DOT
         if char == "[":
@@ -372,7 +371,8 @@ class _Parser:
         following = self.pattern[self.i + 1 : self.i + 2]
         self.i += 1
         if char == "W":
-            # Not what is no word character, folded, but what folds to none.
+            # Not the folded non-word characters, but the characters that fold to non-word
+            # characters.
             return ir.negate(self.fold(unicode_sets.ECMA_WORD))
         if char in _CLASS_ESCAPES:
             return _CLASS_ESCAPES[char]

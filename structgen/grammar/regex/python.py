@@ -1,12 +1,12 @@
 """Python's ``re`` syntax → regex tree, by lowering the standard library's own parse.
 
 The parser, the flags and case-insensitivity are ``re``'s own, so syntax and meaning are those of
-the running interpreter. Only this module imports ``re``'s private parser. It says what each parsed
-item means as a language under ``re.fullmatch``. Knows no automaton.
+the running interpreter. Only this module imports ``re``'s private parser. It defines each parsed
+item as a language under ``re.fullmatch``. Knows no automaton.
 
-Lazy and greedy quantifiers describe one language. Possessive quantifiers and atomic groups do not,
-in general; they are exact here when their body has one fixed width (``[^"]*+``, ``(?>abc)``), and
-refused otherwise.
+Lazy and greedy quantifiers describe the same language. Possessive quantifiers and atomic groups do
+not, in general; they are exact here when their body has one fixed width (``[^"]*+``, ``(?>abc)``),
+and refused otherwise.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ POSIX_SETS = {
     "word": "A-Za-z0-9_",
     "xdigit": "0-9A-Fa-f",
 }
-"""What stands for ``[:name:]`` inside a set, in ASCII and in either dialect's syntax."""
+"""The equivalent of ``[:name:]`` inside a set, in ASCII, in the syntax of both dialects."""
 _WARNED = re.compile(r"\[|--|&&|~~|\|\|")
-"""What a pattern has that Python may warn of."""
+"""Parts of patterns about which Python may warn."""
 
 _NEWLINE = ir.char_set([(10, 10)])
 _NOT_NEWLINE = ir.negate(_NEWLINE)
@@ -98,8 +98,8 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> ir.Regex:
 
 
 def plain_text(pattern: str, flags: int = 0) -> str | None:
-    """Return the one text that ``pattern`` matches, where that is obvious: it is what
-    `re.escape` makes of a text, which `re` takes long to read."""
+    """Return the only text that ``pattern`` matches, if it is a result of `re.escape`, which `re`
+    parses slowly."""
     if int(flags) & ~int(re.DEBUG) or not _PLAIN.fullmatch(pattern):
         return None
     return _ESCAPED.sub(r"\1", pattern) if "\\" in pattern else pattern
@@ -116,7 +116,8 @@ def _parsed(pattern: str, flags: int, lazy: bool) -> ir.Regex:
             position=posix.start(1),
         )
     try:
-        # Python warns of sets that may mean something else one day. They mean what they mean here.
+        # Python warns about sets that may change their meaning. They have their present meaning
+        # here.
         with warnings.catch_warnings() if _WARNED.search(pattern) else contextlib.nullcontext():
             if _WARNED.search(pattern):
                 warnings.simplefilter("ignore", FutureWarning)
@@ -139,7 +140,7 @@ def _parsed(pattern: str, flags: int, lazy: bool) -> ir.Regex:
 
 
 class _Lowering:
-    """One walk over a parse; knows where the constructs without a position are in the source."""
+    """Lowers one parse; finds the source positions of constructs."""
 
     def __init__(self, pattern: str, lazy: bool, marks: re.Pattern[str]) -> None:
         self.pattern = pattern
@@ -148,14 +149,14 @@ class _Lowering:
 
     @cached_property
     def _places(self) -> dict[str | None, deque[int]]:
-        """Where the constructs of each kind are that the walk has not met yet."""
+        """The positions of the remaining constructs of each kind."""
         found: dict[str | None, deque[int]] = {}
         for mark in self._marks.finditer(self.pattern):
             found.setdefault(mark.lastgroup, deque()).append(mark.start())
         return found
 
     def position(self, kind: str) -> int | None:
-        """Return where the next construct of ``kind`` is, walking in the source's order."""
+        """Return the position of the next construct of ``kind``, in source order."""
         left = self._places.get(kind)
         return left.popleft() if left else None
 
@@ -193,7 +194,7 @@ class _Lowering:
             self.check_look(direction, body, position)
             look = ir.Lookbehind if direction < 0 else ir.Lookahead
             return look(self.sequence(body, flags), op == "ASSERT_NOT")
-        if op == "FAILURE":  # the parser's spelling of (?!)
+        if op == "FAILURE":  # the parser's form of (?!)
             return ir.Alternate(())
         if op in ("POSSESSIVE_REPEAT", "ATOMIC_GROUP"):
             return self.without_backtracking(op, argument, flags)
@@ -257,8 +258,8 @@ class _Lowering:
                 f"fixed width{_at(self.pattern, position)}",
                 fix="Use an ordinary quantifier or group, or a lookahead.",
             )
-        # A body of one width can be repeated in one way only, so "as often as possible" is: the
-        # full count, or fewer and then not once more.
+        # A body of fixed width can be repeated in only one way, so "as often as possible" means:
+        # the full count, or fewer and then not once more.
         if high == sre.MAXREPEAT:
             return ir.Concat((ir.Repeat(body, low, None), ir.Lookahead(body, True)))
         if low == high:
@@ -278,7 +279,7 @@ def _chars(items: tuple[tuple[str, Any], ...], negate: bool, flags: int) -> ir.C
             ranges.extend(unicode_sets.python_class(escape, ascii_flag).ranges)
         else:
             ranges.append(value if kind == "RANGE" else (value, value))
-    if len(ranges) > 32:  # the 770 of a word take 0.3 ms, without their case 4 ms
+    if len(ranges) > 32:  # the 770 of \w take 0.3 ms, ignoring case 4 ms
         steps = len(ranges) >> (1 if flags & _IGNORECASE else 5)
         reading.spend(steps, "the pattern has too many character classes; use fewer")
     chars = ir.char_set(ranges)
@@ -291,13 +292,13 @@ def _chars(items: tuple[tuple[str, Any], ...], negate: bool, flags: int) -> ir.C
 
 
 def _source(items: tuple[tuple[str, Any], ...], negate: bool) -> str:
-    """Return a character class as it is written."""
+    """Return the source text of a character class."""
     source = ["[^" if negate else "["]
     for kind, value in items:
         if kind == "CATEGORY":
             source.append(_CATEGORY_ESCAPES[value.name])
         elif kind == "RANGE":
-            # Spelt as it was: ``re`` treats [x-x] and [x] differently beyond the BMP.
+            # In its original form: ``re`` treats [x-x] and [x] differently beyond the BMP.
             source.append(rf"\U{value[0]:08x}-\U{value[1]:08x}")
         else:
             source.append(rf"\U{value:08x}")
@@ -305,7 +306,7 @@ def _source(items: tuple[tuple[str, Any], ...], negate: bool) -> str:
 
 
 def _at(pattern: str, position: int | None) -> str:
-    """Return the place an error is about, with the pattern and a caret."""
+    """Return the place of an error, with the pattern and a caret."""
     if position is None:
         return f"\n  {pattern}"
     return f", at position {position}\n  {pattern}\n  {' ' * position}^"
@@ -321,6 +322,6 @@ _MARKS = tuple(
     )
     for comment in ("", r"\#[^\n]*|")
 )
-"""The constructs an error may have to point at, without flag ``x`` and with it. ``re``'s parse
-carries no positions; in patterns with ``(?#…)`` or ``(?x:…)``, or that its parser rearranged, one
+"""The constructs that an error may have to point at, without flag ``x`` and with it. ``re``'s parse
+has no positions; in patterns with ``(?#…)`` or ``(?x:…)``, or rearranged by its parser, an error
 may point elsewhere. A bracket that is never closed, in such a comment, ends the search."""

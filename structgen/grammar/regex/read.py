@@ -30,7 +30,7 @@ def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
         flags: flags of ``re``, such as `re.IGNORECASE`.
 
     Returns:
-        The regular expression over code points. Surrogates are matched by nothing.
+        The regular expression over code points. Nothing matches surrogates.
 
     Raises:
         PatternError: malformed, or not regular (backreferences, conditionals).
@@ -99,7 +99,7 @@ def may_be_empty(pattern: str) -> bool:
 
 
 def _depth(parsed: ir.Regex) -> int:
-    """Return how deep ``parsed`` is (without recursion)."""
+    """Return the depth of ``parsed``, without recursion."""
     depth = 0
     level = [parsed]
     while level:

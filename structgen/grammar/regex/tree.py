@@ -1,8 +1,8 @@
-"""What both regex parsers build, and the constructors that keep the IR small.
+"""The result of both regex parsers, and constructors that keep the IR small.
 
-A parser builds nodes of the IR as the pattern has them. Unlike a language, a *parsed* pattern keeps
-the order of its alternatives, and `LazyRepeat` apart from other repeats, for readers to whom it
-matters which match is preferred. `simplified` makes its language. Knows no source syntax.
+A parser builds nodes of the IR in the pattern's structure. Unlike a language, a *parsed* pattern
+keeps the order of its alternatives, and distinguishes `LazyRepeat` from other repeats, for readers
+that need to know which match is preferred. `simplified` makes its language. Knows no source syntax.
 
 The constructors `concat`, `alternate`, `repeat`, `intersect` and `complement` return the expected
 language, cheaply simplified: they flatten, merge single characters into one `ir.CharSet`, drop
@@ -18,12 +18,12 @@ from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
 
 MAX_DEPTH = 200
-"""Most levels of sequence, alternation, quantifier and lookaround inside each other."""
+"""The most nested levels of sequence, alternation, quantifier and lookaround."""
 
 
 @dataclass(frozen=True, slots=True)
 class LazyRepeat(ir.Repeat):
-    """A repeat that prefers fewer times; the same language, another choice of match."""
+    """A repeat that prefers fewer times: the same language, but another preferred match."""
 
     __hash__ = ir.Repeat.__hash__
 
@@ -41,7 +41,7 @@ def has_look(regex: ir.Regex) -> bool:
 
 
 def lacks(regex: ir.Regex, char: str) -> bool:
-    """Return whether no text of ``regex`` contains ``char``; False if its sets do not tell."""
+    """Return whether no text of ``regex`` contains ``char``; False if its sets do not show it."""
     if isinstance(regex, ir.CharSet):
         return not any(low <= ord(char) <= high for low, high in regex.ranges)
     if isinstance(regex, (ir.Concat, ir.Alternate, ir.Repeat)):
@@ -50,7 +50,7 @@ def lacks(regex: ir.Regex, char: str) -> bool:
 
 
 def too_deep(pattern: str, depth: int = 0) -> CompileLimitExceeded:
-    """Return what to raise where brackets are inside each other more deeply than can be read."""
+    """Return the error for brackets that are nested too deeply."""
     return CompileLimitExceeded(
         f"Regular expression nested too deeply, in {pattern[:60]!r}...; flatten its groups",
         limit=MAX_DEPTH,
@@ -66,7 +66,7 @@ def may_be_empty(parsed: ir.Regex) -> bool:
 
 
 def is_nullable(regex: ir.Regex) -> bool:
-    """Return whether ``regex`` matches "" at every place; False where anchors decide."""
+    """Return whether ``regex`` matches "" at every place; False if anchors decide."""
     return is_empty(regex, is_nullable)
 
 
@@ -80,7 +80,7 @@ def is_empty(regex: ir.Regex, of_part: Callable[[ir.Regex], bool]) -> bool:
 
 
 def word_boundary(word: ir.CharSet, negate: bool) -> ir.Regex:
-    r"""``\b`` (or ``\B``) for the given word characters."""
+    r"""Return ``\b`` (or ``\B``) for the given word characters."""
     behind, not_behind = ir.Lookbehind(word, False), ir.Lookbehind(word, True)
     ahead, not_ahead = ir.Lookahead(word, False), ir.Lookahead(word, True)
     if negate:
@@ -89,7 +89,7 @@ def word_boundary(word: ir.CharSet, negate: bool) -> ir.Regex:
 
 
 def simplified(parsed: ir.Regex) -> ir.Regex:
-    """Return the language of what a parser has built."""
+    """Return the language of a parser's result."""
     if isinstance(parsed, ir.CharSet):
         return parsed if parsed.ranges else ir.NOTHING
     if isinstance(parsed, ir.Concat):
@@ -104,15 +104,16 @@ def simplified(parsed: ir.Regex) -> ir.Regex:
 
 
 def at_edges(tree: ir.Regex, search: bool, left: bool = True, right: bool = True) -> ir.Regex:
-    """``tree`` as the whole pattern: anchors at its edges dropped, any text around if ``search``.
+    """Return ``tree`` as a whole pattern: without anchors at its edges, with any text around if
+    ``search``.
 
-    Exact for every tree; what it does not simplify keeps its anchors, which the automaton reads.
-    With ``left`` and ``right`` a part of the whole says which edges are its own.
+    Exact for every tree; parts that it does not simplify keep their anchors, which the automaton
+    handles. ``left`` and ``right``: whether the tree is at these edges of the whole pattern.
     """
     if not (left or right):
         return tree
     if isinstance(tree, ir.Alternate):
-        # Branches without anchors stay together: any text around all of them, once.
+        # Branches without anchors stay together, with any text around all of them once.
         plain: list[ir.Regex] = []
         others: list[ir.Regex] = []
         for part in tree.parts:
@@ -139,7 +140,7 @@ def _surround(tree: ir.Regex, left: bool, right: bool) -> ir.Regex:
 
 
 def has_anchor(tree: ir.Regex) -> bool:
-    """Return whether the start or end of the text is asked for in ``tree``, outside lookarounds."""
+    """Return whether ``tree`` has an anchor outside lookarounds."""
     if isinstance(tree, (ir.Concat, ir.Alternate)):
         return any(map(has_anchor, tree.parts))
     if isinstance(tree, ir.Repeat):
@@ -148,19 +149,19 @@ def has_anchor(tree: ir.Regex) -> bool:
 
 
 def settled(parsed: ir.Regex) -> ir.Regex:
-    r"""``parsed`` with the lookbehinds gone that the pattern itself decides (most ``\b``)."""
+    r"""Return ``parsed`` without the lookbehinds that the pattern itself decides (most ``\b``)."""
     return _settle(parsed, None)[0] if has_look(parsed) else parsed
 
 
 def _settle(parsed: ir.Regex, before: ir.CharSet | None) -> tuple[ir.Regex, ir.CharSet | None]:
-    r"""Decide lookbehinds of one character that what comes before them decides (most ``\b``).
+    r"""Decide lookbehinds of one character by the part before them (most ``\b``).
 
     Args:
         parsed: the tree.
-        before: the characters that can be right before it, None when any can.
+        before: the possible characters directly before it, None for any.
 
     Returns:
-        An equivalent tree, and the characters that can be right after it.
+        An equivalent tree, and the possible characters at its end.
     """
     if isinstance(parsed, ir.CharSet):
         return parsed, parsed
@@ -177,7 +178,7 @@ def _settle(parsed: ir.Regex, before: ir.CharSet | None) -> tuple[ir.Regex, ir.C
     if isinstance(parsed, ir.Repeat):
         if parsed.max == 0:
             return ir.EPSILON, before
-        # What comes before a later round: what can end any round.
+        # A later round comes after any possible end of a round.
         _, last = _settle(parsed.body, None)
         inner = _union([before, last]) if parsed.max != 1 else before
         body, last = _settle(parsed.body, inner)
@@ -220,7 +221,7 @@ def concat(parts: Iterable[ir.Regex]) -> ir.Regex:
                 continue
             if isinstance(item, ir.Alternate) and not item.parts:
                 return ir.NOTHING
-            # Any text swallows what may be empty beside it.
+            # Any text absorbs adjacent parts that may be empty.
             if out and _is_any_text(out[-1]) and is_nullable(item):
                 continue
             if _is_any_text(item):
@@ -252,7 +253,7 @@ def alternate(parts: Iterable[ir.Regex]) -> ir.Regex:
                 _add(item, out, ranges)
     items = list(out)
     if ranges:
-        # A single character is cheapest to test first; order means nothing to the language.
+        # Testing a single character first is cheapest, and order does not matter for the language.
         items.insert(0, ir.char_set(ranges))
     union = items[0] if len(items) == 1 else ir.Alternate(tuple(items))
     return repeat(union, 0, 1) if optional else union
@@ -266,7 +267,7 @@ def _add(item: ir.Regex, out: dict[ir.Regex, None], ranges: list[tuple[int, int]
 
 
 def repeat(body: ir.Regex, low: int, high: int | None) -> ir.Regex:
-    """``body`` from ``low`` to ``high`` times, counts kept as counts."""
+    """Return ``body`` repeated ``low`` to ``high`` times, as a counted repeat."""
     if isinstance(body, ir.CharSet):
         is_nothing, is_empty = not body.ranges, False
     else:

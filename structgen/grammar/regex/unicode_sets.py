@@ -1,11 +1,11 @@
 r"""Sets of code points: the character classes of the two regex dialects, and ``\p{...}``.
 
-Knows which code points ``\d \w \s .`` mean in Python (Unicode and ASCII) and in ECMA-262, and which
-have a Unicode property. General categories and a few more come from the standard library
+Knows the code points of ``\d \w \s .`` in Python (Unicode and ASCII) and in ECMA-262, and of
+Unicode properties. General categories and a few more come from the standard library
 (``unicodedata.unidata_version``), scripts and the other properties of ECMA-262 from
 ``unicode_properties.txt`` (which names its version of Unicode). Every set is computed on first use,
-in milliseconds, and cached. Knows no pattern syntax beyond the one-character classes it asks ``re``
-about.
+in milliseconds, and cached. Knows no pattern syntax except the one-character classes that it
+evaluates with ``re``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _PLANE = 1 << 16
 
 
 def planes() -> Iterator[tuple[int, str]]:
-    """Yield every code point in order, surrogates included: the first of each plane, and all of it.
+    """Yield every code point in order, surrogates included, plane by plane: its first code point,
+    and its text.
 
-    A million at once would leave its memory behind: 70 MB where their categories are looked up.
+    A million at once would not free its memory afterwards: 70 MB when looking up categories.
     """
     for first in range(0, ir.MAX_CODE_POINT + 1, _PLANE):
         points = np.arange(first, first + _PLANE, dtype="<u4")
@@ -49,7 +50,7 @@ def planes() -> Iterator[tuple[int, str]]:
 def python_class(source: str, flags: int = 0) -> ir.CharSet:
     """Return the code points that ``re`` matches with the one-character pattern ``source``.
 
-    One scan of all code points by ``re`` itself (10–30 ms), so exact by construction.
+    Scans all code points with ``re`` itself (10–30 ms), so it is exact by construction.
     """
     ranges: list[tuple[int, int]] = []
     for first, text in planes():
@@ -60,7 +61,7 @@ def python_class(source: str, flags: int = 0) -> ir.CharSet:
 
 @cache
 def _cased() -> str:
-    """Code points that have a case, and what they fold to: all that IGNORECASE can treat apart."""
+    """Code points with a case, and their foldings: all that IGNORECASE can treat differently."""
     found: set[str] = set()
     blocks = (text[at : at + 128] for _, text in planes() for at in range(0, _PLANE, 128))
     for block in blocks:
@@ -76,17 +77,18 @@ def _cased() -> str:
 
 @lru_cache(maxsize=1024)
 def python_ignoring_case(source: str, plain: ir.CharSet, flags: int) -> ir.CharSet:
-    """Return what ``re`` matches with the one-character pattern ``source`` under IGNORECASE.
+    """Return the code points that ``re`` matches with the one-character pattern ``source`` under
+    IGNORECASE.
 
     Args:
         source: the pattern, of one character.
-        plain: what it matches without IGNORECASE.
+        plain: the code points that it matches without IGNORECASE.
         flags: flags for ``re``, IGNORECASE among them.
 
     Returns:
-        ``plain`` for code points without case; for the others, what ``re`` itself
-        answers. So exact for the running interpreter, with its quirks (``ſ`` is ``s``, ``K`` the
-        Kelvin sign).
+        ``plain`` for code points without case; for the others, the result of ``re`` itself. So it
+        is exact for the running interpreter, with its quirks (``ſ`` is ``s``, ``K`` the Kelvin
+        sign).
     """
     cased = _cased()
     both = [(ord(c), ord(c)) for c in re.findall(source, cased, flags)]
@@ -102,10 +104,10 @@ _as_set = cache(ir.characters)
 
 @cache
 def _folds() -> dict[str, tuple[int, ...]]:
-    """Code points that fold alike, by what they fold to; only where there are several.
+    """Code points with the same folding, by that folding, if there are several.
 
-    Simple case folding: what ``str.casefold`` gives where that is one character; where it is more,
-    the lower case if that is one.
+    Simple case folding: the result of ``str.casefold`` if it is one character; otherwise the lower
+    case if that is one.
     """
     found: dict[str, list[int]] = {}
     for char in _cased():
@@ -128,7 +130,7 @@ def _simple_fold(char: str) -> str:
 
 @lru_cache(maxsize=1024)
 def folded(chars: ir.CharSet) -> ir.CharSet:
-    """``chars`` and all code points that fold to what one of them folds to."""
+    """Return ``chars`` plus all code points with the same folding as one of them."""
     starts = [low for low, _ in chars.ranges]
     more: list[tuple[int, int]] = []
     for members in _folds().values():
@@ -220,10 +222,10 @@ def _from_table(kind: str, name: str) -> ir.CharSet | None:
 
 
 def unicode_property(name: str, value: str | None) -> ir.CharSet | None:
-    r"""Return the set of ``\p{name}`` or ``\p{name=value}``, names spelt as ECMA-262 spells them.
+    r"""Return the set of ``\p{name}`` or ``\p{name=value}``, with the names of ECMA-262.
 
     Returns:
-        The set, or None when ECMA-262 has no such property.
+        The set, or None if ECMA-262 has no such property.
     """
     if value is not None:
         if name in ("General_Category", "gc"):
