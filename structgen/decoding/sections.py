@@ -34,6 +34,9 @@ from .progress import Clock, Reporter
 from .results import Chunk, FinishReason, GenerationResult, SectionName, Usage
 from .thinking import Thoughts
 
+_Section: TypeAlias = tuple[SectionName, Constraint | None, SearchOptions]
+"""A section's name, output type and options."""
+
 _ENDED = ("stop", "budget", "length", "stop_string")
 """The finish reasons after which another section follows."""
 
@@ -106,23 +109,32 @@ class Sections:
         self._checks = checks
         self._index = index
         self.media = media
-        self._n_prompt = len(prompt_ids)
-        self.prompt_ids, self._n_opening = prompt_ids, 0
-        if thoughts is not None:
-            self.prompt_ids, self._n_opening = thoughts.opened(prompt_ids)
-            self._n_prompt = len(self.prompt_ids) - self._n_opening
-        self._reserved = 0 if thoughts is None else thoughts.most_tokens - self._n_opening
+        before = search.but(
+            stop=(),
+            max_length=None,
+            min_length=None,
+            abstain_below=None,
+            logprobs=False,
+            top_logprobs=0,
+            trace=False,
+            retries=0,
+            best=False,
+        )
+        self._waiting: list[_Section] = [("answer", constraint, search)]
+        self.prompt_ids, self._reserved, n_opening = prompt_ids, 0, 0
         if draft is not None:
+            before = before.but(max_new_tokens=draft.max_tokens)
+            self._waiting.insert(0, ("draft", draft.constraint, before))
             closing = 0 if thoughts is None else thoughts.most_closing
             self._reserved += draft.max_tokens + len(draft.request) + closing
+        if thoughts is not None:
+            before = before.but(stop=(thoughts.end,), max_new_tokens=thoughts.max_free)
+            self._waiting.insert(0, ("reasoning", thoughts.constraint, before))
+            self.prompt_ids, n_opening = thoughts.opened(prompt_ids)
+            self._reserved += thoughts.most_tokens - n_opening
         last = self._last()
         self.max_tokens = self._reserved + last.max_tokens
         self.adapter = last.adapter
-        self._waiting: list[SectionName] = ["answer"]
-        if draft is not None:
-            self._waiting.insert(0, "draft")
-        if thoughts is not None:
-            self._waiting.insert(0, "reasoning")
         self._texts: dict[SectionName, str] = {}
         self._counts: dict[SectionName, int] = {}
         self._guessed = self._accepted = 0  # in earlier sections
@@ -131,9 +143,8 @@ class Sections:
         self._began: float | None = None
         self._clock = Clock()
         self._reused = 0
-        self._at = len(self.prompt_ids)  # the start of the section
-        self._section = self._waiting.pop(0)
-        self.part = self._generation(self._section, self.prompt_ids)
+        self._n_prompt = self._at = len(self.prompt_ids) - n_opening  # the start of the section
+        self._begin(self.prompt_ids)
 
     def _last(self) -> Generation:
         """Return the answer after the longest possible sections, to report errors early."""
@@ -142,7 +153,7 @@ class Sections:
             # otherwise it takes memory
             check_fits(self._model, n_before, self._search.max_new_tokens)
             room = np.zeros(self._reserved, np.int32)
-            return self._generation("answer", np.concatenate([self.prompt_ids, room]))
+            return self._generation(self._waiting[-1], np.concatenate([self.prompt_ids, room]))
         except (PromptError, OptionError, BudgetTooSmall) as error:
             limits = ("max_length", "max_new_tokens")
             if isinstance(error, OptionError) and error.option not in limits:
@@ -153,29 +164,12 @@ class Sections:
             )
             raise
 
-    def _generation(self, section: SectionName, token_ids: TokenIds) -> Generation:
-        search, constraint = self._search, self._constraint
-        if section != "answer":
-            search = search.but(
-                stop=(),
-                max_length=None,
-                min_length=None,
-                abstain_below=None,
-                logprobs=False,
-                top_logprobs=0,
-                trace=False,
-                retries=0,
-                best=False,
-            )
-        if section == "reasoning":
-            assert self._thoughts is not None
-            constraint = self._thoughts.constraint
-            most = self._thoughts.max_free
-            search = search.but(stop=(self._thoughts.end,), max_new_tokens=most)
-        elif section == "draft":
-            assert self._draft is not None
-            constraint = self._draft.constraint
-            search = search.but(max_new_tokens=self._draft.max_tokens)
+    def _begin(self, token_ids: TokenIds) -> None:
+        section = self._waiting.pop(0)
+        self._section, self.part = section[0], self._generation(section, token_ids)
+
+    def _generation(self, section: _Section, token_ids: TokenIds) -> Generation:
+        _, constraint, search = section
         return Generation(
             self._model,
             constraint,
@@ -206,8 +200,6 @@ class Sections:
         if self._section != "answer":
             texts[self._section] = result.text
             counts[self._section] = self.part.tokens.length - self._at
-            if self._section == "reasoning":
-                counts["reasoning"] += self._n_opening
             reporter = Reporter(self._model, self._constraint, self._search)  # without tokens yet
             result = replace(
                 result,
@@ -302,7 +294,7 @@ class Sections:
                 last = Chunk(self._chunks.pop().removesuffix(begun), "reasoning")
                 self._chunks += [last] if last else []
             token_ids = joined(token_ids, more)
-            count = len(token_ids) - self._at + self._n_opening
+            count = len(token_ids) - self._at
         else:
             assert self._draft is not None
             count = len(token_ids) - self._at
@@ -314,9 +306,8 @@ class Sections:
                 self._n_request += len(closed) - len(token_ids)
                 token_ids = closed
         self._counts[self._section] = count
-        self._section = self._waiting.pop(0)
         self._at = len(token_ids)
-        self.part = self._generation(self._section, token_ids)
+        self._begin(token_ids)
         if self._began is not None:
             self.part.count_time_from(self._began)
         self.part.start(n_seen)
