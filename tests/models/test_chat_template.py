@@ -197,6 +197,18 @@ def test_lines_of_tags_alone_write_nothing(folder: Path, tmp_path: Path, place: 
         assert objects.apply_chat_template(CHAT) == EXPECTED
 
 
+def test_tools_and_documents_that_a_chat_lacks_are_none(folder: Path) -> None:
+    """As in transformers; they were undefined, so an empty section of tools was written."""
+    parts = "".join(
+        f"{{% if {name} is not none %}}{name}: {{{{ {name} | length }}}} {{% endif %}}"
+        for name in ("tools", "documents")
+    )
+    model = structgen.load(folder, chat_template=parts + TEMPLATE)
+    assert model.apply_chat_template(CHAT) == "<user>Tea?<assistant>"
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    assert model.apply_chat_template(CHAT, tools=[tool]).startswith("tools: 1 ")
+
+
 @pytest.mark.parametrize(
     "part", ["{%", "{{", "{#", "{% '", "'", '{{"', "%", "}", "\\", " {%%", "\n"]
 )
@@ -204,7 +216,7 @@ def test_trimming_reads_no_tag_twice(part: str) -> None:
     """A square of 300,000 characters would take an hour."""
     for start in ("", "{%", "{{", "{% '", "{#"):
         text = start + part * (300_000 // len(part))
-        assert len(opening._trimmed(text)) <= len(text)
+        assert len(opening._like_transformers(text)) <= len(text)
 
 
 def test_a_folder_without_a_known_class_of_tokenizers(folder: Path, tmp_path: Path) -> None:

@@ -108,8 +108,8 @@ def load(
     masked = None if takes_media else masked_graph(folder, config)
     given = TEMPLATE if is_whisper else options.chat_template or _first_template(folder)
     template = None if given is None else _template(given)
-    trimmed = None if template is None else _trimmed(template)
-    trial.check(folder, trimmed)
+    rendered = None if template is None else _like_transformers(template)
+    trial.check(folder, rendered)
     try:
         og_model = og.Model(_session_config(folder, names, options_of, others, masked))
         if masked and not _takes_masks(og_model, vocabulary.size):
@@ -153,7 +153,7 @@ def load(
             chat_template=template,
             draft_model=None if small is None or small.folder is None else small.folder.absolute(),
         ),
-        template=trimmed,
+        template=rendered,
         has_mask=masked is not None,
         has_cuda_graph=has_cuda_graph,
         draft=draft,
@@ -165,7 +165,7 @@ def _first_template(folder: Path) -> Path | str | None:
     """Return a template that the runtime passes over or renders differently from transformers.
 
     That is the file, which takes precedence there; any, where the folder names no class of
-    tokenizers; or one that `_trimmed` changes.
+    tokenizers; or one that `_like_transformers` changes.
     """
     file, settings = folder / damage.TEMPLATE, dict[str, Any]()
     for name in ("chat_template.json", "tokenizer_config.json"):
@@ -176,7 +176,7 @@ def _first_template(folder: Path) -> Path | str | None:
         return file
     if not isinstance(own, str) or "{" not in own or len(own) > _TEMPLATE_BYTES:
         return None
-    return None if has_class and _trimmed(own) == own else own
+    return None if has_class and _like_transformers(own) == own else own
 
 
 def _up_to(end: str) -> str:
@@ -193,15 +193,23 @@ _TAG = re.compile(
 )
 
 
-def _trimmed(template: str) -> str:
+def _like_transformers(template: str) -> str:
     """Return a template that the runtime renders as transformers does.
 
     In transformers, a line with only statements or comments adds nothing to the prompt
     (``trim_blocks``, ``lstrip_blocks``); in the runtime its blanks and line end are text. Do not
     apply it twice: that would remove empty lines.
+
+    In transformers, ``tools`` and ``documents`` are None in a chat without any; in the runtime they
+    are undefined, which `is not none`.
     """
     text = re.sub("\r\n?", "\n", template)
-    return _TAG.sub(lambda found: found[found[1][1] != "{"], text)
+    unset = (
+        f"{{% if {name} is not defined %}}{{% set {name} = none %}}{{% endif %}}"
+        for name in ("tools", "documents")
+        if name in text
+    )
+    return "".join(unset) + _TAG.sub(lambda found: found[found[1][1] != "{"], text)
 
 
 def _template(given: str | os.PathLike[str]) -> str:
@@ -342,7 +350,7 @@ def from_onnx_genai(
         bytes_per_token=_bytes_per_token(og_model, config),
         start_ids=() if folder is None else start_ids(folder, vocabulary),
         folder=folder,
-        template=None if own is None else _trimmed(_template(own)),
+        template=None if own is None else _like_transformers(_template(own)),
         reader=reader,
     )
 
