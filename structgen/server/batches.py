@@ -659,9 +659,12 @@ class Batches:
         self._now = id_, asking
         if self._is_ending or not is_under_way(batch):
             return None
-        lines, problems = self._lines(owner, batch)
-        batch |= {"status": "in_progress", "in_progress_at": int(time.time())}
-        batch["request_counts"]["total"] = lines.total or 0
+        lines = _NONE
+        problems: Sequence[dict[str, Any]] = ()
+        if batch["status"] != "cancelling":  # to read them only to end it would hold up others
+            lines, problems = self._lines(owner, batch)
+            batch |= {"status": "in_progress", "in_progress_at": int(time.time())}
+            batch["request_counts"]["total"] = lines.total or 0
         room, counts, noted = files.room(owner), batch["request_counts"], -math.inf
 
         def note_progress(job: Job) -> None:

@@ -281,6 +281,42 @@ def test_a_cancelled_batch_does_not_wait_for_others_of_its_owner(
     run(tmp_path, work, app)
 
 
+def test_the_lines_of_a_cancelled_batch_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are ended before all others, which waited 2 s for each: a key has 16 at once."""
+    monkeypatch.setattr(batches, "_TURN", 0.0)
+    monkeypatch.setattr(batches, "_WINDOW", 1)
+    read, lines = [], Batches._lines
+
+    def noted(self: Batches, owner: str, batch: Any) -> Any:
+        read.append(owner)
+        return lines(self, owner, batch)
+
+    monkeypatch.setattr(Batches, "_lines", noted)
+    app = App()
+
+    async def work(server: Server) -> None:
+        long = await server.create("a", *(line(str(i), waits=i == 0) for i in range(3)))
+        await server.until("a", long, "in_progress")
+        short = await server.create("b", line("0", waits=True))
+        new = await server.create("a", line("0"))
+        app.gate.set()
+        app.gate.clear()
+        await server.until("b", short, "in_progress")
+        await server.batches.cancel("a", long)
+        await server.batches.cancel("a", new)
+        app.gate.set()
+        assert (await server.ended("a", new))["status"] == "cancelled"
+        batch = await server.ended("a", long)
+        assert batch["status"] == "cancelled"
+        assert batch["request_counts"] == {"total": 3, "completed": 1, "failed": 0}
+        assert len(server.rows("a", batch["output_file_id"])) == 1
+
+    run(tmp_path, work, app)
+    assert read == ["a", "b"]
+
+
 def test_the_next_server_ends_cancelled_batches_first(tmp_path: Path) -> None:
     async def before() -> str:
         server = Server(tmp_path, App())
