@@ -7,9 +7,9 @@ outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ from .responses import (
     RerankResponse,
     RerankResult,
 )
+
+T = TypeVar("T")
 
 _TURN_TOKENS = 512
 """Most tokens that run side by side: all who wait, wait for that. Four times as many take about a
@@ -71,21 +73,16 @@ async def _embedded(
     host: EmbeddingHost, request: EmbeddingRequest, texts: Sequence[Any], model: str
 ) -> tuple[npt.NDArray[np.float32], int]:
     """Return the vectors of an embedder, and how many tokens the texts have."""
-    embedder, cuts = host.embedder, request.truncate_sequence
+    embedder = host.embedder
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} is a reranker and cannot make embeddings.", param="model")
-    on_truncation = "ignore" if cuts else "error"
-    options: dict[str, Any] = {"on_truncation": on_truncation, "batch_tokens": _TURN_TOKENS}
+    options: dict[str, Any] = {}
     for name in ("dimensions", "prompt_name"):
         if getattr(request, name) is not None:
             options[name] = getattr(request, name)
     if request.input_type is not None:
         options["prompt_name"] = prompt_name_for(request.input_type, embedder.prompts)
-    try:
-        result = await host.turn(lambda pause: embedder.aresult(texts, pause=pause, **options))
-    except (OptionError, PromptError) as error:
-        named = error.option if isinstance(error, OptionError) else None
-        raise RequestError(_in_words(error), param=named or "input") from error
+    result = await _turn(host, request, partial(embedder.aresult, texts, **options))
     return result.vectors, 0 if result.n_tokens is None else int(result.n_tokens.sum())
 
 
@@ -110,9 +107,21 @@ def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool | None) -
     )
 
 
-def _in_words(error: OptionError | PromptError) -> str:
-    """Return an embedder's error in the words of a request."""
-    return str(error).replace("on_truncation='warn'", "truncate_sequence=True")
+async def _turn(
+    host: EmbeddingHost,
+    request: EmbeddingRequest | RerankRequest,
+    ask: Callable[..., Coroutine[Any, Any, T]],
+) -> T:
+    """Return what an embedder says of a request, with its errors in the request's words."""
+    on_truncation = "ignore" if request.truncate_sequence else "error"
+    ask = partial(ask, on_truncation=on_truncation, batch_tokens=_TURN_TOKENS)
+    try:
+        return await host.turn(lambda pause: ask(pause=pause))
+    except (OptionError, PromptError) as error:
+        message = str(error).replace("on_truncation='warn'", "truncate_sequence=True")
+        texts = "input" if isinstance(request, EmbeddingRequest) else "documents"
+        param = "query" if message.startswith("The query") else texts
+        raise RequestError(message, param=getattr(error, "option", None) or param) from error
 
 
 def _inputs(host: Host, request: EmbeddingRequest) -> list[str | tuple[int, ...]]:
@@ -161,14 +170,7 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
     if not documents:
         raise RequestError("documents: the list is empty.", param="documents")
     query = in_bounds(embedder, request.query, "query", cuts=cuts)
-    on_truncation = "ignore" if cuts else "error"
-    options: dict[str, Any] = {"on_truncation": on_truncation, "batch_tokens": _TURN_TOKENS}
-    try:
-        ranked = await host.turn(
-            lambda pause: embedder.arerank(query, documents, pause=pause, **options)
-        )
-    except (OptionError, PromptError) as error:
-        raise RequestError(_in_words(error), param="documents") from error
+    ranked = await _turn(host, request, partial(embedder.arerank, query, documents))
     tokens = await host.aside(partial(embedder.tokenize, [query, *documents]))
     n_tokens = sum(map(len, tokens))
     return RerankResponse(

@@ -447,6 +447,8 @@ def test_a_cross_encoder_ranks(tmp_path):
     assert ranker.rerank("a", []) == []
     with pytest.warns(TruncationWarning, match="1 pair of 2"):
         ranker.rerank("a", ["b", "b " * 20])
+    with pytest.raises(PromptError, match=r"^Document 1, with the query, has 2\d tokens"):
+        ranker.rerank("a", ["b", "b " * 20], on_truncation="error")
     with pytest.raises(OptionError, match="top_k=0"):
         ranker.rerank("a", documents, top_k=0)
     for wrong in (2.5, "2", True):

@@ -206,5 +206,13 @@ def test_an_embedder_is_given_no_more_than_it_can_read(monkeypatch: pytest.Monke
         ):
             with pytest.raises(RequestError, match=r"\[1\] has .* characters"):
                 ask()
+        text = "word " * (longest + 1)
+        for name, message, query, document in (
+            ("query", "The query", text, "a"),
+            ("documents", "Document 1", "a", text),
+        ):
+            with pytest.raises(RequestError, match=rf"^{message} has .* tokens") as found:
+                runner.rerank(query=query, documents=["a", document])
+            assert found.value.param == name
     assert lengths
     assert max(lengths) <= most_characters(longest)

@@ -394,6 +394,7 @@ class Embedder:
         on_truncation: OnTruncation = "warn",
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
+        name: str = "Text {}",
     ) -> Passes[EmbeddingResult]:
         if self._graph.kind == "score":
             raise ModelError(
@@ -419,6 +420,7 @@ class Embedder:
                 skipped,
                 on_truncation,
                 lambda n: report(f"Embedding with {self.name}", n, n if total is None else total),
+                name,
             )
         vectors, n_tokens, n_cut = done
         if self._tokenizer is None:
@@ -505,10 +507,14 @@ class Embedder:
         (asked,) = checked_texts([query])
         if not self.is_cross_encoder:
             made = []
-            for name, texts in (("query", [asked]), ("document", documents)):
+            for kind, name, texts in (
+                ("query", "The query", [asked]),
+                ("document", "Document {}", documents),
+            ):
                 result = yield from self._result(
                     texts,
-                    prompt_name=prompt_name_for(name, self.prompts),
+                    name=name,
+                    prompt_name=prompt_name_for(kind, self.prompts),
                     on_truncation=on_truncation,
                     batch_tokens=batch_tokens,
                     progress=progress,
@@ -524,6 +530,7 @@ class Embedder:
                 0,
                 on_truncation,
                 lambda n: report(f"Ranking with {self.name}", n, n),
+                "Document {}, with the query,",
             )
         if len(scores) and scores.shape[1] != 1:
             raise ModelError(
@@ -546,6 +553,7 @@ class Embedder:
         n_skipped: int,
         on_truncation: OnTruncation,
         report: Callable[[int], None],
+        name: str,
     ) -> Passes[tuple[FloatArray, Any, Any]]:
         """Return the vector of each text (or pair), its tokens, and how many more it had; yield
         between batches."""
@@ -561,9 +569,9 @@ class Embedder:
                 for i, one in enumerate(tokens if on_truncation == "error" else ()):
                     if one.n_cut:
                         raise PromptError(
-                            f"Text {len(lengths) + i} has {len(one.ids) + one.n_cut:,} tokens, "
-                            f"but {self.name} accepts {self.max_length:,}{self._more}. Split it, "
-                            "or pass on_truncation='warn' to truncate it."
+                            f"{name.format(len(lengths) + i)} has {len(one.ids) + one.n_cut:,} "
+                            f"tokens, but {self.name} accepts {self.max_length:,}{self._more}. "
+                            "Split it, or pass on_truncation='warn' to truncate it."
                         )
                 lengths += sizes
                 cut += [one.n_cut for one in tokens]
