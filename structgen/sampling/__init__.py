@@ -1,7 +1,7 @@
 """Scores and the choice of a token: processors, the sampler, log probabilities.
 
-`processors` (what edits scores, the mask among them), `sampler` (greedy, temperature, top-k, top-p)
-and `logprobs`. Knows no model and no output type.
+`processors` (functions that edit scores, including the mask), `sampler` (greedy, temperature,
+top-k, top-p) and `logprobs`. Knows no model and no output type.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ knows no constraints, steps or sequences.
 Each token has two distributions. The *unmasked* one is the model's own, as for free text: no mask,
 no processor, no penalty. The *masked* one includes mask, bias and processors, renormalised over the
 allowed tokens, but not temperature, penalties, top-k, min-p and top-p. The removed mass is the
-unmasked probability of what the mask rules out: near 0 if the model wanted what the output type
-requires, near 1 if it was forced.
+unmasked probability of all tokens that the mask rules out: near 0 if the model wanted what the
+output type requires, near 1 if it was forced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .sampler import top
 
 @dataclass(frozen=True, slots=True)
 class TopToken:
-    """One of the likeliest tokens of a distribution.
+    """One of the most likely tokens of a distribution.
 
     Attributes:
         token_id: its id.
@@ -40,17 +40,18 @@ class TopToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """What the model gave one token of an output.
+    """The log probabilities of one output token.
 
     Attributes:
         token_id: its id.
         token: its bytes.
-        is_forced: whether it was the only way on. Then ``logprob`` is 0.
-        logprob: of the masked distribution: among what was allowed.
-        unmasked_logprob: of the model's own. None for forced tokens that it was not asked about.
-        top: the likeliest of the masked distribution, as many as ``top_logprobs`` asks.
-        unmasked_top: the likeliest of the model's own, allowed or not.
-        removed: the probability the model gave to all that was not allowed, 0 to 1; None where
+        is_forced: whether it was forced. Then ``logprob`` is 0.
+        logprob: in the masked distribution, among allowed tokens.
+        unmasked_logprob: in the model's own distribution. None for forced tokens that were not
+            scored.
+        top: the most likely tokens of the masked distribution, ``top_logprobs`` of them.
+        unmasked_top: the most likely of the model's own, allowed or not.
+        removed: the model's probability of all tokens that were not allowed, 0 to 1; None if
             ``unmasked_logprob`` is.
     """
 
@@ -65,10 +66,10 @@ class TokenLogprob:
 
 
 class Scorer:
-    """Makes `TokenLogprob` of scores. Immutable."""
+    """Makes `TokenLogprob` from scores. Immutable."""
 
     def __init__(self, tokens: Sequence[bytes], n_top: int) -> None:
-        """Take over the text of each token and how many of the likeliest tokens to list."""
+        """Store the text of each token and the number of most likely tokens to list."""
         self._tokens = tokens
         self._n_top = n_top
 
@@ -78,14 +79,14 @@ class Scorer:
         Args:
             token_id: the token.
             unmasked: float32 ``[vocab]``, the model's own scores.
-            masked: float32 ``[vocab]``, the scores it was chosen from; ``-inf``: not allowed.
+            masked: float32 ``[vocab]``, the scores that it was chosen from; ``-inf``: not allowed.
 
         Cost: 0.6 ms at 49k tokens, 1.5 at 128k.
         """
         norm = _log_norm(unmasked)
         masked_norm = _log_norm(masked)
         allowed = masked > -np.inf
-        # Summed over the smaller side, or nothing removed would come out as rounding.
+        # Sum over the smaller side; otherwise, nothing removed would be a rounding error.
         n_allowed = int(np.count_nonzero(allowed))
         if n_allowed == len(allowed):
             removed = 0.0
@@ -105,11 +106,11 @@ class Scorer:
         )
 
     def forced(self, token_id: int, unmasked: Logits | None) -> TokenLogprob:
-        """Score a token that was the only way on.
+        """Score a forced token.
 
         Args:
             token_id: the token.
-            unmasked: float32 ``[vocab]``, the model's own scores, or None where it was not asked.
+            unmasked: float32 ``[vocab]``, the model's own scores, or None if there are none.
         """
         token = self._tokens[token_id]
         only = (TopToken(token_id, token, 0.0, True),) if self._n_top else ()
@@ -147,5 +148,5 @@ def _log_norm(scores: Logits) -> float:
 
 
 def _mass(scores: Logits, norm: float) -> float:
-    """Return the probability of some tokens."""
+    """Return the total probability of tokens."""
     return float(np.exp(scores - np.float32(norm)).sum(dtype=np.float64))

@@ -6,8 +6,8 @@ knows no schemas, prompts or loops.
 Order matters. The runtime applies its own penalties after ours. Its ``min_length`` and
 ``no_repeat_ngram_size`` raise a forbidden score from minus infinity to the lowest finite float, so
 a masked token could win when every allowed token is penalised. So these two run here, before the
-mask, and are switched off in the runtime (version 0.11 lacked the second one). A penalty is a
-preference, the mask is the law. ``repetition_penalty`` scales scores and keeps minus infinity, so
+mask, and are switched off in the runtime (version 0.11 lacked the second one). Penalties are
+preferences; the mask is strict. ``repetition_penalty`` scales scores and keeps minus infinity, so
 it stays with the runtime; `structgen.decoding.options` limits it so that scores stay finite.
 """
 
@@ -26,7 +26,7 @@ Logits: TypeAlias = npt.NDArray[np.float32]
 TokenIds: TypeAlias = npt.NDArray[np.int32]
 
 LogitsProcessor: TypeAlias = Callable[[TokenIds, Logits], Logits]
-"""Called before each token is chosen with
+"""Called before each token is chosen, with
 
 * ``token_ids``: int32 ``[batch, n]``, prompt and output so far; read-only,
 * ``logits``: float32 ``[batch, vocabulary.size]``, which may be changed in place,
@@ -35,8 +35,8 @@ and returns the logits to choose from, of the same shape and dtype. ``-inf`` rul
 least one must remain. Beside an output type the logits come masked, with ``-inf`` on every token
 that the type does not allow here, and those stay ruled out whatever is returned.
 
-Called by several threads at once if the generator is; each output, also of a batch, is a call of
-its own with a batch of 1. Tokens that are forced are not asked about.
+Several threads call it at once if they use the generator. Each output, also in a batch, is a
+separate call with a batch of 1. It is not called for forced tokens.
 """
 
 # TokenHorizon below any real score, and still finite when the runtime multiplies it by its
@@ -44,7 +44,7 @@ its own with a batch of 1. Tokens that are forced are not asked about.
 _UNLIKELY = np.float32(-1e30)
 _MINUS_INFINITY = np.float32(-np.inf)
 
-# Row b: what to add to the logits of eight neighbouring tokens whose mask bits are the byte b.
+# Row b: the numbers to add to the logits of eight adjacent tokens whose mask bits are the byte b.
 _ADDEND = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") == 1,
     np.float32(0),
@@ -69,7 +69,7 @@ class TokenMask:
         self._n_eos = n_eos
         self.words = np.zeros((size + 31) // 32, np.uint32)
         self._bytes = self.words.view(np.uint8)
-        self._addend: Logits | None = None  # made when used: thousands of outputs may wait
+        self._addend: Logits | None = None  # made on demand, because thousands of outputs may wait
         self._free: npt.NDArray[np.uint32] | None = None  # the mask without the budget
         self.allowed = 0
         self.is_shortening = False
@@ -81,15 +81,16 @@ class TokenMask:
         instead: int | None = None,
         barred: Collection[int] = (),
     ) -> bool:
-        """Ask the cursor for the mask of the next token.
+        """Get the mask of the next token from the cursor.
 
         Args:
-            needless: ids to leave out as well, unless nothing would be left.
-            instead: the one id to allow, which the cursor is known to; it is not asked.
-            barred: ids to leave out in any case; perhaps nothing is left then.
+            needless: ids to remove, unless nothing would be left.
+            instead: the only id to allow, which the cursor is known to allow; its mask is not
+                computed.
+            barred: ids to remove in any case; perhaps nothing is left then.
 
         Returns:
-            Whether it allows nothing but the end, so that the model need not be asked.
+            Whether it allows only the end, so that the model need not run.
         """
         self.is_shortening = False
         if instead is not None:
@@ -109,7 +110,7 @@ class TokenMask:
         return self.allowed == self._n_eos and self._cursor.is_accepting
 
     def allows_beside(self, token_ids: Collection[int]) -> bool:
-        """Return whether the mask allows anything but these."""
+        """Return whether the mask allows any token except these."""
         if not token_ids or not self.allowed:
             return self.allowed > 0
         kept = self.words.copy()
@@ -117,25 +118,25 @@ class TokenMask:
         return bool(kept.any())
 
     def lift_budget(self) -> None:
-        """Make this the mask without the budget, until the next `begin`."""
+        """Use the mask without the budget until the next `begin`."""
         if self._free is not None:
             self.words[:] = self._free
 
     def release(self) -> None:
-        """Free what was only of use while tokens were chosen."""
+        """Free memory that is only needed while tokens are chosen."""
         self._addend = None
 
     def only(self) -> int | None:
-        """Return the one token that the mask allows, if it allows one and that is not the end."""
+        """Return the only allowed token, if there is just one and it is not the end."""
         if self.allowed != 1 or self._cursor.is_accepting:
             return None
         (word,) = np.flatnonzero(self.words)
         return int(word) * 32 + int(self.words[word]).bit_length() - 1
 
     def favourite(self, logits: Logits) -> int | None:
-        """Return the token with the greatest score if allowed: then skip the whole mask.
+        """Return the token with the highest score if it is allowed; then the mask is not needed.
 
-        What a greedy choice takes most of the time. The lowest id among equals, as with the mask.
+        The usual case of greedy decoding. The lowest id among equals, as with the mask.
 
         Args:
             logits: float32 ``[vocab]``, not changed.
@@ -144,9 +145,10 @@ class TokenMask:
         return token if int(self.words[token >> 5]) >> (token & 31) & 1 else None
 
     def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
-        """Put minus infinity on what the mask forbids, in place. 15 µs at 49k, 40 at 128k."""
+        """Set the scores of forbidden tokens to minus infinity, in place. 15 µs at 49k, 40 at
+        128k."""
         # Adding a looked-up row of eight is 2 to 15 times as fast as unpacking bits and selecting,
-        # and takes the same time whatever the mask.
+        # and takes the same time for any mask.
         if self._addend is None:
             self._addend = np.empty((len(self._bytes), 8), np.float32)
         np.take(_ADDEND, self._bytes, axis=0, out=self._addend, mode="clip")
@@ -154,10 +156,10 @@ class TokenMask:
         return logits
 
     def has_last_word_after(self, processor: LogitsProcessor) -> LogitsProcessor:
-        """Wrap a user's processor so that nothing it does brings back a forbidden token.
+        """Wrap a user's processor so that it cannot allow a forbidden token.
 
         Raises, when called:
-            OptionError: nothing that the mask allows is left.
+            OptionError: no allowed token is left.
         """
 
         def call(token_ids: TokenIds, logits: Logits) -> Logits:
@@ -190,7 +192,7 @@ def _clear(token_ids: Collection[int], words: npt.NDArray[np.uint32]) -> None:
 
 
 def min_length(length: int, eos_token_ids: Sequence[int]) -> LogitsProcessor:
-    """Make the end unlikely while prompt and output together are shorter than ``length``."""
+    """Make the end unlikely as long as prompt and output together are shorter than ``length``."""
     ends = list(eos_token_ids)
 
     def call(token_ids: TokenIds, logits: Logits) -> Logits:
@@ -205,12 +207,12 @@ def logit_bias(bias: Mapping[int, float], size: int) -> LogitsProcessor:
     """Add to the scores of some tokens.
 
     Args:
-        bias: token id to what is added to its score. Minus infinity: as unlikely as can be, which
-            leaves the token where nothing else is allowed.
+        bias: by token id, the number to add to its score. Minus infinity: as unlikely as possible,
+            so the token can still be chosen if nothing else is allowed.
         size: the width of the logits.
 
     Raises:
-        OptionError: an id is beyond that.
+        OptionError: an id is outside the logits.
     """
     beyond = [token_id for token_id in bias if token_id >= size]
     if beyond:
@@ -231,14 +233,14 @@ def logit_bias(bias: Mapping[int, float], size: int) -> LogitsProcessor:
 
 
 def no_repeat_ngram(size: int) -> LogitsProcessor:
-    """Make any token unlikely that would repeat a run of ``size`` tokens."""
+    """Make tokens unlikely that would repeat a run of ``size`` tokens."""
     n = size - 1
 
     def call(token_ids: TokenIds, logits: Logits) -> Logits:
         for row, scores in zip(token_ids, logits, strict=True):
             if len(row) <= n:
                 continue
-            followers = row[n:]  # what once came after the last n tokens
+            followers = row[n:]  # tokens that followed the last n tokens before
             if n:
                 windows = np.lib.stride_tricks.sliding_window_view(row[:-1], n)
                 followers = followers[(windows == row[-n:]).all(axis=1)]
@@ -249,10 +251,9 @@ def no_repeat_ngram(size: int) -> LogitsProcessor:
 
 
 def near_the_greatest(logits: Logits, n_sigma: float) -> Logits:
-    """Rule out tokens whose score is more than ``n_sigma`` standard deviations below the greatest.
+    """Rule out tokens whose score is more than ``n_sigma`` standard deviations below the highest.
 
-    Tokens that are ruled out already count for neither: the standard deviation is that of the
-    tokens which the mask allows. Top-nσ of Tang et al. (2024), as llama.cpp has it.
+    Only tokens that the mask allows count. This is top-nσ of Tang et al. (2024), as in llama.cpp.
     """
     scores = logits[logits > _MINUS_INFINITY].astype(np.float64)
     least = scores.max() - n_sigma * scores.std()
@@ -264,7 +265,8 @@ def checked(processor: LogitsProcessor) -> LogitsProcessor:
     """Wrap a user's processor so that a wrong result is an error that names it.
 
     Raises, when called:
-        OptionError: the result has another shape or dtype, NaN or +inf, or rules every token out.
+        OptionError: the result has another shape or dtype, contains NaN or +inf, or rules out every
+            token.
     """
 
     def call(token_ids: TokenIds, logits: Logits) -> Logits:
@@ -292,7 +294,7 @@ def checked(processor: LogitsProcessor) -> LogitsProcessor:
             )
         if (best == _MINUS_INFINITY).any():
             raise OptionError("processor= ruled out every token. Leave at least one above -inf.")
-        # An array of its own may be one it returns again: a mask must not be written into it.
+        # The user's function may return the same array again, so do not write a mask into it.
         return result if result is logits else result.copy()
 
     return call

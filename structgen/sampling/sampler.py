@@ -1,25 +1,24 @@
 """Choosing a token from scores: greedy, or by temperature, top-n-sigma, top-k, min-p and
 top-p.
 
-It owns the arithmetic and the random numbers. It knows nothing of masks, prompts or the runtime:
-minus infinity means a token may not be chosen, wherever that came from.
+It owns the arithmetic and the random numbers. It does not know masks, prompts or the runtime: minus
+infinity means that a token may not be chosen.
 
-The runtime could sample too, but its random numbers and penalties belong to a sequence: a sequence
-could not be used again by a call with other settings, and the same seed would give other tokens in
-a batch than alone. Here a token's number is a function of the seed, of which output of the call it
-is, of the position in that output, and of the token: neither batches nor rewinds nor forced tokens
-shift it.
+The runtime could sample, too, but its random numbers and penalties belong to a sequence: calls with
+other settings could not reuse a sequence, and the same seed would give different tokens in a batch
+than alone. Here a token's random number is a function of the seed, the output's index in the call,
+the position in that output, and the token, so batches, rewinds and forced tokens do not change it.
 
-Each token has a time drawn at random, shorter the likelier the token, and the first one wins: an
-exponential race, which gives every token its probability. A running sum over the probabilities does
-so with one number for all tokens, but moves each token's range when the scores of others round
-differently. With SmolLM2 a pass over two tokens in place of one then chose another token in 34 of
-100 places; a race does in 4, hardly more than it must. And a mask changes nothing where the winner
-of all tokens is one that it allows.
+Each token gets a random time, shorter for likelier tokens, and the first one wins: an exponential
+race, which chooses every token with its probability. A cumulative sum over the probabilities would
+need only one random number, but shifts each token's range when the scores of others round
+differently. With SmolLM2, a pass over two tokens instead of one then chose another token at 34 of
+100 positions; a race does at 4, hardly more than necessary. And a mask changes nothing if the
+winner among all tokens is allowed.
 
-The order is the runtime's: repetition penalty, top-k, temperature, top-p. What it does not have
-comes where vLLM has it: penalties for frequency and presence after that for repetition, min-p
-before top-p. Top-n-sigma comes where llama.cpp has it, after the penalties and before top-k.
+The order is the runtime's: repetition penalty, top-k, temperature, top-p. Steps that it lacks have
+vLLM's place: penalties for frequency and presence after the one for repetition, min-p before top-p.
+Top-n-sigma has llama.cpp's place, after the penalties and before top-k.
 """
 
 from __future__ import annotations
@@ -54,20 +53,20 @@ class Sampler:
     """Chooses the tokens of one output. Immutable.
 
     Attributes:
-        seed: what its random numbers begin with.
-        takes_likeliest: whether it always takes the token with the greatest score.
+        seed: the seed of its random numbers.
+        takes_likeliest: whether it always takes the token with the highest score.
     """
 
     def __init__(self, settings: Mapping[str, Any], *, index: int = 0, n_prompt: int = 0) -> None:
-        """Take over search settings.
+        """Store the search settings.
 
         Args:
-            settings: of `structgen.decoding.options.resolve`, under the runtime's names. A
-                ``random_seed`` below 0, or none, draws one.
-            index: which of several outputs of one call this is; each has random numbers of its
-                own, and the first those of a call for one output.
-            n_prompt: how many of the first tokens are the prompt's, which the penalties for
-                frequency and presence do not count.
+            settings: the result of `structgen.decoding.options.resolve`, under the runtime's names.
+                A negative or missing ``random_seed`` is replaced by a random one.
+            index: the index of the output in a call for several; each has its own random numbers,
+                and the first those of a call for one output.
+            n_prompt: the number of prompt tokens, which the penalties for frequency and presence do
+                not count.
         """
         seed = int(settings.get("random_seed", -1))
         self.seed = seed = secrets.randbits(64) if seed < 0 else seed
@@ -91,7 +90,7 @@ class Sampler:
         Args:
             token_ids: int32 ``[n]``, prompt and output so far.
             logits: float32 ``[vocab]``, at least one above minus infinity; not changed.
-            position: how many tokens the output has so far.
+            position: the number of output tokens so far.
 
         Cost: 4 µs for the likeliest, 0.1 ms with top-k, 0.3 ms without, at 49k tokens.
         """
@@ -117,11 +116,12 @@ class Sampler:
         return self._first(tokens, weights, position)
 
     def _first(self, tokens: _Indices | None, weights: _Weights, position: int) -> int:
-        """Return the token that wins, of ``tokens`` or of all. A weight is the rate of its time."""
+        """Return the winning token, of ``tokens`` or of all. A weight is the rate of a token's
+        time."""
         key = _mix((self._stream + (position + 1) * _GAMMA) & _WORD)
         winner, soonest = -1, inf
         # In parts, because memory of more than 128 kB comes from the system page by page, which
-        # takes longer than all else here.
+        # takes longer than everything else here.
         for begin in range(0, len(weights), _PART):
             rates = weights[begin : begin + _PART]
             ids = np.flatnonzero(rates > 0)
@@ -140,7 +140,7 @@ class Sampler:
         return winner
 
     def _penalised(self, logits: Logits, token_ids: TokenIds) -> Logits:
-        """Return a copy in which tokens that came up are less likely."""
+        """Return a copy with repeated tokens penalised."""
         logits = logits.copy()
         if self._penalty != 1:
             scores = logits[token_ids]
@@ -152,7 +152,8 @@ class Sampler:
         return logits
 
     def _weights(self, scores: _Weights) -> _Weights:
-        """Probabilities, but for a factor; the greatest is 1. None that min-p rules out."""
+        """Return the probabilities up to a factor; the highest is 1. Those that min-p rules out are
+        0."""
         weights: _Weights = np.exp((scores - scores.max()) / self._temperature)
         if self._min_p:
             weights[weights < self._min_p] = 0
@@ -172,8 +173,8 @@ class Sampler:
         return np.concatenate([above, ties[: n - len(above)]])
 
     def _n_of_nucleus(self, weights: _Weights, total: float) -> int:
-        """Return how many of ``weights``, the greatest first, have the probability top-p; one more
-        than there are where all have less."""
+        """Return how many of ``weights``, in descending order, have the probability top-p together;
+        one more than there are if all have less."""
         sums = np.cumsum(weights, dtype=np.float64)
         return int(np.searchsorted(sums, self._top_p * total)) + 1
 
@@ -202,9 +203,9 @@ def _time(word: np.uint32, rate: np.floating[Any]) -> float:
 
 
 def top(scores: Logits, n: int) -> _Indices:
-    """Return the indices of the ``n`` greatest scores in order; of equals, the lower first.
+    """Return the indices of the ``n`` highest scores in order; the lower of equals first.
 
-    Minus infinity is left out, so there may be fewer.
+    Excludes minus infinity, so there may be fewer.
 
     Cost: 60 µs at 49k; NumPy's partition takes ten times as long.
     """
@@ -212,7 +213,7 @@ def top(scores: Logits, n: int) -> _Indices:
     blocks = size // _BLOCK
     least = np.float32(-np.inf)
     if n < blocks:
-        # The nth greatest of the blocks' maxima is no more than the nth greatest of all.
+        # The nth highest of the blocks' maxima is at most the nth highest of all.
         greatest = scores[: blocks * _BLOCK].reshape(blocks, _BLOCK).max(axis=1)
         least = np.partition(greatest, blocks - n)[blocks - n]
     found = np.flatnonzero(scores >= least if least > -np.inf else scores > least)

@@ -1,8 +1,8 @@
-"""Named arrays on disk: what can be computed again, kept because computing it takes longer.
+"""Named arrays on disk: a cache of results that take longer to compute than to read.
 
-It owns the file format, and that a cache can neither break nor mislead anything: a file is used
-only if it is whole and says that it holds what is asked for, and a folder that cannot be read or
-written is as good as none. It knows nothing of vocabularies or masks.
+It owns the file format, and ensures that the cache cannot break or mislead anything: a file is used
+only if it is complete and has the right key, and a folder that cannot be read or written is
+ignored. It does not know vocabularies or masks.
 
     $STRUCTGEN_CACHE or the user's cache folder
     └── arrays/FOLDER/NAME.arrays
@@ -16,12 +16,11 @@ A file is, in this order, and nothing in it is ever executed or unpickled::
     padding    to a multiple of 64
     arrays     little-endian, each padded to a multiple of 64
 
-Files appear under their name by a rename, so that readers see a whole file or none, and writers in
-several processes need no lock: they write the same. Together the files keep to `MAX_BYTES`; those
-not used for longest go first.
+Files get their name by a rename, so that readers see a complete file or none, and writers in
+several processes need no lock, because they write the same content. All files together have at most
+`MAX_BYTES`; the least recently used are deleted first.
 
-Files may be written a moment later, by a thread: `keep` takes them, `find` sees those on their way,
-too.
+A thread may write files a little later: `keep` queues them, and `find` also finds queued ones.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ from . import user_folder
 Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 MAX_BYTES = 512 * 1024 * 1024
-"""What all files may take on disk together."""
+"""The most bytes of all files on disk."""
 
 _MAGIC = b"sgarray1"
 _ALIGNMENT = 64
 _SUFFIX = ".arrays"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
-# Plain numbers of fixed width: nothing that holds Python objects.
+# Plain fixed-width numbers: no Python objects.
 _DTYPE = re.compile(r"<[iuf][248]|\|[iub]1")
 _ABANDONED_SECONDS = 3600.0
 # A file's date is when it was last used, to within this.
@@ -71,19 +70,19 @@ def root() -> Path:
 
 
 def get_or_build(folder: str, name: str, key: str, build: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays kept under a name, building and keeping them if need be.
+    """Return the arrays stored under a name; build and store them if necessary.
 
     Args:
-        folder: where they belong; a plain file name.
-        name: what they are; a plain file name.
-        key: everything the arrays depend on, contents and versions. A file that was made for
-            another key is built again.
-        build: computes the arrays; numbers of fixed width only.
+        folder: the subfolder; a plain file name.
+        name: the name of the arrays; a plain file name.
+        key: everything the arrays depend on, contents and versions. A file with another key is
+            rebuilt.
+        build: computes the arrays, of fixed-width numbers.
 
     Returns:
         The arrays, read-only. Those from disk share one buffer.
 
-    Cost: reading, and SHA-256 of, the file: 1 ms a megabyte.
+    Cost: reading the file and its SHA-256: 1 ms per megabyte.
     """
     found = load(folder, name, key)
     if found is None:
@@ -100,7 +99,8 @@ def frozen(arrays: Arrays) -> Arrays:
 
 
 def load(folder: str, name: str, key: str) -> Arrays | None:
-    """Return the arrays kept under a name for a key, or None where there are none to be trusted."""
+    """Return the arrays stored under a name with a key, or None if there are none that can be
+    trusted."""
     try:
         path = _path(folder, name)
         if not _is_trusted(path):
@@ -134,10 +134,10 @@ def store(
     make_room: bool = True,
     under: Path | None = None,
 ) -> None:
-    """Keep arrays under a name for a key. Where that is not possible, nothing happens.
+    """Store arrays under a name with a key. Does nothing if that is impossible.
 
-    ``make_room=False`` leaves what all files take together to others: it takes a look at each.
-    ``under``: the folder of all files, where it is to be another than `root` says now.
+    ``make_room=False`` skips the check of the total size, which looks at each file. ``under``: the
+    folder of all files, if it is not `root`.
     """
     data = _encoded(key, arrays)
     temporary = None
@@ -162,7 +162,7 @@ def store(
 
 
 def _is_trusted(path: Path) -> bool:
-    """Return whether files at ``path`` are this user's. Says it once if they are not."""
+    """Return whether files at ``path`` belong to this user. Warns once if they do not."""
     reason = user_folder.distrust(path.parent, path.parent.parent.parent)
     if reason is None:
         return True
@@ -176,14 +176,14 @@ _logged: set[str] = set()
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that only its user can read, and that was not there."""
+    """Write a new file that only its user can read."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with open(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)
 
 
 class _Foreign(Exception):
-    """Why a file is not what is asked for."""
+    """A file is not the requested one; the message says why."""
 
 
 def _encoded(key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -209,8 +209,8 @@ def _decoded(data: bytes, key: str) -> Arrays:
     if hashlib.sha256(memoryview(data)[start:]).digest() != data[len(_MAGIC) : start]:
         raise _Foreign("it is damaged")
     header_end = start + 4 + int.from_bytes(data[start : start + 4], "little")
-    # The digest is right, so only a writer that means harm could have put nonsense below; even
-    # that leads no further than here.
+    # The digest is right, so only a malicious writer could have written invalid content; it is
+    # rejected here.
     try:
         header = json.loads(data[start + 4 : header_end])
         if header["key"] != key:
@@ -235,7 +235,7 @@ def _path(folder: str, name: str, under: Path | None = None) -> Path:
 
 
 def _make_room(newest: Path) -> None:
-    """Delete what was not used for longest, down to `MAX_BYTES`, and abandoned parts."""
+    """Delete the least recently used files, down to `MAX_BYTES`, and abandoned parts."""
     now = time.time()
     files: list[tuple[float, int, Path]] = []
     for path in newest.parent.parent.glob("*/*"):
@@ -252,11 +252,12 @@ def _make_room(newest: Path) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
             used -= size
-            path.parent.rmdir()  # fails, as it should, while there is anything left in it
+            path.parent.rmdir()  # fails, as it should, if the folder is not empty
 
 
 DELAY = 0.1
-"""Seconds: a compilation and its first mask have ended by then, and a model is busy."""
+"""Delay in seconds: by then, a compilation and its first mask have ended, and the model is running.
+"""
 
 
 class _File(NamedTuple):
@@ -278,16 +279,16 @@ def keep(
     make: Callable[[], Arrays],
     then: Callable[[], None] = lambda: None,
 ) -> None:
-    """Keep what ``make`` returns, as `array_cache.store` does, a moment later.
+    """Store the result of ``make`` a little later, like `store`.
 
     Args:
-        folder: as there.
-        name: as there.
-        key: as there.
-        make: the arrays; called when they are written, and each time they are asked for before.
-        then: called when they have been written, or could not be.
+        folder: as in `store`.
+        name: as in `store`.
+        key: as in `store`.
+        make: returns the arrays; called when they are written, and for each earlier request.
+        then: called after they have been written, or could not be.
 
-    Cost: 25 µs; 0.3 ms the first time in a process, for the thread.
+    Cost: 25 µs; 0.3 ms for the first call in a process, which starts the thread.
     """
     global _is_awake, _thread
     with _lock:
@@ -307,7 +308,7 @@ def keep(
 
 
 def find(folder: str, name: str, key: str) -> Arrays | None:
-    """Return the arrays kept under a name for a key, on disk or on their way; else None."""
+    """Return the arrays stored under a name with a key, on disk or queued; else None."""
     if _waiting:
         waiting = _waiting.get(_File(folder, name, root()))
         if waiting is not None and waiting.key == key:
@@ -316,7 +317,7 @@ def find(folder: str, name: str, key: str) -> Arrays | None:
 
 
 def flush() -> None:
-    """Write now what is waiting. Returns when it is on disk."""
+    """Write all queued arrays now. Returns when they are on disk."""
     with _writing:
         with _lock:
             files = list(_waiting.items())
@@ -327,7 +328,7 @@ def flush() -> None:
                 contents.then()
             finally:
                 with _lock:
-                    # What has come in its place meanwhile stays.
+                    # Keep a newer entry that has replaced it meanwhile.
                     if _waiting.get(file) is contents:
                         del _waiting[file]
 
@@ -340,12 +341,12 @@ def _run() -> None:
         _is_awake = False
         try:
             flush()
-        except Exception:  # no memory, say: the next files may fare better
+        except Exception:  # for example no memory: the next files may succeed
             _log.debug("what was to be kept is not", exc_info=True)
 
 
 def _reset() -> None:
-    """Leave to the process that was forked what it is about to write, and its thread."""
+    """Drop the queue and thread of the parent process after a fork."""
     global _lock, _writing, _waiting, _bell, _is_awake, _thread
     _lock, _writing = threading.Lock(), threading.Lock()
     _waiting = {}

@@ -1,8 +1,8 @@
-"""Caches that keep what was used recently, and a map by identity. They know sizes, not meanings.
+"""Caches of recently used objects, and a map by identity. They know sizes, not meanings.
 
 `IdentityMap` compares its keys by identity: for objects without a hash, such as those of a JSON
-document, and for equal objects that must stay apart. It keeps its keys alive, because an address
-identifies an object only while that object lives.
+document, and for equal objects that must be distinguished. It keeps its keys alive, because an
+address identifies an object only while that object lives.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _NOTHING: dict[Any, Any] = {}
 
 
 class GenerationalCache(dict[_K, _V]):
-    """A cache in two generations: `turn` drops what was not asked for since the last `turn`.
+    """A cache with two generations: `rotate` drops entries that were not used since the last
+    `rotate`.
 
-    An approximation of least-recently-used. The dictionary is the young generation, so that hits
-    cost what a dictionary's do: ``cache[key]`` gives the value, or None where there is none.
+    Approximates least-recently-used. The dictionary is the young generation, so hits cost the same
+    as a dictionary's: ``cache[key]`` is the value, or None if there is none.
     """
 
     __slots__ = ("__dict__", "__weakref__")
@@ -32,7 +33,7 @@ class GenerationalCache(dict[_K, _V]):
     __eq__ = object.__eq__
     __ne__ = object.__ne__
 
-    # Every constraint has four, and few ever turn: so they are made without a call of ours.
+    # Every constraint has four, and few ever rotate: so creating one calls no Python code.
     old: dict[_K, _V] = _NOTHING
 
     if TYPE_CHECKING:
@@ -48,22 +49,22 @@ class GenerationalCache(dict[_K, _V]):
         return found
 
     def rotate(self) -> None:
-        """Start a new generation and forget the one before the last."""
+        """Start a new generation and drop the one before the last."""
         self.old = self.copy()
         self.clear()
 
 
 class Weighed(Protocol):
-    """What takes memory."""
+    """An object with a size."""
 
     @property
     def weight(self) -> int:
-        """About how many bytes."""
+        """The rough size in bytes."""
         ...
 
 
 class Caches(list[GenerationalCache[Any, Any]]):
-    """Several caches that last equally long, for ``owner``."""
+    """Several caches with the same lifetime, for ``owner``."""
 
     def __init__(self, held: list[GenerationalCache[Any, Any]], owner: Weighed) -> None:
         super().__init__(held)
@@ -76,17 +77,17 @@ class Caches(list[GenerationalCache[Any, Any]]):
 
 @final
 class KeptByBytes(Generic[_V]):
-    """What was asked for last, as long as it fits into a budget of bytes. Not thread-safe.
+    """A least-recently-used cache with a byte budget. Not thread-safe.
 
-    What is kept may grow while it is used, so it is weighed again when it is asked for, and when
-    something else is added soon after: what was asked for once has grown after it was added.
+    Values may grow while they are used, so a value is weighed again when it is requested, and when
+    others are added soon afterwards: a value usually grows after it was added.
 
     Attributes:
-        weight: about how many bytes it holds.
+        weight: the rough size of all entries in bytes.
     """
 
     def __init__(self, most_bytes: int, weigh: Callable[[_V], int]) -> None:
-        """Make an empty cache; ``weigh`` says about how many bytes a value takes."""
+        """Make an empty cache; ``weigh`` returns the rough bytes of a value."""
         self.weight = 0
         self._most = most_bytes
         self._weigh = weigh
@@ -99,7 +100,7 @@ class KeptByBytes(Generic[_V]):
         return key in self._kept
 
     def get(self, key: Hashable) -> _V | None:
-        """Return the value, now the one asked for last; None: there is none."""
+        """Return the value and mark it as the most recent; None if there is none."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -107,9 +108,9 @@ class KeptByBytes(Generic[_V]):
         return found[0]
 
     def add(self, key: Hashable, value: _V) -> None:
-        """Keep a value, and drop those asked for longest ago until the rest fits.
+        """Add a value, and drop the least recently used ones until the rest fits.
 
-        One that does not fit by itself is not kept.
+        A value that is larger than the budget is not kept.
         """
         if key in self._kept:
             self.weight -= self._kept.pop(key)[1]
@@ -130,16 +131,16 @@ class KeptByBytes(Generic[_V]):
 
 
 _AGAIN = 64
-"""How many of what was asked for last are weighed again where one is added."""
+"""The number of most recent values that are weighed again when one is added."""
 
 _ENTRY_BYTES = 500
-"""About how many bytes an entry takes beside its value: so small ones do not become too many."""
+"""Rough overhead of an entry in bytes, which limits the number of small values."""
 
 
 class IdentityMap(Generic[_K, _V]):
-    """Values by the objects that they belong to, in the order in which those were added.
+    """Values by object, in insertion order.
 
-    Cost: some 60 ns more than a dictionary's for each call.
+    Cost: about 60 ns per call more than a dictionary.
     """
 
     __slots__ = ("_entries",)
@@ -148,12 +149,12 @@ class IdentityMap(Generic[_K, _V]):
         self._entries: dict[int, tuple[_K, _V]] = {}
 
     def get(self, key: _K) -> _V | None:
-        """Return what ``key`` has; None where it has nothing."""
+        """Return the value of ``key``, or None."""
         entry = self._entries.get(id(key))
         return None if entry is None else entry[1]
 
     def setdefault(self, key: _K, value: _V) -> _V:
-        """Return what ``key`` has; ``value``, from now on, where it had nothing."""
+        """Return the value of ``key``; set it to ``value`` first if it has none."""
         return self._entries.setdefault(id(key), (key, value))[1]
 
     def __setitem__(self, key: _K, value: _V) -> None:
@@ -169,5 +170,5 @@ class IdentityMap(Generic[_K, _V]):
         return len(self._entries)
 
     def items(self) -> Iterator[tuple[_K, _V]]:
-        """Return the objects, each with what it has."""
+        """Return the objects with their values."""
         return iter(self._entries.values())

@@ -2,7 +2,7 @@
 
 A fork copies only the thread that forks. A lock that another thread holds at that moment would stay
 locked in the child forever, and the data behind it half changed. So a fork waits briefly until all
-locks made here are free, and the child gets new ones. Knows nothing about the data.
+locks made here are free, and the child gets new ones. Does not know the data.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 PATIENCE = 5.0
-"""Seconds that a fork waits, for all locks together. A call that takes longer is cut in the child:
-its locks are free there, and its automaton may lack what it was about to make."""
+"""The seconds that a fork waits for all locks together. A longer call is cut off in the child: its
+locks are free there, and its automaton may be incomplete."""
 
 _Lock = TypeVar("_Lock")
 
@@ -25,20 +25,20 @@ _held: list[Any] = []
 
 
 def fork_safe(lock: _Lock) -> _Lock:
-    """Return ``lock``, a ``threading.Lock()`` or ``RLock()``, looked after from now on."""
+    """Register ``lock``, a ``threading.Lock()`` or ``RLock()``, and return it."""
     _locks.add(lock)
     return lock
 
 
 def in_child(reset: Callable[[], object]) -> None:
-    """Have ``reset`` called in each child that is forked from now on."""
+    """Register ``reset`` to be called in each forked child."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=reset)
 
 
 def _before() -> None:
     until = time.monotonic() + PATIENCE
-    # Those that can be held inside of others come later: then nobody waits for what we hold.
+    # Inner locks come later, so that nobody waits for a lock that this holds.
     waiting = sorted(_locks, key=lambda lock: isinstance(lock, type(threading.Lock())))
     for lock in waiting:
         if lock.acquire(timeout=max(0.0, until - time.monotonic())):

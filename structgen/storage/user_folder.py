@@ -1,7 +1,7 @@
-"""The folder for the user's files, and which files a name from outside may refer to.
+"""The folder for the user's files, and checks of file names from outside.
 
 Also checks that nobody else can have put files there, and has `written_whole`, which writes a file
-completely or leaves the old one. Knows nothing about the contents.
+completely or leaves the old one. Does not know the contents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def root() -> Path:
     override = os.environ.get("STRUCTGEN_CACHE")
     if override:
         return Path(override).expanduser().absolute()
-    # To ask the platform takes half as long as to read a small file.
+    # Asking the platform takes half as long as reading a small file.
     return _of_user(os.environ.get("HOME"), os.environ.get("XDG_CACHE_HOME"))
 
 
@@ -34,7 +34,7 @@ def _of_user(home: str | None, caches: str | None) -> Path:
 
 
 def make(folder: Path) -> None:
-    """Make ``folder`` if it is not there; a new cache folder is for its user alone.
+    """Create ``folder`` if necessary; a new cache folder is private to its user.
 
     Raises:
         OSError: it cannot be made.
@@ -47,11 +47,11 @@ def make(folder: Path) -> None:
 
 
 def distrust(folder: Path, top: Path | None = None) -> str | None:
-    """Say why others may write to ``folder``, and what to do; None if they cannot.
+    """Return why others may write to ``folder``, and the fix; None if they cannot.
 
-    Every folder from ``top`` (the cache folder, if left out) down to it has to belong to this user
-    or to root, and must not be writable for others. What others cannot enter, they cannot change.
-    On systems without such modes all is trusted. Costs some microseconds.
+    Every folder from ``top`` (by default the cache folder) down to it must belong to this user or
+    to root, and must not be writable for others. Others cannot change folders that they cannot
+    enter. On systems without such modes, everything is trusted. Costs some microseconds.
     """
     if not hasattr(os, "geteuid"):
         return None
@@ -75,18 +75,18 @@ def distrust(folder: Path, top: Path | None = None) -> str | None:
     return None
 
 
-_LONGEST_PATH, _LONGEST_NAME = 1_000, 255  # bytes; beyond, systems raise errors of their own
+_LONGEST_PATH, _LONGEST_NAME = 1_000, 255  # bytes; beyond, systems raise their own errors
 
 
 def inside(folder: Path, name: object) -> Path:
-    """Return the file in ``folder`` that a name means which a file or a server gave.
+    """Return the path in ``folder`` for a name from a file or a server.
 
-    Every such name goes through here before it is joined to a folder. The name must be a relative
-    path on every system, and must not lead out of the folder, not by a link either. In the Hugging
-    Face hub's own cache, files are links into their repository's ``blobs``, which is inside.
+    Every such name is checked here before it is joined to a folder. It must be a relative path on
+    every system, and must not leave the folder, not even by a link. In the Hugging Face hub's own
+    cache, files are links into their repository's ``blobs``, which counts as inside.
 
     Raises:
-        ValueError: it is no such path; the message says why.
+        ValueError: the name is not allowed; the message says why.
     """
     if not isinstance(name, str) or not name.isprintable():
         raise ValueError(f"{str(name)[:_LONGEST_NAME]!r} is not a file path")
@@ -98,23 +98,22 @@ def inside(folder: Path, name: object) -> Path:
         raise ValueError(f"{name!r} is not a path inside the folder")
     path, top = folder / name, Path(os.path.realpath(folder))
     blobs = [parent.parent / "blobs" for parent in top.parents if parent.name == "snapshots"]
-    real = Path(os.path.realpath(path))  # which is no error where links lead in a circle
+    real = Path(os.path.realpath(path))  # which is not an error if links form a cycle
     if not any(real.is_relative_to(place) for place in (top, *blobs)):
         raise ValueError(f"{name!r} is a link that points outside the folder")
     return path
 
 
 LARGEST = 128 << 20
-"""Most bytes of a file that describes a model; the largest tokenizers have some 35 million."""
+"""The most bytes of a file that describes a model; the largest tokenizers have about 35 million."""
 
 
 def contents(file: Path, most: int | None = None) -> bytes:
-    """Return what is in a file of somebody else's that describes a model: a tokenizer, say.
+    """Return the contents of an untrusted file that describes a model, such as a tokenizer.
 
     Raises:
-        OSError: it cannot be read, is no file but a pipe or a device, which may have no end, or is
-            far larger than any of its kind. Holes in a file, which take no room on a disk, would
-            fill the memory.
+        OSError: it cannot be read, is a pipe or a device, which may be endless, or is far larger
+            than any of its kind. Holes in a file, which take no disk space, would fill the memory.
     """
     found = file.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
@@ -126,23 +125,24 @@ def contents(file: Path, most: int | None = None) -> bytes:
 
 
 WRONG = (OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What is raised where such a file cannot be read, or JSON in it is not what it should be."""
+"""The exceptions for files that cannot be read, or whose JSON is invalid."""
 
 MOST_VALUES = 1_000_000
-"""Most values of JSON that describes a model; a byte or two of it would take 60 of memory."""
+"""The most values of JSON that describes a model; one or two bytes of it may take 60 bytes of
+memory."""
 
 MOST_OF_TOKENIZER = 10_000_000
-"""As many of a ``tokenizer.json``; the largest have some two million."""
+"""The most values of a ``tokenizer.json``; the largest have about two million."""
 
 
 def n_values(data: str | bytes) -> int:
-    """About how many values JSON has, or more."""
+    """Return an upper estimate of the number of values in JSON."""
     marks: Any = ",[{" if isinstance(data, str) else (b",", b"[", b"{")
     return sum(map(data.count, marks))
 
 
 def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
-    """Return the JSON in such a file, of at most that many values, of 32 bytes each.
+    """Return the JSON in such a file, with at most that many values, of 32 bytes each.
 
     Further arguments go to ``json.loads``.
 
@@ -157,7 +157,7 @@ def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raise ValueError where a name is there twice."""
+    """Return a JSON object; raise ValueError if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -169,10 +169,10 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def flag(config: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """Return whether such a JSON object sets something; ``default``: it does not say. Null is no.
+    """Return a flag of such a JSON object; ``default`` if it is missing. Null is False.
 
     Raises:
-        ValueError: it says neither; ``"false"`` would be true.
+        ValueError: not a boolean; ``"false"`` would be true.
     """
     value = config.get(name, default)
     if value not in (True, False, None):
@@ -181,12 +181,12 @@ def flag(config: Mapping[str, Any], name: str, default: bool = False) -> bool:
 
 
 def is_own(found: os.stat_result) -> bool:
-    """Return whether nobody but this user and root can have written a file."""
+    """Return whether only this user and root can have written a file."""
     return not hasattr(os, "geteuid") or _others(found) is None
 
 
 def _others(found: os.stat_result) -> str | None:
-    """Return who else can write what ``found`` is of, as the end of a sentence."""
+    """Return who else can write the file of ``found``, as the end of a sentence."""
     if found.st_uid not in (0, os.geteuid()):
         return f"belongs to another user (uid {found.st_uid}, but you are {os.geteuid()})"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -196,10 +196,11 @@ def _others(found: os.stat_result) -> str | None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the name once it is whole; a pipe or device is written as it is.
+    """Open a file for writing that gets its name when it is complete; pipes and devices are written
+    directly.
 
     Raises:
-        OSError: it cannot be written; a file of that name is as it was.
+        OSError: it cannot be written; an existing file is not changed.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:

@@ -1,9 +1,9 @@
-"""Values while they are written: which part of a growing output is settled.
+"""Values while they are written: the settled parts of a growing output.
 
-In reading order: `shapes` (what a type says about each part), `document` (the growing tree),
-`partial` (what users see of it, and of other texts) and `checks` (which values can be checked as
-they close). Knows no models, tokens or masks. `structgen.insight.JsonReader` reads text that a mask
-has let through; nothing is repaired or guessed.
+In reading order: `shapes` (the type of each part), `document` (the growing tree), `partial` (the
+user's view of it, and of other texts) and `checks` (checks of values when they close). Knows no
+models, tokens or masks. `structgen.insight.JsonReader` reads text that a mask has allowed; nothing
+is repaired or guessed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Checks that only the user's code can make, run on values as they close in a growing document.
 
-A bad value is refused when it is written, not at the end of the output. A refusal covers the value
-and everything before it, whatever follows. A value is checked against the whole part of the type at
-its place, as Pydantic would. Knows no tokens, and not what happens after a refusal.
+An invalid value is refused when it is written, not at the end of the output. A refusal covers the
+value and everything before it, with any continuation. A value is checked against the whole part of
+the type at its place, as Pydantic would. Knows no tokens, and not what happens after a refusal.
 
-A value can be checked alone if nothing around it may change or forgive it (a "before" or "wrap"
+A value can be checked alone if nothing around it may change or accept it (a "before" or "wrap"
 validator, `OnErrorOmit`), and if none of its validators reads other fields. Pydantic's core schemas
-tell. Otherwise the smallest enclosing part that can be checked is checked when it closes, in the
-end the whole value. If Pydantic then names the wrong parts, the first of them is refused, provided
-that nothing written after it matters.
+show this. Otherwise the smallest enclosing part that can be checked is checked when it closes, at
+the latest the whole value. If Pydantic then names invalid parts, the first of them is refused,
+provided that nothing written after it matters.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .shapes import Place, Shapes
 _NOT_PARTS = frozenset(
     ("metadata", "serialization", "expected", "default", "config", "function", "computed_fields")
 )
-"""Keys of core schemas under which there is nothing that reads a value."""
+"""Keys of core schemas without readers of values."""
 
 _CHANGES = frozenset(("function-before", "function-wrap", "function-plain"))
 _FORGIVES = ("default", "omit")
 
 
 class Plan(NamedTuple):
-    """How the values of one type are judged.
+    """How the values of one type are checked.
 
     Attributes:
-        has_code: whether code looks at the value or its parts.
-        is_judged: whether that takes a look at the value when it closes: its parts, judged when
-            they close, leave something over.
-        is_alone: whether it can be judged without what is around it.
-        taints: whether its parts cannot be judged without it.
+        has_code: whether code checks the value or its parts.
+        is_judged: whether the value itself must be checked when it closes, because the checks of
+            its parts are not enough.
+        is_alone: whether it can be checked without its surroundings.
+        taints: whether its parts cannot be checked without it.
     """
 
     has_code: bool
@@ -56,7 +56,7 @@ _PLAIN = Plan(has_code=False, is_judged=False, is_alone=True, taints=False)
 
 
 def plan_of(shapes: Shapes, place: Place) -> Plan:
-    """Return how values of a type are judged."""
+    """Return how values of a type are checked."""
     if place.core is None or not _has_code(shapes, place.core):
         return _PLAIN
     taints = _forgives(shapes, place) or any(
@@ -64,7 +64,7 @@ def plan_of(shapes: Shapes, place: Place) -> Plan:
     )
     parts = [] if taints else shapes.inside(place)
     inside = {id(part.core) for part in parts if _is_alone(shapes, part)}
-    # Of several kinds of object it may be known too late which one it is.
+    # With several kinds of object, it may be known too late which one it is.
     is_judged = (
         len(shapes.objects(place)) > 1
         or len(shapes.arrays(place)) > 1
@@ -80,7 +80,7 @@ def _is_alone(shapes: Shapes, place: Place) -> bool:
 
 
 def _forgives(shapes: Shapes, place: Place) -> bool:
-    """Return whether something else is in for a value that its type refuses."""
+    """Return whether a refused value is replaced by something else."""
     return any(
         core["type"] == "default" and core.get("on_error") in _FORGIVES
         for core in shapes.wrappers(place.core)
@@ -88,7 +88,7 @@ def _forgives(shapes: Shapes, place: Place) -> bool:
 
 
 def _has_code(shapes: Shapes, core: Any, without: Collection[int] = ()) -> bool:
-    """Return whether code looks at values somewhere in a core schema, parts left out."""
+    """Return whether code checks values in a core schema, excluding its parts."""
     waiting: list[Any] = [core]
     seen: set[str] = set()
     while waiting:
@@ -117,7 +117,7 @@ _ENDS = b" \t\n\r,]}"
 
 
 Key: TypeAlias = "tuple[Path, tuple[int, ...]]"
-"""A value of a type: where it is, and the numbers of the types that it may be of."""
+"""A value: its path, and the numbers of its possible types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +125,15 @@ class Refusal:
     """A value that code has refused.
 
     Attributes:
-        path: where it is, as a JSON path.
+        path: its JSON path.
         text: its text.
-        judged_key: which value was judged: the refused one, or one that it is part of.
-        judged: offset at which that began; what comes before has no say.
+        judged_key: the value that was checked: the refused one, or one that contains it.
+        judged: offset at which that one began; earlier text does not matter.
         start: offset of its first byte.
-        end: offset behind the last byte that the refusal is about.
-        ended_by: the bytes one of which after ``end``, or the end of the output, shows that the
-            value has ended there; None: it has in any case, by its closing quote or bracket.
-        message: what is wrong, in the code's own words.
+        end: offset after the last byte that the refusal depends on.
+        ended_by: bytes of which one after ``end``, or the end of the output, shows that the value
+            ends there; None: its closing quote or bracket ends it.
+        message: the error message of the code.
         error: why the text does not parse.
     """
 
@@ -149,30 +149,30 @@ class Refusal:
 
 
 class Waiting:
-    """What `Reading.read` returns where what the code says is not known yet."""
+    """The result of `Reading.read` while the code has not answered yet."""
 
 
 WAITING = Waiting()
 
 
 class Reading(Protocol):
-    """One output, read as it is written.
+    """One output, read while it is written.
 
-    Where the code runs elsewhere, `read` and `end` may return `WAITING`: the answer is then that of
-    `verdict`, as soon as it is another.
+    If the code runs in another process, `read` and `end` may return `WAITING`: then `verdict`
+    returns the answer as soon as it is known.
     """
 
     @property
     def settled(self) -> int:
-        """Offset before which nothing will be refused any more."""
+        """The offset before which nothing will be refused any more."""
 
     @property
     def settled_before(self) -> int:
-        """The same before what was read last, where that had to be waited for."""
+        """The same offset before the last read, if that has to wait."""
 
     @property
     def open_values(self) -> Sequence[tuple[Key, int]]:
-        """The values that have begun and will be judged: which, and where they began."""
+        """The open values that will be checked, with their start offsets."""
 
     def read(self, data: bytes) -> Refusal | Waiting | None:
         """Read more output; return the first refusal among the values that it closes."""
@@ -181,15 +181,15 @@ class Reading(Protocol):
         """End the output."""
 
     def verdict(self) -> Refusal | Waiting | None:
-        """Return what `read` or `end` was to return, which had to be waited for."""
+        """Return the postponed result of `read` or `end`."""
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The value of the whole, once that has been accepted."""
+        """The value of the whole output, after it was accepted."""
 
 
 class Judging(Protocol):
-    """The checks of an output type, wherever they are made."""
+    """The checks of an output type, in any process."""
 
     @property
     def name(self) -> str:
@@ -200,14 +200,14 @@ class Judging(Protocol):
 
 
 class Checks:
-    """The checks of one output type. Thread-safe: what is kept is only made twice."""
+    """The checks of one output type. Thread-safe: at worst, cached results are computed twice."""
 
     def __init__(self, output: OutputType, *, in_order: bool = True) -> None:
         """Read a type.
 
         Args:
             output: the type.
-            in_order: whether the keys of objects are written in the order of their classes.
+            in_order: whether objects have their keys in the order of their classes.
         """
         self.output = output
         self.in_order = in_order
@@ -228,7 +228,7 @@ class Checks:
         return JsonReading(self, self.shapes, data)
 
     def plan(self, place: Place) -> Plan:
-        """Return how values of a type are judged."""
+        """Return how values of a type are checked."""
         if place not in self._plans:
             assert self.shapes is not None
             self._plans[place] = plan_of(self.shapes, place)
@@ -236,7 +236,7 @@ class Checks:
 
 
 def checks_of(output: OutputType, *, in_order: bool = True) -> Checks | None:
-    """Return the checks of a type, as `Checks`; None where no code looks at its values."""
+    """Return the `Checks` of a type; None if no code checks its values."""
     return Checks(output, in_order=in_order) if output.checked else None
 
 
@@ -244,10 +244,10 @@ def checks_of(output: OutputType, *, in_order: bool = True) -> Checks | None:
 
 
 class WholeReading:
-    """An output of which nothing can be judged before its end."""
+    """An output that can only be checked at its end."""
 
     settled = settled_before = 0
-    open_values: Sequence[tuple[Key, int]] = ()  # what is barred of the whole is barred already
+    open_values: Sequence[tuple[Key, int]] = ()  # texts of the whole are barred already
 
     def __init__(self, output: OutputType, data: bytes = b"") -> None:
         self._output = output
@@ -276,14 +276,14 @@ class WholeReading:
 
 
 class JsonReading(Document):
-    """A JSON document, whose parts are judged when they close."""
+    """A JSON document whose parts are checked when they close."""
 
     def __init__(self, checks: Checks, shapes: Shapes, data: bytes = b"") -> None:
         super().__init__(shapes)
         self.values: tuple[Any, ...] = ()
         self._checks = checks
-        self._tainted: list[bool] = []  # of each open value, whether its parts cannot be judged
-        self._held: list[tuple[Key, int]] = []  # open values that will be judged
+        self._tainted: list[bool] = []  # for each open value, whether its parts cannot be checked
+        self._held: list[tuple[Key, int]] = []  # open values that will be checked
         self._is_held: list[bool] = []
         self._refusal: Refusal | None = None
         self._judges = False
@@ -292,12 +292,12 @@ class JsonReading(Document):
 
     @property
     def settled(self) -> int:
-        """Offset before which nothing will be refused any more."""
+        """The offset before which nothing will be refused any more."""
         return self._held[0][1] if self._held else self.n_bytes
 
     @property
     def settled_before(self) -> int:
-        """Nothing has to be waited for."""
+        """None: it never has to wait."""
         return self.settled
 
     def verdict(self) -> Refusal | None:
@@ -306,7 +306,7 @@ class JsonReading(Document):
 
     @property
     def open_values(self) -> Sequence[tuple[Key, int]]:
-        """The values that have begun and will be judged: which, and where they began."""
+        """The open values that will be checked, with their start offsets."""
         return self._held
 
     def read(self, data: bytes) -> Refusal | None:
@@ -331,7 +331,7 @@ class JsonReading(Document):
         return None
 
     def take(self, event: Event) -> None:
-        """Grow by an event; what closes is judged."""
+        """Process an event; check values that close."""
         node = self.open[-1] if self.open else None
         super().take(event)
         if isinstance(event, Opened):
@@ -354,7 +354,7 @@ class JsonReading(Document):
             and all(plan.is_alone for plan in plans)
             and (len(plans) > 1 or any(plan.is_judged for plan in plans))
         )
-        # The whole is judged in the end, whatever is around.
+        # The whole is always checked at the end.
         is_held = is_held or (not path and any(plan.is_judged for plan in plans))
         self._tainted.append(is_tainted or any(plan.taints for plan in plans))
         self._is_held.append(is_held)
@@ -362,7 +362,7 @@ class JsonReading(Document):
             self._held.append(((path, self._types(node)), node.start))
 
     def _judge(self, node: Node, path: Path) -> None:
-        """Refuse a value that none of the types which it may have takes."""
+        """Refuse a value that none of its possible types accepts."""
         if not path:
             self._refusal = self._judge_whole(node)
             return
@@ -389,7 +389,7 @@ class JsonReading(Document):
         return None
 
     def _refused(self, node: Node, path: Path, error: ParseError) -> Refusal:
-        """Return the refusal of a value, or of the first of its parts that is at fault."""
+        """Return the refusal of a value, or of its first invalid part."""
         first, where, is_final = node, path, True
         found = [*self._at_fault(node, error)]
         message = str(error.__cause__ or error)
@@ -413,8 +413,8 @@ class JsonReading(Document):
         )
 
     def _at_fault(self, node: Node, error: ParseError) -> Iterator[tuple[str, Node, Path, bool]]:
-        """Yield what Pydantic says, the parts it says it of, the way there, and whether what is
-        written after each has no say in it."""
+        """Yield Pydantic's messages with their parts and paths, and whether text after each does
+        not matter."""
         for problem in _problems(error):
             part, is_final = node, True
             steps: list[str | int] = []
@@ -433,7 +433,7 @@ class JsonReading(Document):
         return tuple(self.shapes.number(place) for place in node.places)
 
     def _is_final(self, node: Node, step: str | int) -> bool:
-        """Return whether a fault of a part is one of the whole, whatever comes after the part."""
+        """Return whether an invalid part makes the whole invalid, with any text after the part."""
         if len(node.places) != 1 or self._checks.plan(node.places[0]).taints:
             return False
         if isinstance(step, int):
@@ -441,7 +441,7 @@ class JsonReading(Document):
         shapes = node.shape(node.children[node.steps[step]].start)
         if len(shapes) != 1 or step not in shapes[0].fields:
             return False
-        # Validators of a field get the fields that its class has before it.
+        # A field's validators get the earlier fields of its class.
         keys = list(shapes[0].fields)
         earlier = keys[: keys.index(step)]
         if self._checks.in_order:
@@ -450,14 +450,15 @@ class JsonReading(Document):
 
 
 HereReading: TypeAlias = "WholeReading | JsonReading"
-"""One output, judged in this process."""
+"""One output, checked in this process."""
 
 
 def _child(node: Node, step: Any) -> Node | None:
-    """Return the part of a value that Pydantic's step leads to; None if it stays here."""
+    """Return the part of a value for a step of Pydantic's location; None if the step is not a
+    part."""
     if node.kind == "array" and isinstance(step, int) and step < len(node.children):
         return node.children[step]
-    # Of a key that was written twice, nothing says which is meant.
+    # If a key was written twice, it is unknown which one is meant.
     is_clear = len(node.steps) == len(node.children)
     if node.kind == "object" and isinstance(step, str) and step in node.steps and is_clear:
         return node.children[node.steps[step]]
@@ -465,7 +466,7 @@ def _child(node: Node, step: Any) -> Node | None:
 
 
 def _problems(error: ParseError) -> list[Mapping[str, Any]]:
-    """Return what Pydantic found, if it was that which refused the text."""
+    """Return Pydantic's errors, if Pydantic refused the text."""
     cause = error.__cause__
     list_errors = getattr(cause, "errors", None)
     if not callable(list_errors):

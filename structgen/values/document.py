@@ -1,8 +1,8 @@
 """A document that is being written, as a tree that only grows.
 
-Each node stores the offsets at which things were settled, so the document at any earlier offset can
-be viewed without a copy. Adding a token costs time for its bytes only, wherever it comes in however
-large a document. Knows nothing of `partial`; `structgen.insight.JsonReader` reads the bytes.
+Each node stores the offsets at which its parts were settled, so the document at any earlier offset
+can be viewed without a copy. The cost of adding a token depends only on its bytes, not on the
+document. Does not know `partial`; `structgen.insight.JsonReader` reads the bytes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from structgen.insight import Closed, Event, Grown, JsonReader, Kind, Opened
 from .shapes import ArrayShape, ObjectShape, Place, Shapes
 
 NEVER = 1 << 62
-"""An offset that no document reaches."""
+"""An offset beyond any document."""
 
 MISSING: Any = object()
-"""In the place of a value that is not known."""
+"""Replaces an unknown value."""
 
 Candidates: TypeAlias = "tuple[ObjectShape, ...]"
 
@@ -29,17 +29,16 @@ class Node:
     """One value of the document.
 
     Attributes:
-        kind: what it is.
-        places: the types it may have, by what was known when it began.
+        kind: its kind.
+        places: its possible types, as known at its start.
         start: offset of its first byte.
-        end: offset behind its last byte, while it is open `NEVER`.
-        settled: from which offset on it is known that it is whole.
-        steps: of an object: its keys, in their order, and the places of their values in
-            ``children``.
-        children: of an object or array: the values, in their order.
-        pieces: of a string: its text so far, in pieces; ``marks``: from which offset on each is
+        end: offset after its last byte; `NEVER` while it is open.
+        settled: the offset from which it is known to be complete.
+        steps: for an object: its keys, in order, with the indexes of their values in ``children``.
+        children: for an object or array: its values, in order.
+        pieces: for a string: its text so far, in pieces; ``marks``: the offset from which each is
             known.
-        shapes: of an object: what it may be, each with the offset from which on that is so.
+        shapes: for an object: its possible shapes, each with the offset from which it applies.
     """
 
     __slots__ = (
@@ -68,7 +67,7 @@ class Node:
         return bisect_left(self.children, at, key=lambda child: child.start)
 
     def shape(self, at: int) -> Candidates:
-        """Return what an object could be at an offset."""
+        """Return the possible shapes of an object at an offset."""
         found: Candidates = ()
         for since, shapes in self.shapes:
             if since > at:
@@ -81,13 +80,13 @@ class Document:
     """A document that is being written.
 
     Attributes:
-        shapes: what its parts are.
+        shapes: the shapes of its parts.
         root: its value, None until it has begun.
-        n_bytes: how much of it there is.
-        n_changes: how many things that can be seen have changed.
-        data: the document.
-        reader: reads it.
-        open: the values that have begun and not ended, each inside of the one before.
+        n_bytes: its length so far.
+        n_changes: the number of visible changes so far.
+        data: the bytes.
+        reader: the JSON reader.
+        open: the open values, each inside the previous one.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -109,12 +108,12 @@ class Document:
 
     def finish(self) -> None:
         """End the document."""
-        self.n_bytes += 1  # from here on a number at its end is settled, and from here only
+        self.n_bytes += 1  # a number that ends here is settled from here on
         for event in self.reader.finish():
             self.take(event)
 
     def take(self, event: Event) -> None:
-        """Grow by an event of the reader."""
+        """Process an event of the reader."""
         if isinstance(event, Grown):
             node = self.open[-1]
             node.pieces.append(event.text)
@@ -131,7 +130,7 @@ class Document:
             places = self._inside(parent, step)
             node = Node(event.kind, places, event.start)
             if isinstance(step, str):
-                # A map may have a key twice. What was seen stays; the last counts in the value.
+                # A map may have a key twice. Visible parts stay; the last one counts in the value.
                 parent.steps.setdefault(step, len(parent.children))
             parent.children.append(node)
         else:
@@ -149,7 +148,7 @@ class Document:
             self.n_changes += 1
 
     def _inside(self, parent: Node, step: str | int) -> tuple[Place, ...]:
-        """Return the types that a value may have, by what its parent is."""
+        """Return the possible types of a value, given its parent."""
         if isinstance(step, int):
             found = [
                 shape.first[step] if step < len(shape.first) else shape.others
@@ -169,7 +168,7 @@ class Document:
         self._arrays.pop()
         node.end, node.settled = event.end, self.n_bytes
         if not event.path:
-            return  # the end of the output is reported when it comes
+            return  # the end of the output is reported later
         self.n_changes += 1
         if isinstance(event.path[-1], str):
             self._compare_tag(self.open[-1], event.path[-1], node)
@@ -190,19 +189,19 @@ class Document:
         return bool(node.places) and all(map(self.shapes.grows, node.places))
 
     def grows(self, node: Node) -> bool:
-        """Return whether a string is text that can be seen while it is written."""
+        """Return whether a string is visible while it is written."""
         return node.kind == "string" and self._grows(node)
 
     def raw(self, node: Node) -> Any:
-        """Return a whole value as `json.loads` gives it."""
+        """Return a complete value as from `json.loads`."""
         return json.loads(self.data[node.start : node.end])
 
     def value(self, node: Node, places: tuple[Place, ...]) -> Any:
-        """Return a whole value as its type has it; `MISSING` where it is not known yet.
+        """Return a complete value of its type; `MISSING` if the type is not known yet.
 
         Args:
             node: the value.
-            places: the types it may have, by what is known of its object now.
+            places: its possible types, as known now.
 
         Raises:
             ParseError: its own checks refuse it.

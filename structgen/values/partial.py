@@ -1,12 +1,13 @@
-"""Partial: a value that is being written, as far as it is settled.
+"""Partial: the settled parts of a value that is being written.
 
-A `Partial` shows a growing document to users: fields as attributes, items, what is complete, and
-the value itself. It is a view at one moment, made without a copy; later text does not change it.
+A `Partial` shows a growing document to users: fields as attributes, items, which parts are
+complete, and the value itself. It is a view at one moment, made without a copy; later text does not
+change it.
 
 `GrowingValue` turns the text of an output into partial values: of JSON; of text in parts (the holes
 of a template, the pieces of tagged text), which a `PartReader` of the type separates; of text that
-is its own value; or of text that settles nothing before its end. Its input is text, so it works for
-streams from anywhere.
+is its own value; or of text that is settled only at its end. Its input is text, so it works for any
+stream.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from .shapes import ANYTHING, Place, Shapes
 
 
 class Seen(NamedTuple):
-    """A part that is there.
+    """A visible part.
 
     Attributes:
-        value: as far as it is there; a `ParseError` where its own checks refuse it.
-        is_done: whether it is whole.
+        value: its value so far; a `ParseError` if its own checks refuse it.
+        is_done: whether it is complete.
     """
 
     value: Any
@@ -50,8 +51,8 @@ class GrowingParts:
     """The parts of one text.
 
     Attributes:
-        names: of all parts; None: they are items.
-        seen: by name or index, those that are there; a new dict whenever one has changed.
+        names: the names of all parts; None if they are items.
+        seen: the visible parts, by name or index; a new dict after each change.
     """
 
     def __init__(self, reader: PartReader) -> None:
@@ -62,7 +63,7 @@ class GrowingParts:
         self.seen: dict[str | int, Seen] = {}
 
     def feed(self, text: str) -> bool:
-        """Read more text; return whether something is new."""
+        """Read more text; return whether anything changed."""
         before = self.seen
         for part, more, is_closed in self._reader.feed(text):
             self._pieces.append(more)
@@ -94,7 +95,7 @@ class Partial(Generic[T_co]):
     and a length. A field that is not there raises `AttributeError` or `KeyError`; ``"name" in
     partial`` and `done` do not raise. Complete values do not change in later `Partial` objects.
 
-    A field called ``done``, ``complete``, ``value`` or ``so_far`` is reached by its item.
+    Access a field called ``done``, ``complete``, ``value`` or ``so_far`` as an item.
     """
 
     __slots__ = ("_at", "_document", "_final", "_names", "_node", "_parts", "_text")
@@ -109,16 +110,16 @@ class Partial(Generic[T_co]):
         parts: Mapping[str | int, Seen] | None = None,
         names: Collection[str | int] | None = None,
     ) -> None:
-        """Look at a value.
+        """Make a view of a value.
 
         Args:
-            document: what it is a part of; None for an output that is not JSON.
-            node: the value; None where it has not begun.
-            at: the offset at which to look.
-            text: of an output that is text: what gives it.
-            final: the parsed value of the whole, once it is there.
-            parts: of an output that is text in parts: those that are there.
-            names: of all parts that there will be, where these are fields.
+            document: its document; None for an output that is not JSON.
+            node: the value; None if it has not begun.
+            at: the offset of the view.
+            text: for an output that is text: returns it.
+            final: the parsed value of the whole output, if complete.
+            parts: for an output of text in parts: the visible parts.
+            names: the names of all parts, if they are fields.
         """
         self._document = document
         self._node = node
@@ -130,7 +131,7 @@ class Partial(Generic[T_co]):
 
     @property
     def complete(self) -> bool:
-        """Whether the whole output has been written: true of the last `Partial` only.
+        """Whether the whole output has been written: True only for the last `Partial`.
 
         Complete values inside it are plain values, not `Partial`.
         """
@@ -138,7 +139,8 @@ class Partial(Generic[T_co]):
 
     @property
     def value(self) -> T_co:
-        """The complete value, of the last `Partial` of an output: as `Generator.parse` returns it.
+        """The complete value, like the result of `Generator.parse`; only of the last `Partial` of
+        an output.
 
         Raises:
             IncompleteOutput: it is not `complete`.
@@ -153,8 +155,8 @@ class Partial(Generic[T_co]):
 
     @property
     def so_far(self) -> Any:
-        """What is there so far: unfinished objects as dicts, lists as lists, text as str; complete
-        values as they are. None where nothing is.
+        """The value so far: unfinished objects as dicts, lists as lists, text as str; complete
+        values as they are. None if there is nothing yet.
 
         Cost: a copy.
         """
@@ -170,14 +172,15 @@ class Partial(Generic[T_co]):
         return _plain(self._document, self._node, self._at)
 
     def done(self, *path: str | int) -> bool:
-        """Return whether that field or item is complete; without arguments, this value.
+        """Return whether a field or item is complete; without arguments, this value.
 
         Args:
-            path: the name of a field or the index of an item, and so on inside of that.
+            path: the name of a field or the index of an item, then one inside it, and so on.
 
         Raises:
-            AttributeError: no value of the type has a field of a name. A name that some may have
-                (of another member of a union, or an extra one) is not done where it is not there.
+            AttributeError: no value of the type has a field of that name. A field that some values
+                may have (of another member of a union, or an extra one) is not done if it is
+                missing.
         """
         here: Any = self
         for n, step in enumerate(path):
@@ -205,7 +208,7 @@ class Partial(Generic[T_co]):
         return self.complete
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # no slot is set while a copy is made
+        if name.startswith("_"):  # slots are not set while a copy is made
             raise AttributeError(name)
         found = MISSING if self._kind != "object" else self._get(name)
         if found is MISSING:
@@ -275,7 +278,7 @@ class Partial(Generic[T_co]):
         return f"Partial({inside}{'' if self.complete else ', …' if inside else '…'})"
 
     def _repr_html_(self) -> str:
-        """Return what there is, in a notebook."""
+        """Return the value so far, for a notebook."""
         return notebook.shown(self.so_far) + ("" if self.complete else "…")
 
     def _shown(self, step: str | int) -> str:
@@ -295,7 +298,8 @@ class Partial(Generic[T_co]):
         return "" if self._node is None else self._node.kind
 
     def _unknown(self, name: str | int) -> str:
-        """Say that no value of the type has such a field here; empty where some may have it."""
+        """Return a message that no value of the type has such a field here; empty if some may have
+        it."""
         document, node, fields = self._document, self._node, self._names
         if document is not None and node is not None and node.kind == "object":
             shapes = [one for place in node.places for one in document.shapes.objects(place)]
@@ -335,7 +339,7 @@ class Partial(Generic[T_co]):
         return _seen(self._document, child, self._at, places)
 
     def _child(self, step: str | int) -> tuple[Node, tuple[Place, ...]] | None:
-        """Return a field or item that has begun, with the types it may have."""
+        """Return a field or item that has begun, with its possible types."""
         node, document = self._node, self._document
         if node is None or document is None:
             return None
@@ -352,7 +356,7 @@ class Partial(Generic[T_co]):
 
 
 def _seen(document: Document, node: Node, at: int, places: tuple[Place, ...]) -> Any:
-    """Return a part as users see it; `MISSING` where it is not settled."""
+    """Return a part as users see it; `MISSING` if it is not settled."""
     if any(map(document.shapes.omits, places)):
         return MISSING
     if node.settled <= at:
@@ -365,7 +369,7 @@ def _seen(document: Document, node: Node, at: int, places: tuple[Place, ...]) ->
 
 
 def _places(node: Node, key: str, at: int) -> tuple[Place, ...]:
-    """Return the types that a field may have, by what its object could be at an offset."""
+    """Return the possible types of a field, given its object's shapes at an offset."""
     found = [
         shape.fields[key][1] if key in shape.fields else shape.others for shape in node.shape(at)
     ]
@@ -373,7 +377,7 @@ def _places(node: Node, key: str, at: int) -> tuple[Place, ...]:
 
 
 def _name(document: Document, node: Node, key: str, at: int) -> Any:
-    """Return what the value calls a field; `MISSING` while candidates call it differently."""
+    """Return a field's name in the value; `MISSING` while candidates have different names."""
     names = {
         shape.fields[key][0] if key in shape.fields else _key(document, shape.keys, key)
         for shape in node.shape(at)
@@ -382,7 +386,7 @@ def _name(document: Document, node: Node, key: str, at: int) -> Any:
 
 
 def _key(document: Document, place: Place | None, key: str) -> Any:
-    """Return a key of a dict, as its type has it."""
+    """Return a key of a dict, of its type."""
     parse = None if place is None or place is ANYTHING else document.shapes.parser(place)
     if parse is None:
         return key
@@ -395,7 +399,7 @@ def _key(document: Document, place: Place | None, key: str) -> Any:
 
 
 def _keys_called(document: Document, node: Node, at: int, name: Any) -> Iterator[str]:
-    """Yield the keys of the fields that the value calls by a name."""
+    """Yield the keys of the fields with a name in the value."""
     if name in node.steps and _name(document, node, name, at) == name:
         yield name
         return
@@ -418,7 +422,7 @@ def _fields(
 
 
 def _is_there(document: Document, node: Node, at: int, places: tuple[Place, ...]) -> bool:
-    """Return whether a part is settled; what checks refuse is."""
+    """Return whether a part is settled, which includes refused ones."""
     try:
         return _seen(document, node, at, places) is not MISSING
     except ParseError:
@@ -426,12 +430,12 @@ def _is_there(document: Document, node: Node, at: int, places: tuple[Place, ...]
 
 
 def _n_there(document: Document, node: Node, at: int) -> int:
-    """Return how many items of an array are there: up to the first that is not settled."""
+    """Return the number of visible items of an array: up to the first unsettled one."""
     n = node.n_begun(at)
     if not n:
         return 0
     if len({child.places for child in node.children[:2]}) == 1 and node.children[0].places:
-        # Items of one type: if one is settled when it is whole, all are.
+        # Items have one type: if one is settled when it is complete, all are.
         if not _is_there(document, node.children[n - 1], at, node.children[n - 1].places):
             n -= 1
         first = node.children[0]
@@ -443,7 +447,7 @@ def _n_there(document: Document, node: Node, at: int) -> int:
 
 
 def _of(value: Any, step: Any) -> Any:
-    """Return a field or item of a whole value."""
+    """Return a field or item of a complete value."""
     if isinstance(step, str) and hasattr(value, step):
         return getattr(value, step)
     try:
@@ -468,7 +472,7 @@ def _closed(found: Any) -> Any:
 
 
 def _has(value: Any, path: tuple[str | int, ...]) -> bool:
-    """Return whether a whole value has something there."""
+    """Return whether a complete value has such a field or item."""
     for step in path:
         value = _of(value, step)
         if value is MISSING:
@@ -477,7 +481,7 @@ def _has(value: Any, path: tuple[str | int, ...]) -> bool:
 
 
 class GrowingValue(Generic[T_co]):
-    """One output of a type, while it is written."""
+    """The value of one output while it is written."""
 
     def __init__(self, output: OutputType[T_co] | None) -> None:
         """Begin an output of a type; None: free text."""
@@ -505,9 +509,9 @@ class GrowingValue(Generic[T_co]):
         return self._document is None and self._parts is None
 
     def feed(self, text: str) -> Partial[T_co] | None:
-        """Read more output; return the new partial value, or None if nothing is new.
+        """Read more output; return the new partial value, or None if nothing changed.
 
-        Cost: that of the new text, however long the output is.
+        Cost: depends only on the new text.
         """
         if self._document is not None:
             self._document.feed(text.encode("utf-8", "surrogatepass"))
@@ -530,7 +534,7 @@ class GrowingValue(Generic[T_co]):
         """End the output.
 
         Args:
-            value: what its text parses to.
+            value: the parsed value.
         """
         if self._document is None:
             parts = self._parts

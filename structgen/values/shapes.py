@@ -1,9 +1,9 @@
-"""What a type says about each part of a document: fields and their names, items, growing text.
+"""The type of each part of a document: fields and their names, items, growing text.
 
 This module reads Pydantic's core schemas, which describe models, dataclasses, `TypedDict`s, attrs
-and msgspec classes and containers alike. The members of a union are candidates: a part has the
-properties on which all remaining candidates agree, and keys and tags rule candidates out. Knows no
-documents and no bytes.
+and msgspec classes and containers. The members of a union are candidates: a part has the properties
+that all remaining candidates share, and keys and tags rule out candidates. Knows no documents and
+no bytes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _WRAPPERS = {
     "model": "schema",
     "dataclass": "schema",
 }
-"""Core schemas that hold the one that says what the JSON is like, and under which name."""
+"""Core schemas around the one that describes the JSON, with the key of the inner one."""
 
-_OWN = "structgen."  # our functions look, and change nothing
+_OWN = "structgen."  # structgen's functions only check, and change nothing
 _CHANGES = ("strip_whitespace", "to_lower", "to_upper")
 _LISTS = ("list", "set", "frozenset", "generator")
 
@@ -40,11 +40,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """One type that a part may have; two are the same if they have the same objects.
+    """A possible type of a part; compared by the identity of its objects.
 
     Attributes:
-        core: its core schema; None: whatever JSON has.
-        config: the core config of the class it is in, or None.
+        core: its core schema; None: any JSON.
+        config: the core config of its class, or None.
     """
 
     core: Any
@@ -58,28 +58,28 @@ class Place:
 
 
 ANYTHING = Place(None)
-"""A part that no type says more of than JSON does."""
+"""A part that may be any JSON."""
 
 
 class _Part(NamedTuple):
-    """A place without what is wrapped around it."""
+    """A place without its wrappers."""
 
     core: Any
     config: Any
-    is_changed: bool  # by a function, so that the value may be another than the text says
-    names: Mapping[str, str]  # what a constructor calls each key
-    owner: Any  # the class that it is the body of, or None
+    is_changed: bool  # by a function, so the value may differ from the text
+    names: Mapping[str, str]  # the constructor's name for each key
+    owner: Any  # the class whose body it is, or None
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectShape:
-    """One type that an object may have.
+    """A possible type of an object.
 
     Attributes:
-        fields: by key: what the value calls the field, and its type.
-        others: the type of all other keys; None: there are none.
-        keys: the type of the keys themselves; None: they are as in the JSON.
-        tags: by key: the values one of which the field must have.
+        fields: by key: the field's name in the value, and its type.
+        others: the type of all other keys; None: not allowed.
+        keys: the type of the keys themselves; None: as in the JSON.
+        tags: by key: the allowed values of the field.
     """
 
     fields: Mapping[str, tuple[str, Place]]
@@ -90,11 +90,11 @@ class ObjectShape:
 
 @dataclass(frozen=True, slots=True)
 class ArrayShape:
-    """One type that an array may have.
+    """A possible type of an array.
 
     Attributes:
         first: the types of its first items.
-        others: the type of those after them; None: there are none.
+        others: the type of later items; None: not allowed.
     """
 
     first: tuple[Place, ...]
@@ -102,7 +102,8 @@ class ArrayShape:
 
 
 class Shapes:
-    """The shapes of the parts of one output type. Thread-safe: what is kept is only made twice.
+    """The shapes of the parts of one output type. Thread-safe: at worst, cached results are
+    computed twice.
 
     Attributes:
         root: the type of the whole.
@@ -113,7 +114,7 @@ class Shapes:
         """Read a type.
 
         Args:
-            values: what Pydantic makes the value by; None: the value is what `json.loads` gives.
+            values: Pydantic's schema of the value; None: the value is the result of `json.loads`.
         """
         self._values = values
         self.refs: dict[str, Any] = {}
@@ -126,19 +127,19 @@ class Shapes:
                 self.refs = {one["ref"]: one for one in values.core["definitions"]}
 
     def number(self, place: Place) -> int:
-        """Return a type by number: what another process can name it by."""
+        """Return the number of a type, which identifies it in other processes."""
         return self._numbers.setdefault(place, len(self._numbers))
 
     def objects(self, place: Place) -> tuple[ObjectShape, ...]:
-        """Return the objects that may be there."""
+        """Return the possible object shapes."""
         return self._keep("objects", place, self._objects)
 
     def arrays(self, place: Place) -> tuple[ArrayShape, ...]:
-        """Return the arrays that may be there."""
+        """Return the possible array shapes."""
         return self._keep("arrays", place, self._arrays)
 
     def inside(self, place: Place) -> list[Place]:
-        """Return the types of the fields and items of what may be there."""
+        """Return the possible types of fields and items inside."""
         objects, arrays = self.objects(place), self.arrays(place)
         found = [field for one in objects for _, field in one.fields.values()]
         found += [item for one in arrays for item in one.first]
@@ -146,29 +147,29 @@ class Shapes:
         return found + [one.others for one in arrays if one.others is not None]
 
     def names(self) -> frozenset[str] | None:
-        """Return what all objects of the type call their fields and other attributes.
+        """Return the names of all fields and other attributes of the type's objects.
 
-        None where what an object has depends on more than its place: some may have any field, and
-        others are a choice among several; or code makes something else of it.
+        None if they depend on more than the place: some objects may have any field, others are a
+        choice among several; or code changes the value.
         """
         return self._keep("names", self.root, self._all_names)
 
     def grows(self, place: Place) -> bool:
-        """Return whether a string there is text that becomes the value as it is."""
+        """Return whether a string there becomes the value unchanged."""
         return self._keep("grows", place, self._grows)
 
     def parser(self, place: Place) -> Callable[[str], Any] | None:
-        """Return what makes the value there of its JSON.
+        """Return a function that makes the value there from its JSON; it raises `ParseError`.
 
-        None where only the enclosing value can be parsed: a validator asks for the other fields, or
-        what is refused is left out. What is returned raises `ParseError`.
+        None if only the enclosing value can be parsed: a validator reads other fields, or refused
+        values are omitted.
         """
         if place.core is None or self._values is None:
             return json.loads
         return self._keep("parser", place, self._parser)
 
     def omits(self, place: Place) -> bool:
-        """Return whether a value that its type refuses there is left out."""
+        """Return whether a value that its type refuses there is omitted."""
         return place.core is not None and self._keep("omits", place, self._omits)
 
     def _omits(self, place: Place) -> bool:
@@ -182,7 +183,7 @@ class Shapes:
         return found
 
     def referred(self, core: Any, seen: set[str]) -> list[Any]:
-        """Return the core schema that a reference names, once: ``seen`` has the names so far."""
+        """Return the core schema of a reference, once: ``seen`` has the names so far."""
         name = core["schema_ref"]
         if name in seen or name not in self.refs:
             return []
@@ -190,7 +191,7 @@ class Shapes:
         return [self.refs[name]]
 
     def wrappers(self, core: Any) -> Iterator[Any]:
-        """Yield what is around a value in a core schema; in unions, around each that it may be."""
+        """Yield the wrappers of a value in a core schema; in unions, those of each member."""
         waiting, seen = [core], set[str]()
         while waiting:
             core = waiting.pop()
@@ -293,7 +294,7 @@ class Shapes:
             index = core.get("variadic_item_index")
             if index is None:
                 return ArrayShape(tuple(items), None)
-            # Which items follow those of any number is known only at the end of the array.
+            # The items after a variable number of items are known only at the end of the array.
             others = items[index] if index == len(items) - 1 else ANYTHING
             return ArrayShape(tuple(items[:index]), others)
         if kind == "named-tuple":
@@ -321,7 +322,7 @@ class Shapes:
         return found
 
     def _literals(self, place: Place) -> frozenset[Any] | None:
-        """Return the values one of which is there; None: it may be something else."""
+        """Return the only possible values; None if others are possible."""
         found: set[Any] = set()
         for part in self._parts(place):
             if part.core["type"] == "literal":
@@ -338,7 +339,7 @@ class Shapes:
             return None
 
     def _parts(self, place: Place) -> Iterator[_Part]:
-        """Yield what may be there, each without what is wrapped around it."""
+        """Yield the possible parts, each without its wrappers."""
         waiting: list[_Part] = [_Part(place.core, place.config, False, {}, None)]
         seen = set[str]()
         while waiting:
@@ -370,7 +371,7 @@ _NO_STRINGS = (
     *("model-fields", "typed-dict", "dataclass-args", "named-tuple", "call", "dict", "tuple"),
     *(*_LISTS, "none", "int", "float", "bool"),
 )
-"""Core schemas of what the mask never writes as a string."""
+"""Core schemas of values that masks never write as strings."""
 
 
 def _choices_of(core: Any) -> list[Any]:
@@ -385,7 +386,7 @@ def _or_anything(core: Any, config: Any) -> Place:
 
 
 def _keys(name: str, field: Mapping[str, Any], config: Any) -> Iterator[str]:
-    """Yield what the JSON may call a field."""
+    """Yield the possible keys of a field in the JSON."""
     alias = field.get("validation_alias")
     if alias is None:
         yield name
@@ -401,7 +402,7 @@ def _keys(name: str, field: Mapping[str, Any], config: Any) -> Iterator[str]:
 
 
 def _asks_for_others(core: Any) -> bool:
-    """Return whether a field's validator gets the object's other fields."""
+    """Return whether a field's validator reads the object's other fields."""
     stack = [core]
     while stack:
         node = stack.pop()

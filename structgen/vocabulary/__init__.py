@@ -1,4 +1,4 @@
-"""What each token id stands for: bytes of text, the end of the sequence, or nothing.
+"""The meaning of each token id: bytes of text, the end of the sequence, or nothing.
 
 `tokens` (`Vocabulary`, texts in the fewest tokens, plans to finish an output), `tokenizer_bytes`
 (``tokenizer.json`` → bytes), `trie` (all tokens as one tree in flat arrays). Knows no grammar.

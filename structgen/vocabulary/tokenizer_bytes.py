@@ -1,11 +1,11 @@
 """Hugging Face ``tokenizer.json`` → the bytes each token id adds to the text.
 
-Knows how a tokenizer file spells its tokens, which of them are special, and which ids end a
-sequence according to the files beside it. Never tokenises: only *decoding* matters here. Knows no
-tries, masks, grammars or models.
+Knows how a tokenizer file writes its tokens, which of them are special, and which ids end a
+sequence according to the files beside it. It does not tokenize: only *decoding* matters here. Knows
+no tries, masks, grammars or models.
 
-The ``decoder`` section says how token strings become text. Its steps become functions of one token,
-which are exact wherever a token is in the middle of the text:
+The ``decoder`` section defines how token strings become text. Its steps become functions of one
+token, which are exact for tokens in the middle of a text:
 
 ===============  ==================================================================================
 ByteLevel        each character stands for one byte (GPT-2's alphabet); a token with any other
@@ -21,8 +21,8 @@ Strip, Fuse      after a Fuse they concern only the ends of the text, and change
 
 So the *first* token of a text is read as in the middle: SentencePiece's ``▁Paris`` is " Paris",
 although decoding it alone would drop the space. That is right for generation, which continues a
-prompt. A file without decoder is read by its pre-tokenizer, normalizer and byte_fallback. What
-cannot be such a function (a regular expression, a step that looks across tokens, CTC) is refused.
+prompt. For a file without a decoder, the pre-tokenizer, normalizer and byte_fallback determine it.
+Steps that are not such functions (a regular expression, a step across tokens, CTC) are refused.
 
 Special added tokens are never text. Other added tokens are text as written in the file, except
 ``▁``; in a ByteLevel file they are *not* in GPT-2's alphabet. (``tokenizers`` decodes them as if
@@ -49,14 +49,14 @@ from structgen.errors import VocabularyError, printable
 from structgen.storage.user_folder import MOST_OF_TOKENIZER, contents, n_values
 
 MAX_SIZE = 1 << 21
-"""Most ids of a vocabulary. A file with larger ids is taken for malformed: the id → bytes table
+"""The most ids of a vocabulary. A file with larger ids counts as malformed: the id → bytes table
 would fill the memory."""
 
 _MOST_TOKENS = 1_000_000
-"""The largest vocabularies have 0.9 million; more would be read for minutes."""
+"""The most tokens. The largest vocabularies have 0.9 million; more would take minutes to read."""
 
-_MOST_CHARACTERS = 1 << 24  # of tokens and names together, before and behind a decoder's steps
-_LONGEST_CONTENT = 64  # that such a step may put where something else was
+_MOST_CHARACTERS = 1 << 24  # of tokens and names together, before and after a decoder's steps
+_LONGEST_CONTENT = 64  # that such a step may insert as a replacement
 _MOST_STEPS = 32
 
 END_TOKEN_NAMES = (
@@ -76,7 +76,7 @@ END_TOKEN_NAMES = (
     "[EOS]",
     "</s>",
 )
-"""Special tokens that end a sequence or a turn, in the tokenizers of well-known models."""
+"""Special tokens that end a sequence or a turn in tokenizers of well-known models."""
 
 # The files that the two functions `find_…` read.
 _BESIDE = (
@@ -88,7 +88,7 @@ _BESIDE = (
 )
 _SPACE_MARK = "▁"
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
-# What the WordPiece decoder's clean-up replaces, in its order.
+# The replacements of the WordPiece decoder's clean-up, in order.
 _CLEAN_UP = (
     *((f" {mark}", mark) for mark in ".?!,"),
     (" ' ", "'"),
@@ -96,9 +96,9 @@ _CLEAN_UP = (
     (" do not", " don't"),
     *((f" {end}", end) for end in ("'s", "'ve", "'re")),
 )
-_SHOWN = 500  # characters of the beginning of what is wrong, and of the end
+_SHOWN = 500  # characters of the start and end of an invalid text
 _NOWHERE = Path("<tokenizer>", "tokenizer.json")
-"""Where a tokenizer is that comes from no file. Nothing can be beside it."""
+"""The path of a tokenizer that is not from a file. No files are beside it."""
 
 _ELSE = "Pass the bytes of each token to Vocabulary.from_tokens instead."
 
@@ -123,7 +123,7 @@ class TokenTable:
 
     @property
     def named_ends(self) -> frozenset[int]:
-        """Special tokens whose names are known to end a sequence or a turn."""
+        """The ids of special tokens with well-known names that end a sequence or a turn."""
         named = {self.ids[name] for name in END_TOKEN_NAMES if name in self.ids}
         return self.special_token_ids & named
 
@@ -132,7 +132,7 @@ def read(path: str | os.PathLike[str]) -> TokenTable:
     """Read a ``tokenizer.json``, or the one in a folder.
 
     Raises:
-        VocabularyError: the file is missing, malformed, or its tokens do not stand for fixed bytes.
+        VocabularyError: the file is missing or malformed, or its tokens have no fixed bytes.
     """
     file = _tokenizer_file(path)
     return _table(file, _read_json(file))
@@ -142,7 +142,7 @@ def read_text(text: str) -> TokenTable:
     """Read the text of a ``tokenizer.json`` without files beside it.
 
     Raises:
-        VocabularyError: it is malformed, or its tokens do not stand for fixed bytes.
+        VocabularyError: it is malformed, or its tokens have no fixed bytes.
     """
     return _table(_NOWHERE, _object(_NOWHERE, text))
 
@@ -163,7 +163,7 @@ def _understood(file: Path, document: dict[str, Any]) -> TokenTable:
     if len(ids) + len(added) > _MOST_TOKENS:
         n = len(ids) + len(added)
         _fail(file, f"it has {n:,} tokens; the limit is {_MOST_TOKENS:,}", _ELSE)
-    # The token for "something unknown" stands for no particular text.
+    # The token for unknown text has no text itself.
     unknown = model.get("unk_id")
     if not isinstance(unknown, int):
         unknown = ids.get(model.get("unk_token") or "")
@@ -190,9 +190,9 @@ def _understood(file: Path, document: dict[str, Any]) -> TokenTable:
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str | None:
-    """Return the SHA-256, in hex, of all files that a vocabulary is read from.
+    """Return the SHA-256, in hex, of all files from which a vocabulary is read.
 
-    Returns None when one of them cannot be read; reading them in earnest says why.
+    None if one of them cannot be read; reading the vocabulary then raises the reason.
 
     Cost: 10 ms for 128k tokens, 30 ms for 262k.
     """
@@ -211,7 +211,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str | None:
 def find_eos_token_ids(table: TokenTable) -> tuple[int, ...]:
     """Return the ids that end a sequence, according to the files beside a tokenizer file.
 
-    The first of these that names any id decides:
+    The first of these with any id decides:
 
     1. ``genai_config.json``, ``model.eos_token_id``: what ONNX Runtime GenAI stops on;
     2. ``generation_config.json``, ``eos_token_id``;
@@ -221,7 +221,7 @@ def find_eos_token_ids(table: TokenTable) -> tuple[int, ...]:
        a chat model ends its turns with another).
 
     Raises:
-        VocabularyError: a file is malformed, or none of them names an id.
+        VocabularyError: a file is malformed, or none of them has an id.
     """
     folder = table.path.parent
     for name, keys in (
@@ -277,7 +277,7 @@ class _Decoder:
     last: Literal["utf8", "alphabet", "fallback"]
 
     def tokens(self, strings: list[str]) -> list[bytes]:
-        """Return the bytes of each token string; of an empty one, none."""
+        """Return the bytes of each token string; no bytes for an empty one."""
         for step in self.steps:
             strings = [text and step(text) for text in strings]
             _bound(strings)
@@ -302,7 +302,7 @@ def _decoder(file: Path, document: dict[str, Any]) -> _Decoder:
             fused = True
             continue
         if kind == "Strip" and fused and not part.get("stop"):
-            continue  # strips the beginning of the whole text
+            continue  # strips the start of the whole text
         if kind == "ByteFallback" and last == "utf8" and not fused:
             last = "fallback"
             continue
@@ -310,7 +310,7 @@ def _decoder(file: Path, document: dict[str, Any]) -> _Decoder:
             last = "alphabet"
             continue
         step = _string_step(part)
-        # Either may be first, but for ▁ itself: spelt in its three bytes, it becomes a space.
+        # Either order is the same, except for ▁ itself: in its three bytes, it becomes a space.
         is_mark = kind == "Metaspace" and part.get("replacement") == _SPACE_MARK
         is_late = fused or not (last == "utf8" or (last == "fallback" and is_mark))
         if step is None or is_late or len(steps) == _MOST_STEPS:
@@ -326,7 +326,7 @@ def _decoder(file: Path, document: dict[str, Any]) -> _Decoder:
 
 
 def _string_step(part: dict[str, Any]) -> Callable[[str], str] | None:
-    """Return the decoder step as a function of one token's string, None when it is not one."""
+    """Return the decoder step as a function of one token's string, or None if it is not one."""
     kind = part.get("type")
     if kind == "Metaspace":
         mark = part.get("replacement", _SPACE_MARK)
@@ -380,8 +380,8 @@ def _flatten(section: Any, key: str) -> Iterator[dict[str, Any]]:
 
 
 def byte_alphabet() -> npt.NDArray[np.int16]:
-    """Return GPT-2's byte alphabet: byte by code point, -1 where there is none."""
-    # Bytes that print as themselves in Latin-1 do; the others take code points from 256 on.
+    """Return GPT-2's byte alphabet: byte by code point, -1 for none."""
+    # Printable Latin-1 bytes represent themselves; the others use code points from 256 on.
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = sorted(set(range(256)) - set(plain))
     table = np.full(256 + len(others) + 1, -1, np.int16)
@@ -400,7 +400,7 @@ def _from_byte_alphabet(strings: list[str]) -> list[bytes]:
     text = values.astype(np.uint8).tobytes()
     bounds = [0, *ends.tolist()]
     tokens = [text[start:end] for start, end in pairwise(bounds)]
-    # A token with any character outside the alphabet stands for itself.
+    # A token with any character outside the alphabet is literal.
     for token_id in np.unique(np.searchsorted(ends, np.flatnonzero(values < 0), "right")).tolist():
         tokens[token_id] = strings[token_id].encode()
     return tokens
@@ -423,7 +423,7 @@ def _model_ids(file: Path, model: dict[str, Any]) -> dict[str, int]:
     if kind in ("BPE", "WordPiece", "WordLevel", None) and isinstance(vocab, dict):
         ids = dict(vocab)
     elif kind in ("Unigram", None) and isinstance(vocab, list):
-        # Equal strings with several ids cannot be told apart by the tokenizer; the last counts.
+        # The tokenizer cannot distinguish equal strings with several ids; the last one counts.
         try:
             ids = {text: token_id for token_id, (text, _score) in enumerate(vocab)}
         except (TypeError, ValueError):
@@ -486,7 +486,7 @@ def _object(file: Path, text: str | bytes) -> dict[str, Any]:
 
 
 def _fail(file: Path, problem: str, fix: str) -> NoReturn:
-    if len(problem) > 2 * _SHOWN:  # it may quote all of the file
+    if len(problem) > 2 * _SHOWN:  # it may quote the whole file
         problem = f"{problem[:_SHOWN]}…{problem[-_SHOWN:]}"
     shown = printable(problem)  # without half surrogate pairs, too
     raise VocabularyError(f"Cannot read the tokenizer file {file}: {shown}. {fix}") from None

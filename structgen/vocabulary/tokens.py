@@ -1,29 +1,29 @@
-"""What each token id stands for: bytes of text, the end of the sequence, or nothing.
+"""The meaning of each token id: bytes of text, the end of the sequence, or nothing.
 
 Has the table from ids to bytes, the end-of-sequence and special ids, the width of the logits and
 the trie over all tokens. `structgen.vocabulary.tokenizer_bytes` reads tokenizer files. Knows no
 grammars, masks or models.
 
-Every mask is a question about bytes: may this token's bytes come next? So a vocabulary keeps, for
-each id, exactly the bytes that the id adds in the middle of a text. Tokens may begin or end inside
-a UTF-8 character. Several ids may share one byte string; all are kept. An id adds nothing (``b""``)
-if it is special, ends the sequence, is a hole in the numbering, or is padding between the
-tokenizer's size and the width of the model's logits; such ids never match as text.
+Every mask asks whether a token's bytes may come next. So a vocabulary stores, for each id, exactly
+the bytes that the id adds in the middle of a text. Tokens may begin or end inside a UTF-8
+character. Several ids may share one byte string; all are kept. An id adds nothing (``b""``) if it
+is special, ends the sequence, is a hole in the numbering, or is padding between the tokenizer's
+size and the width of the model's logits; such ids never match as text.
 
-Bytes in the fewest tokens are a shortest path over the trie. The path from some byte to the end
-depends on nothing before it. Completions of one long document, asked for in one state after
-another, end alike. So the table of the last text is kept, and only what differs is computed for the
-next.
+Bytes in the fewest tokens are a shortest path over the trie. The path from a byte to the end does
+not depend on earlier bytes. Completions of one long document, requested in one state after another,
+have common ends. So the table of the last text is cached, and only the differing part is computed
+for the next.
 
-Ropes in the fewest tokens: the same for texts that need not fit into memory. How many tokens a part
-takes depends on nothing before it, and on what follows only as far as one token can reach. So each
-part is computed once for each such *window* after it, however often it is in the text: a
-thousand items of a thousand items take a few steps. The tokens themselves are listed from the left
-on demand.
+Ropes in the fewest tokens: the same for texts that need not fit into memory. The number of tokens
+of a part does not depend on earlier parts, and on later ones only as far as one token can reach. So
+each part is computed once for each such *window* after it, even if it occurs many times: a thousand
+items of a thousand items take a few steps. The tokens themselves are listed from the left on
+demand.
 
-A plan is the tokens that finish an output, also listed on demand. It can be as long as a budget
-allows, and after each of its tokens there is another plan, one token shorter. They share what has
-been listed.
+A plan is the list of tokens that finish an output, also listed on demand. It can be as long as a
+budget allows, and after each of its tokens there is another plan, one token shorter. They share the
+listed tokens.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from .tokenizer_bytes import MAX_SIZE
 from .trie import Trie
 
 _NEVER = 1 << 1000
-"""More tokens than any text has."""
+"""More tokens than any text."""
 
 Window: TypeAlias = "tuple[bytes, tuple[int, ...]]"
-"""The first bytes of what follows, as many as a token has at most; and for each place before, in
-and after these how many tokens more or less it is from the end than the nearest of them."""
+"""The first bytes of the following text, as many as the longest token has; and for each position
+before, in and after these, its distance in tokens to the end, relative to the nearest one."""
 
 _AT_END: Window = b"", (0,)
 
@@ -63,11 +63,11 @@ _FEW_PARTS = 100
 
 
 class _Before(NamedTuple):
-    """What a part of a text comes to, given the window after it.
+    """The result for a part of a text, given the window after it.
 
     Attributes:
-        farther: how many tokens farther from the end the nearest place in the window is now.
-        window: the window that begins where the part does.
+        farther: how many tokens farther from the end the nearest position of the new window is.
+        window: the window at the start of the part.
     """
 
     farther: int
@@ -79,7 +79,7 @@ _Known: TypeAlias = "dict[tuple[Text, Window], _Before]"
 
 @final
 class RopeTokens:
-    """Spells ropes in nodes of one trie. Safe to share by threads."""
+    """Encodes ropes as nodes of one trie. Thread-safe."""
 
     __slots__ = ("_known", "_parts", "_trie")
 
@@ -90,12 +90,12 @@ class RopeTokens:
         self._parts: set[Text] = set()
 
     def count(self, text: Text) -> int | None:
-        """Return how many tokens the fewest are that concatenate to ``text``; None if none do."""
+        """Return the smallest number of tokens that concatenate to ``text``; None if none do."""
         count, (_, costs) = self._before(text, _AT_END)
         return None if costs[0] >= _NEVER else count + costs[0]
 
     def is_mostly_known(self, text: Text) -> bool:
-        """Return whether few parts of ``text``, each counted once, have not been looked at yet."""
+        """Return whether few distinct parts of ``text`` are new."""
         parts = self._parts
         seen: set[Text] = set()
         todo = [text]
@@ -107,9 +107,10 @@ class RopeTokens:
         return not todo
 
     def nodes(self, text: Text) -> Iterator[int]:
-        """Yield those tokens from the left; the longest token first among equally short answers."""
+        """Yield these tokens from the left; among equally short results, the one with the longest
+        first token."""
         todo: list[tuple[Text, int, Window]] = [(text, 1, _AT_END)]
-        skip = 0  # bytes that a token from before has spelt already
+        skip = 0  # bytes that an earlier token covers already
         while todo:
             part, times, after = todo.pop()
             if times > 1:
@@ -156,7 +157,7 @@ class RopeTokens:
     def _work_out(
         self, part: Text, after: Window, all_known: _Known
     ) -> _Before | tuple[Text, Window]:
-        """Return what ``part`` comes to, or which of its parts has to be looked at before."""
+        """Return the result for ``part``, or the part that has to be computed first."""
         WORK.spend(1)
         if isinstance(part, bytes):
             WORK.spend(len(part) >> 4)
@@ -165,7 +166,7 @@ class RopeTokens:
         if found is None:
             return part.second, after
         count, window = found
-        # Soon one round comes to what another one came to.
+        # Soon a round gives the same result as an earlier one.
         windows: list[Window] = []
         counts: list[int] = [count]
         for n in range(part.times):
@@ -206,18 +207,19 @@ class RopeTokens:
 _Spelt: TypeAlias = "tuple[bytes, list[int], list[tuple[int, int]]]"
 
 _FEW_SPELT, _MANY_SPELT, _SPELT_BYTES = 4, 16, 1 << 15
-"""How many texts are kept: within these bounds, as many as have about that many bytes."""
+"""The number of cached texts: between these bounds, as many as have about this many bytes together.
+"""
 _END = 16
-"""So many bytes at their ends tell the texts apart that are kept."""
+"""Cached texts are identified by this many of their last bytes."""
 _NOTHING_SPELT: _Spelt = b"", [0], [(0, 0)]
 
 
 @final
 class FewestTokens:
-    """Spells bytes in nodes of one trie. Safe to share by threads.
+    """Encodes bytes as nodes of one trie. Thread-safe.
 
     Attributes:
-        ropes: spells texts that may be too long for that.
+        ropes: encodes texts that may be too long for this class.
     """
 
     __slots__ = ("_last", "_trie", "ropes")
@@ -225,22 +227,22 @@ class FewestTokens:
     def __init__(self, trie: Trie) -> None:
         self._trie = trie
         self.ropes = RopeTokens(trie)
-        # The last few texts by their ends, the last one last, and for each number of their last
-        # bytes the fewest tokens that spell them, with node and length of the first of these.
-        # Replaced as a whole, never changed.
+        # The last few texts by their ends, most recent last; for each number of their last bytes,
+        # the fewest number of tokens, with node and length of the first one. Replaced as a whole,
+        # never changed.
         self._last: dict[bytes, _Spelt] = {}
 
     def count(self, data: bytes) -> int | None:
-        """Return how many tokens `__call__` would take, which costs less."""
+        """Return the number of tokens of `__call__`, at a lower cost."""
         needed = self._table(data)[0][len(data)]
         return needed if needed < _NEVER else None
 
     def __call__(self, data: bytes, most: int | None = None) -> list[int] | None:
-        """Return the nodes of the fewest tokens that concatenate to ``data``; None if none do.
+        """Return the nodes of the fewest tokens that concatenate to ``data``; None if there are
+        none.
 
-        Only the first ``most`` of them, if that is given.
-
-        Of equally short answers, the one whose tokens are longest from the left.
+        Only the first ``most`` of them, if given. Of equally short results, the one whose tokens
+        are longest from the left.
         """
         fewest, chosen = self._table(data)
         left = len(data)
@@ -254,9 +256,9 @@ class FewestTokens:
         return out
 
     def _table(self, data: bytes) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the fewest tokens, and the first of these, for each number of last bytes, perhaps
-        of a longer text with the same end."""
-        # Ways to end take turns: each continues from the text that ended so before.
+        """Return, for each number of last bytes, the fewest number of tokens and the first token,
+        perhaps from a longer text with the same end."""
+        # Ends alternate: each continues from an earlier text with the same end.
         last, end = self._last, data[-_END:]
         alike = (spelt for spelt in last.values() if spelt[0].endswith(end))
         known, fewest, chosen = last.get(end) or next(alike, _NOTHING_SPELT)
@@ -265,7 +267,7 @@ class FewestTokens:
         common = _common_end(known, data)
         fewest, chosen = fewest[: common + 1], chosen[: common + 1]
         _extend(self._trie, data, fewest, chosen)
-        # A few other bytes at the beginning are not worth a longer text.
+        # A few different bytes at the start do not justify a longer text.
         if len(data) >= len(known) or len(data) - common > _END:
             most = max(_FEW_SPELT, min(_MANY_SPELT, _SPELT_BYTES // (len(data) + 1)))
             others = [pair for pair in last.items() if pair[0] != end]
@@ -274,13 +276,13 @@ class FewestTokens:
 
 
 def _extend(trie: Trie, data: bytes, fewest: list[int], chosen: list[tuple[int, int]]) -> None:
-    """Add to what is known of some last bytes of ``data`` the same of more of them, up to all.
+    """Extend the table for the last bytes of ``data`` to all of them.
 
     Args:
         trie: the tokens.
         data: the bytes.
-        fewest: for each number of last bytes the fewest tokens that spell them.
-        chosen: node and length of the first of these.
+        fewest: for each number of last bytes, the fewest number of tokens.
+        chosen: node and length of the first of these tokens.
     """
     child, token_start = trie.child, trie.token_start
     end = len(data)
@@ -311,27 +313,28 @@ def _common_end(a: bytes, b: bytes) -> int:
     return low
 
 
-# Bytes that occur in UTF-8 text: all but the two overlong leads and those beyond U+10FFFF.
+# Bytes that occur in UTF-8 text: all except the two overlong leads and those beyond U+10FFFF.
 _UTF8_BYTES = (*range(0x00, 0xC0), *range(0xC2, 0xF5))
 
 
 _FORMAT = 3
-"""To be raised whenever a tokenizer file would be read otherwise than before."""
+"""Increase this whenever tokenizer files are read differently."""
 
 _SHOWN_UNSPELLABLE = 1 << 20
 
 _SHORT, _LONG = 1 << 14, 1 << 20
-"""Texts that are always written out to be spelt, and longer than which they never are."""
+"""Texts up to the first length are always written out for encoding; texts beyond the second never
+are."""
 
 _AT_ONCE = 100
 
 _WORTH_KEEPING = 4096
-"""Vocabularies smaller than this are read as fast from their own file as from the cache."""
+"""Smaller vocabularies are read as fast from their own file as from the cache."""
 
 
 @final
 class Vocabulary:
-    """Token ids, their bytes and their trie; immutable, hashable and safe to share by threads.
+    """Token ids, their bytes and their trie. Immutable, hashable and thread-safe.
 
     Build one with `from_tokenizer_json`, `from_tokenizer` or `from_tokens`. Vocabularies are equal
     when their `uid` is.
@@ -392,8 +395,8 @@ class Vocabulary:
                     "Correct the id, or pass the width of the logits as size."
                 )
             table[token_id] = b""
-        # Some tokenizers have special ids that their model does not compute (Gemma 3's image
-        # token), which is harmless. Text that the logits do not cover is a wrong size.
+        # Some tokenizers have special ids beyond the model's logits (Gemma 3's image token), which
+        # is harmless. Text beyond the logits means a wrong size.
         if any(table[width:]):
             last = max(token_id for token_id, token in enumerate(table) if token)
             raise VocabularyError(
@@ -452,21 +455,21 @@ class Vocabulary:
         eos_token_ids: Iterable[int] | None = None,
         size: int | None = None,
     ) -> Vocabulary:
-        """Read a Hugging Face ``tokenizer.json``, or the folder that holds one.
+        """Read a Hugging Face ``tokenizer.json``, or the one in a folder.
 
         Args:
             path: the file, or its folder.
-            eos_token_ids: the ids that end a sequence. When left out, see
+            eos_token_ids: the ids that end a sequence. None: see
                 `tokenizer_bytes.find_eos_token_ids`.
-            size: width of the model's logits. When left out, ``model.vocab_size`` of
-                ``genai_config.json`` beside the file, else the size of the tokenizer.
+            size: width of the model's logits. None: ``model.vocab_size`` of ``genai_config.json``
+                beside the file, otherwise the size of the tokenizer.
 
         Raises:
-            VocabularyError: the file is missing, malformed or of a kind whose tokens do not stand
-                for fixed bytes, or no EOS id is known.
+            VocabularyError: the file is missing or malformed, its tokens have no fixed bytes, or no
+                EOS id is known.
 
-        The result is cached on disk (see `structgen.storage.array_cache`), under a key made of the
-        contents of all files it depends on.
+        The result is cached on disk (see `structgen.storage.array_cache`); the key is the contents
+        of all files it depends on.
 
         Cost: 0.3 s for 128k tokens, 1 s for 262k, half of it parsing JSON; from the cache
         0.06 s and 0.14 s.
@@ -484,7 +487,7 @@ class Vocabulary:
         if arrays is not None:
             return cls._from_arrays(arrays)
         vocabulary = cls._read(path, eos_token_ids, size)
-        # A file that changed meanwhile must not be kept for what it was.
+        # A file that changed meanwhile must not be cached under its old key.
         if vocabulary.size >= _WORTH_KEEPING and contents == tokenizer_bytes.fingerprint(path):
             array_cache.store(*place, key, vocabulary._arrays())
         return vocabulary
@@ -499,13 +502,12 @@ class Vocabulary:
 
         Args:
             tokenizer: the tokenizer.
-            eos_token_ids: the ids that end a sequence. When left out: ``tokenizer.eos_token_id``,
-                if there is such, and all special tokens with names that are known to end one.
-            size: width of the model's logits. When left out, the size of the tokenizer.
+            eos_token_ids: the ids that end a sequence. None: ``tokenizer.eos_token_id``, if it
+                exists, and all special tokens with well-known names that end one.
+            size: width of the model's logits. None: the size of the tokenizer.
 
         Raises:
-            VocabularyError: it is something else, or of a kind whose tokens do not stand for fixed
-                bytes, or no EOS id is known.
+            VocabularyError: not a tokenizer, its tokens have no fixed bytes, or no EOS id is known.
 
         Cost: as for `from_tokenizer_json` without its cache.
         """
@@ -549,8 +551,9 @@ class Vocabulary:
         Returns:
             The arrays, read-only. The vocabulary does not keep them: call this once.
 
-        Cost: 1 ms a megabyte when on disk, else that of ``build`` and of writing them.
-        Arrays of small vocabularies are not cached, but built each time.
+        Cost: 1 ms per megabyte if on disk, otherwise that of ``build`` and of writing them. Arrays
+            of small
+        vocabularies are not cached, but built each time.
         """
         if self.size < _WORTH_KEEPING:
             return array_cache.frozen(build())
@@ -559,7 +562,7 @@ class Vocabulary:
 
     @cached_property
     def missing_bytes(self) -> frozenset[int]:
-        """The bytes of UTF-8 text that are no token of their own.
+        """The bytes of UTF-8 text that are not tokens themselves.
 
         Byte-level vocabularies can lack some: SmolLM2's has neither six of the control characters
         nor the lead bytes of planes 4 to 11. Costs 243 look-ups, once.
@@ -571,17 +574,18 @@ class Vocabulary:
     def encode_bytes(self, data: bytes) -> list[int]:
         """Return the fewest tokens whose bytes concatenate to exactly ``data``.
 
-        Not how a tokenizer would split it, but never longer. Of equally short answers, the one
-        whose tokens are longest from the left; of ids with equal bytes, the lowest.
+        A tokenizer may split it differently, but not into fewer tokens. Of equally short results,
+        the one whose tokens are longest from the left; of ids with equal bytes, the lowest.
 
         Args:
             data: any bytes, also parts of UTF-8 characters.
 
         Raises:
-            VocabularyError: no tokens spell ``data``.
+            VocabularyError: no tokens give ``data``.
 
-        Cost: ``len(data)`` times the longest match at each position; 1 µs a byte of JSON, and
-        nothing for an end that the call before had too.
+        Cost: ``len(data)`` times the longest match at each position; 1 µs per byte of JSON, and
+            nothing for an
+        end that it shares with the previous call.
         """
         nodes = self._fewest(data)
         if nodes is None:
@@ -590,7 +594,7 @@ class Vocabulary:
         return [int(trie.token_ids[trie.token_start[node]]) for node in nodes]
 
     def count_tokens(self, data: Text) -> int:
-        """Return how many tokens `encode_bytes` needs for ``data``; raises as it does."""
+        """Return how many tokens `encode_bytes` needs for ``data``; raises the same errors."""
         if isinstance(data, Rope) and self._is_rope(data):
             needed = self._fewest.ropes.count(data)
         else:
@@ -608,14 +612,14 @@ class Vocabulary:
             yield from self._fewest.ropes.nodes(text)
             return
         at = 0
-        while at < len(text):  # a few at a time: nobody keeps what may never be asked for
+        while at < len(text):  # a few at a time, because later ones may never be needed
             nodes = self._fewest(flat(text)[at:], _AT_ONCE) or []
             for node in nodes:
                 at += int(self.trie.depth[node])
                 yield node
 
     def _is_rope(self, text: Rope) -> bool:
-        """Return whether to spell ``text`` part by part: most of it is known, or repeats."""
+        """Return whether to encode ``text`` part by part: most of it is known, or repeats."""
         if not _SHORT < text.size <= _LONG:
             return text.size > _LONG
         return self._fewest.ropes.is_mostly_known(text)
@@ -653,7 +657,7 @@ class Vocabulary:
         raise AttributeError(f"Vocabulary is immutable; cannot delete {name!r}.")
 
     def _arrays(self) -> array_cache.Arrays:
-        """Everything, as arrays: the inverse of `_from_arrays`."""
+        """Return everything as arrays: the inverse of `_from_arrays`."""
         names = "\0".join(self.named_tokens).encode(errors="surrogatepass")  # as JSON has them
         return {
             "text": np.frombuffer(b"".join(self.tokens), np.uint8),
@@ -705,11 +709,11 @@ def _ids(given: Iterable[int]) -> tuple[int, ...]:
 
 @final
 class Plan:
-    """Tokens that finish from some place. Immutable.
+    """The tokens that finish an output from a place. Immutable.
 
     Args:
-        tokens: all of them; taken one by one.
-        size: how many there are.
+        tokens: the tokens, read one by one.
+        size: their number.
     """
 
     __slots__ = ("_at", "_known", "_more", "size")
@@ -722,7 +726,7 @@ class Plan:
 
     @property
     def first(self) -> int:
-        """The first token, of which there has to be one."""
+        """The first token. There must be one."""
         known = self._known
         while len(known) <= self._at:
             known.append(next(self._more))

@@ -1,6 +1,6 @@
 """The trie of a vocabulary: every token's bytes as one path, in flat breadth-first arrays.
 
-Numbers the nodes and describes them in arrays. Built from byte strings, it never changes. Knows no
+Numbers the nodes and describes them in arrays. Built from byte strings; immutable. Knows no
 tokenizer files, end-of-sequence ids, grammars or masks.
 
 Node 0 is the root (the empty string). Nodes are numbered level by level, and within a level by
@@ -36,7 +36,7 @@ Int32Array = npt.NDArray[np.int32]
 MAX_TOKEN_BYTES = 65_535
 """The longest token, in bytes (`Trie.depth` is a uint16)."""
 
-_MOST_NODES = 2_500_000  # of 185 bytes each; 262k tokens have 0.9 million
+_MOST_NODES = 2_500_000  # 185 bytes each; 262k tokens have 0.9 million
 
 _PIECE = 8192  # nodes, of which the dict takes a millisecond
 
@@ -48,18 +48,17 @@ class Trie:
 
     Attributes:
         n_nodes: number of nodes, at least 1 (the root).
-        first_child: int32 [n_nodes]; the children of ``n`` are
-            ``range(first_child[n], first_child[n] + n_children[n])``, sorted by byte. A leaf holds
-            the place where children would be, so the array never decreases.
+        first_child: int32 [n_nodes]; the children of ``n`` are ``range(first_child[n],
+            first_child[n] + n_children[n])``, sorted by byte. A leaf has the position where
+            children would be, so the array never decreases.
         n_children: int32 [n_nodes].
         byte: uint8 [n_nodes]; the byte on the edge from the parent (0 for the root).
         parent: int32 [n_nodes] (0 for the root).
         depth: uint16 [n_nodes]; length in bytes of the node's string.
         child: ``{node << 8 | byte: child}``, plain ints.
         token_start: int32 [n_nodes + 1]; see `token_ids`.
-        token_ids: int32; the ids whose bytes end at ``n`` are
-            ``token_ids[token_start[n] : token_start[n + 1]]``, ascending. Ids without text do
-            not occur.
+        token_ids: int32; the ids whose bytes end at ``n`` are ``token_ids[token_start[n] :
+            token_start[n + 1]]``, ascending. Does not include ids without text.
         level_start: int32 [max_depth + 2]; the nodes of depth ``d`` are
             ``range(level_start[d], level_start[d + 1])``.
     """
@@ -79,7 +78,7 @@ class Trie:
         """Build the trie of ``tokens``; the id of a token is its position.
 
         Args:
-            tokens: byte strings; empty ones have no text and are left out.
+            tokens: byte strings; empty ones have no text and are skipped.
 
         Raises:
             VocabularyError: a token is longer than `MAX_TOKEN_BYTES`, or the trie would not fit
@@ -104,7 +103,7 @@ class Trie:
         # Node at which each token ends; 0, the root, for tokens without text.
         end_node = np.zeros(len(tokens), np.int64)
         alive = np.flatnonzero(lengths)  # tokens that reach below the current level
-        node = np.zeros(len(alive), np.int64)  # where each of them is
+        node = np.zeros(len(alive), np.int64)  # the node of each of them
         depth = 0
         while len(alive):
             key = node << 8 | text[start[alive] + depth]
@@ -138,13 +137,13 @@ class Trie:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Trie:
-        """Return the trie that `arrays` of another one describe. Cost: 0.05 s for 128k tokens."""
+        """Return the trie with the given `arrays`. Cost: 0.05 s for 128k tokens."""
         trie = cls.__new__(cls)
         trie._set(**{name: arrays[name] for name in _DEFINING})
         return trie
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that the others follow from, for `from_arrays`."""
+        """Return the arrays from which the others are computed, for `from_arrays`."""
         return {name: getattr(self, name) for name in _DEFINING}
 
     def _set(
@@ -171,10 +170,10 @@ class Trie:
         self.child = self._children()
 
     def _children(self) -> dict[int, int]:
-        # One dict of plain ints: 40 ns a step, and the garbage collector does not track it.
+        # One dict of plain ints: 40 ns per step, and the garbage collector does not track it.
         keys = self.parent[1:].astype(np.int64) << 8 | self.byte[1:]
         children: dict[int, int] = {}
-        # In pieces: one call for all of them would stop the other threads for 20 ms.
+        # In pieces, because one call for all would stop the other threads for 20 ms.
         for first in range(0, len(keys), _PIECE):
             piece = keys[first : first + _PIECE].tolist()
             children.update(zip(piece, range(first + 1, self.n_nodes), strict=False))
@@ -182,13 +181,13 @@ class Trie:
 
     @property
     def max_depth(self) -> int:
-        """Length in bytes of the longest token (0 when there is none)."""
+        """Length in bytes of the longest token (0 if there is none)."""
         return len(self.level_start) - 2
 
     def most(self, counted: bytes) -> int:
-        """Return how many of these bytes, repeats included, one token has at most.
+        """Return how many of these bytes, repeats included, a token has at most.
 
-        Cost: some NumPy calls a level; 2 ms for 128k tokens.
+        Cost: some NumPy calls per level; 2 ms for 128k tokens.
         """
         found = np.isin(self.byte, np.frombuffer(counted, np.uint8)).astype(np.int32)
         found[0] = 0
@@ -198,7 +197,7 @@ class Trie:
         return int(found.max())
 
     def node_of(self, data: bytes) -> int | None:
-        """Return the node whose string is ``data``, or None. One dict look-up a byte."""
+        """Return the node whose string is ``data``, or None. One dict look-up per byte."""
         child = self.child
         node = 0
         for byte in data:
@@ -208,7 +207,7 @@ class Trie:
         return node
 
     def string_of(self, node: int) -> bytes:
-        """Return the byte string that leads from the root to ``node``."""
+        """Return the byte string from the root to ``node``."""
         reversed_bytes = bytearray()
         while node:
             reversed_bytes.append(int(self.byte[node]))
@@ -228,7 +227,7 @@ class Trie:
         )
 
     def __getstate__(self) -> dict[str, npt.NDArray[Any]]:
-        # The dict is three quarters of the size and quickly made again.
+        # The dict is three quarters of the size and fast to rebuild.
         return self.arrays()
 
     def __setstate__(self, state: dict[str, npt.NDArray[Any]]) -> None:
@@ -242,5 +241,5 @@ def _frozen(array: npt.NDArray[Any], dtype: npt.DTypeLike | None = None) -> npt.
 
 
 def view(array: npt.NDArray[np.integer[Any]]) -> Sequence[int]:
-    """``array`` for reading one element at a time: three times as fast as from NumPy."""
+    """Return a view of ``array`` for reading single elements: three times as fast as NumPy."""
     return cast("Sequence[int]", memoryview(array))  # type: ignore[arg-type]

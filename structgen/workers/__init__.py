@@ -1,10 +1,10 @@
-"""Models in processes of their own, for asynchronous code.
+"""Models in separate processes, for asynchronous code.
 
 In reading order: `scheduler` (which output gets the next pass; knows no processes), `protocol` (the
 messages between the two processes), `verdicts` (checks that need the parent's code), `threads` (a
 pool of reused threads), `worker` (the process that runs the model), `process` (the parent's side of
-it, and running calls), `embedders` (an embedder in such a process), `generator` (which makes
-outputs) and `model` (`AsyncModel` and errands). Other folders use `AsyncModel`, `EmbedderProcess`,
+it, and running calls), `embedders` (an embedder in such a process), `generator` (makes outputs) and
+`model` (`AsyncModel` and errands). Other folders use `AsyncModel`, `EmbedderProcess`,
 `run_errands`, `prompt_tokens`, `transcribe_windows`, `Scheduler` and `STRANGER`.
 """
 

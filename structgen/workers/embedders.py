@@ -1,7 +1,7 @@
-"""An embedder in a process of its own, which `worker` serves.
+"""An embedder in a separate process, which `worker` runs.
 
-One whose files crash, hang or eat memory ends that process and the calls that run in it. The next
-call starts another. What is made of texts before and after: see `structgen.models.embedding`.
+If its files crash, hang or fill the memory, only that process and its running calls end. The next
+call starts a new one. `structgen.models.embedding` prepares texts and results.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class EmbedderProcess:
         most_bytes: int | None,
         max_silence: float | None,
     ) -> None:
-        """Start nothing yet; args as of `EmbedderLoad`."""
-        place = place.absolute()  # the program may be elsewhere when another process is started
+        """Start without a process; arguments as for `EmbedderLoad`."""
+        place = place.absolute()  # the working directory may differ when another process starts
         folder = place if place.is_dir() else place.parent
         name = folder.parent.name if folder.name == "onnx" else folder.name
         self._load = EmbedderLoad(name, place, options, most_bytes, max_silence)
@@ -50,12 +50,12 @@ class EmbedderProcess:
         weakref.finalize(self, _end, self.__dict__)
 
     def embedder(self) -> Embedder:
-        """Return the embedder, whose work is done there.
+        """Return the embedder, which runs in the process.
 
         Raises:
             StructgenError: it cannot be loaded.
         """
-        from structgen.models.embedding import Embedder  # late: text models need none
+        from structgen.models.embedding import Embedder  # imported late: text models do not need it
 
         ready = self._ready
         tokens = None if ready.takes_text else self
@@ -63,17 +63,17 @@ class EmbedderProcess:
 
     @property
     def kind(self) -> Kind:
-        """What its output is."""
+        """The kind of its output."""
         return self._ready.kind
 
     @property
     def width(self) -> int | None:
-        """Numbers of a vector."""
+        """The number of dimensions of a vector."""
         return self._ready.width
 
     @property
     def pid(self) -> int | None:
-        """The id of the process; None while there is none."""
+        """The process id; None while there is none."""
         process = self._process
         return process.pid if process is not None and process.is_alive else None
 
@@ -100,7 +100,7 @@ class EmbedderProcess:
         """Return the process, with the embedder loaded.
 
         Raises:
-            ModelError: it cannot be loaded, or was closed.
+            ModelError: the embedder cannot be loaded, or was closed.
         """
         with self._lock:
             process = self._process
@@ -124,13 +124,13 @@ class EmbedderProcess:
         return process
 
     def close(self) -> None:
-        """End the process, and calls in it, and start none any more. Waits until it has ended."""
+        """End the process and its calls, and start no more. Waits until it has ended."""
         self._is_closed = True  # without the lock, which is held while it is loaded
         if self._process is not None:
             self._process.stop()
 
 
 def _end(attributes: Mapping[str, Any]) -> None:
-    """End the process of one that was dropped."""
+    """End the process of a dropped object."""
     if attributes["_process"] is not None:
         attributes["_process"].end()

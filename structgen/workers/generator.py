@@ -2,7 +2,7 @@
 
 The parent compiles the output type, so that its errors are raised at once, checks options, and
 parses texts with the user's own classes. The worker receives the grammar (once), prompts and search
-options. What cannot be sent raises an error that names it.
+options. Objects that cannot be sent raise an error that names them.
 """
 
 from __future__ import annotations
@@ -50,18 +50,19 @@ if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
 
 
-_AT_A_TIME = 32  # outputs of a batch that are begun, or parsed, before the loop has its turn
+_AT_A_TIME = 32  # outputs of a batch that are begun, or parsed, before yielding to the event loop
 
 
 @final
 class WorkerGenerator(AsyncTypedGenerator[T_co]):
     """Produces outputs of one type from prompts, in the process of its model. Immutable.
 
-    Times of a result count from when its call reached the process, waiting for others included. Its
-    ``confidence`` has what ``abstain_below`` asked for: other values would run the model.
+    Times of a result count from when its call reached the process, including waiting for others.
+    Its ``confidence`` only has the values that ``abstain_below`` needed: other values would run the
+    model.
 
     Attributes:
-        model: the model. Its process ends when nobody holds it any more.
+        model: the model. Its process ends when nothing refers to the model any more.
         constraint: the compiled output type, or None.
     """
 
@@ -74,9 +75,9 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         options: Mapping[str, Any],
         quote_from: Mapping[str, str] | None = None,
     ) -> None:
-        """Compile an output type here, and put it into what the process gets.
+        """Compile an output type here, and prepare it for the process.
 
-        ``quote_from`` are the documents that a call gives for it.
+        ``quote_from`` are the documents that a call passes for it.
 
         Raises:
             As `structgen.Generator`.
@@ -120,7 +121,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
 
     @property
     def weight(self) -> int:
-        """About how many bytes its output type takes here."""
+        """The rough size of its output type here, in bytes."""
         return form_weight(self.constraint, len(self._lowered))
 
     def stream(
@@ -128,8 +129,8 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     ) -> AsyncStream[T_co]:
         """Stream the output for ``prompt`` piece by piece, as it is generated.
 
-        Options are checked before this returns; the model runs from when the first piece is asked
-        for, and does not wait for its reader. Args and raises as for calling it.
+        Options are checked before this returns. The model runs after the first piece is requested,
+        and does not wait for its reader. Args and raises as for calling it.
         """
         search_options.check_by_name(more)
         if options.get("quote_from") is not None:
@@ -142,9 +143,9 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     def streams(
         self, prompt: Prompt, n: int, **options: Unpack[CallOptions]
     ) -> list[AsyncStream[T_co]]:
-        """Return a stream for each of ``n`` outputs of one prompt, to be read side by side.
+        """Return a stream for each of ``n`` outputs of one prompt, to be read concurrently.
 
-        They are the outputs that ``n=`` gives. Args and raises as for `stream`.
+        They are the same outputs as with ``n=``. Args and raises as for `stream`.
         """
         search = self._search(options)
         caller, prompt = next(CALLERS), _parsed(prompt)
@@ -158,9 +159,9 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     def stream_values(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
-        """Yield the value for ``prompt`` while the model writes it, as far as it is complete.
+        """Yield the growing value for ``prompt`` while the model writes it.
 
-        As `Generator.stream_values`. Args and raises as for `stream`.
+        Like `Generator.stream_values`. Args and raises as for `stream`.
         """
         if options.get("quote_from") is not None:
             search_options.check_by_name(more)
@@ -170,7 +171,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     # -- inside -----------------------------------------------------------------------------
 
     def _filled(self, options: Mapping[str, Any]) -> WorkerGenerator[T_co]:
-        """Return a generator for one call that gives documents."""
+        """Return a generator for one call that passes documents."""
         given = OPTIONS["quote_from"].read("quote_from", options["quote_from"])
         return WorkerGenerator(self.model, *self._made_of, given)
 
@@ -221,11 +222,11 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         return several.result()
 
     def _taken(self, take: Take, ended: Ended, call: RunningCall) -> Any:
-        """Return what a call that has ended gives; raises what it failed with."""
+        """Return the value of a finished call; raise its error."""
         return take(self._here(raised(ended), call))
 
     def _here(self, result: GenerationResult[Any], call: RunningCall) -> GenerationResult[T_co]:
-        """Return a result of the process, with what makes values of it."""
+        """Return a result of the process with this generator's parser."""
         parse: Callable[[str], Any] = str if self._output is None else self._output.parse
         if call.values:
             (value,) = call.values
@@ -313,7 +314,7 @@ class WorkerStream(AsyncStream[T_co]):
                 self._pieces = iter([Chunk(*piece) for piece in message.pieces])
 
     async def aclose(self) -> None:
-        """Stop generating; who reads is at the end. A second call does nothing."""
+        """Stop generating; readers reach the end. A second call does nothing."""
         self._is_over = True
         self._pieces = iter(())
         self._call.drop()
@@ -325,7 +326,7 @@ class WorkerStream(AsyncStream[T_co]):
 
 
 class KnownConfidence(dict[str, ValueConfidence]):
-    """How sure the model is of the values for which that was worked out where the model is."""
+    """The confidence in the values for which the model's process computed it."""
 
     def __missing__(self, path: str) -> ValueConfidence:
         raise OptionError(
@@ -351,15 +352,15 @@ def _elsewhere(name: str) -> str:
 
 
 def _parsed(prompt: Any) -> Any:
-    """Return a prompt as it is sent. Raises as `chat.parse`."""
+    """Return a prompt in the form for sending. Raises the errors of `chat.parse`."""
     return prompt if isinstance(prompt, TokenPrompt) else chat.parse(prompt)
 
 
 def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any, schema_hint: str) -> bytes:
-    """Return what the process gets of an output type.
+    """Return the part of an output type that is sent to the process.
 
     Raises:
-        OutputTypeError: it is nested too deep.
+        OutputTypeError: it is nested too deeply.
     """
     output = None if constraint is None else constraint.output
     offered = None if output is None or output.offered is None else output.offered

@@ -1,8 +1,8 @@
-"""`AsyncModel`: a model that runs in a process of its own, and errands to it.
+"""`AsyncModel`: a model that runs in a separate process, and errands for it.
 
-An errand is other work that runs in the model's process: a picklable function from a later stage
-that returns a generator and yields before each pass. This module has one errand of its own: the
-tokens of a generator's prompt.
+An errand is other work in the model's process: a picklable function from a later stage that returns
+a generator, which yields before each pass. This module has one errand itself: the tokens of a
+generator's prompt.
 """
 
 from __future__ import annotations
@@ -46,21 +46,20 @@ T = TypeVar("T")
 
 @final
 class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
-    """A text model that runs in a process of its own. Safe to share by tasks, loops and threads.
+    """A text model that runs in a separate process. Tasks, event loops and threads can share it.
 
-    Make one with `structgen.load_async` or `TextModel.to_async`. Ask it for values,
-    ``await model(prompt, output_type)``; ``Generator(model, output_type)`` is an
-    `AsyncTypedGenerator`.
-    Concurrent calls share the model pass by pass, or as a batch.
-    The process is started by the first call, and started again after it has died. It
-    ends with `aclose`, ``async with``, when the model is dropped, and when this process ends.
+    Make one with `structgen.load_async` or `TextModel.to_async`. Ask it for values, ``await
+    model(prompt, output_type)``; ``Generator(model, output_type)`` is an `AsyncTypedGenerator`.
+    Concurrent calls share the model pass by pass, or as a batch. The first call starts the process;
+    after it has died, the next call starts it again. It ends with `aclose`, ``async with``, when
+    the model is garbage-collected, and when this process ends.
 
     Attributes:
         name: its name in messages: the folder's name.
-        folder: where it was loaded from.
+        folder: the folder from which it was loaded.
         vocabulary: its tokens.
-        context_length: most tokens a sequence can have, prompt and output together.
-        search_defaults: its own search settings.
+        context_length: the most tokens of a sequence, prompt and output together.
+        search_defaults: its default search settings.
     """
 
     def __init__(self, host: Host, ready: Ready, vocabulary: Vocabulary) -> None:
@@ -88,7 +87,7 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
         host = Host(Load(where, options, batch_size=batch_size, **others))
         try:
             ready, vocabulary = await host.facts()
-            # So that the first output type is compiled as fast as the others.
+            # So that compiling the first output type is as fast as compiling others.
             await asyncio.to_thread(compile_constraint, _Example, vocabulary)
         except BaseException:
             host.end()
@@ -97,7 +96,7 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
 
     @classmethod
     def like(cls, model: genai.TextModel, batch_size: int | None = None) -> AsyncModel:
-        """Return the same model, to run in a process of its own: see `TextModel.to_async`."""
+        """Return the same model in a separate process: see `TextModel.to_async`."""
         _check_rows(batch_size)
         if model.folder is None or model.options is None:
             raise ModelError(
@@ -122,11 +121,11 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
         )
 
     def make_generator(self, output_type: Any = None, **options: Any) -> WorkerGenerator[Any]:
-        """Return what ``Generator(model, output_type, **options)`` calls.
+        """Return a generator; ``Generator(model, output_type, **options)`` calls this.
 
         Raises:
-            As `structgen.Generator`; and OptionError: a ``processor``, which is a function of this
-                process.
+            As `structgen.Generator`; and OptionError: a ``processor``, because it is a function of
+            this process.
         """
         return WorkerGenerator(self, self._host, self._tool_syntax, output_type, options)
 
@@ -141,7 +140,7 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
 
     @property
     def pid(self) -> int | None:
-        """The id of its process; None while there is none."""
+        """Its process id; None while there is none."""
         return self._host.pid
 
     @property
@@ -150,14 +149,14 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
         return tuple(sorted(name for name, _ in self._host.load.adapters))
 
     async def load_adapter(self, path: str | os.PathLike[str], name: str) -> None:
-        """Load a LoRA adapter, as `TextModel.load_adapter`."""
+        """Load a LoRA adapter, like `TextModel.load_adapter`."""
         file = str(Path(path).expanduser().absolute())
         await self._adapter(name, file)
         load = self._host.load
         self._host.load = replace(load, adapters=(*load.adapters, (name, file)))
 
     async def unload_adapter(self, name: str) -> None:
-        """Unload an adapter, as `TextModel.unload_adapter`."""
+        """Unload an adapter, like `TextModel.unload_adapter`."""
         await self._adapter(name, None)
         load = self._host.load
         left = tuple(one for one in load.adapters if one[0] != name)
@@ -173,12 +172,12 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
     async def transcribe(
         self, audio: Audio, *, prompt: str = "", temperature: float = 0.0
     ) -> Transcript:
-        """Transcribe as `TextModel.transcribe`, sharing time with others' calls."""
+        """Transcribe like `TextModel.transcribe`, sharing the model with other calls."""
         windows = transcribe_windows(self, audio, prompt=prompt, temperature=temperature)
         return [transcript async for _, transcript in windows][-1]
 
     async def aclose(self) -> None:
-        """End the process. Calls under way fail with a `ModelError`. A second call does nothing."""
+        """End the process. Running calls fail with a `ModelError`. A second call does nothing."""
         await asyncio.to_thread(self._host.close)
 
     async def __aexit__(self, *exception: object) -> None:
@@ -186,7 +185,8 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
 
 
 class _Facts(NamedTuple):
-    """What generators that a model keeps hold instead of it, so that dropping it is enough."""
+    """The part of a model to which its cached generators refer, so that the model itself can be
+    garbage-collected."""
 
     name: str
     vocabulary: Vocabulary
@@ -209,19 +209,19 @@ async def run_errands(
     timeout: float | None = None,
     cancel: CancelEvent | None = None,
 ) -> list[Any]:
-    """Have errands done by the process of a model; their results, in their order.
+    """Run errands in the process of a model; return their results in order.
 
-    Others' calls have passes between theirs, and nothing here holds up the event loop.
+    Passes of other calls run in between, and the event loop is not blocked.
 
     Args:
         model: the model, or a generator of it.
-        errands: each a function that can be pickled, such as a partial of one to import.
-        timeout: seconds that each may take from when it reaches the process, waiting included.
+        errands: picklable functions, such as partials of importable ones.
+        timeout: seconds that each may take after it reaches the process, waiting included.
         cancel: an object with ``is_set()``, such as an `asyncio.Event`.
 
     Raises:
-        StructgenError: what the first to fail has failed with; IncompleteOutput: ``timeout`` or
-            ``cancel`` ended it; WorkerDied: the process ended by itself.
+        StructgenError: the first error of an errand; IncompleteOutput: ``timeout`` or ``cancel``
+            ended it; WorkerDied: the process ended by itself.
     """
     caller = next(CALLERS)
     calls: list[RunningCall] = []
@@ -239,7 +239,7 @@ async def run_errands(
 async def transcribe_windows(
     model: AsyncModel, audio: Audio, *, prompt: str, temperature: float
 ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
-    """Transcribe a sound window by window: each one's segments, and the transcript up to there.
+    """Transcribe a sound window by window: yield each window's segments, and the transcript so far.
 
     Args and raises as `structgen.TextModel.transcribe`.
     """
@@ -254,13 +254,13 @@ async def transcribe_windows(
 def _prepared(
     model: Model, lowered: bytes, prompt: Any, search: SearchOptions
 ) -> Passes[list[int]]:
-    """Return an errand: the tokens of a prompt, as a generator gives it to the model.
+    """Errand: return the tokens of a prompt, as a generator passes it to the model.
 
-    No pass of the model is made, and no output type compiled.
+    Runs no pass of the model, and compiles no output type.
 
     Args:
         model: the model.
-        lowered: what the generator sends of its output type.
+        lowered: the sent part of the generator's output type.
         prompt: a text, or messages.
         search: the options of the call.
     """
@@ -270,15 +270,15 @@ def _prepared(
 
 
 def at_once(result: T) -> Passes[T]:
-    """Yield an errand's work that needs no pass of the model."""
+    """Wrap work without a pass of the model as an errand."""
     yield from ()
     return result
 
 
 async def prompt_tokens(generator: WorkerGenerator[Any], prompt: Any, **options: Any) -> list[int]:
-    """Return the tokens that a call of a generator gives to the model before it writes.
+    """Return the prompt tokens of a call of a generator.
 
-    They are those of the chat template, with what it says of tools and thoughts. Args as for the
+    They include the chat template with its text about tools and thoughts. Args as for the
     generator.
 
     Raises:

@@ -3,7 +3,8 @@
 `Host` starts a process when there is work. `WorkerProcess` owns the pipes, standard error, the end
 of the process, and the threads that read from it and watch it. `InThread` replaces the process by a
 thread, which blocks the rest of the program during each pass. `RunningCall` is one call, as seen by
-the coroutine that awaits it. `Stranger` says for whom code runs. Knows no output types.
+the coroutine that awaits it. `Stranger` identifies the user for whom code runs. Knows no output
+types.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ class InThread:
 
     Attributes:
         stdin: messages to it.
-        stdout: what it says.
-        stderr: nothing: what it prints is printed by this process.
-        pid: of this process.
-        returncode: 0, once it has ended.
+        stdout: its messages.
+        stderr: empty, because this process prints its output.
+        pid: the id of this process.
+        returncode: 0, after it has ended.
     """
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the thread."""
         stdin_read, stdin_write = os.pipe()
         stdout_read, stdout_write = os.pipe()
         silent, unused = os.pipe()
@@ -87,18 +88,19 @@ class InThread:
         """Wait until it has ended.
 
         Raises:
-            subprocess.TimeoutExpired: it has not, in that time.
+            subprocess.TimeoutExpired: it has not ended in that time.
         """
         if not self._begun.join(timeout):
             raise subprocess.TimeoutExpired("a thread", timeout or 0)
         return self.returncode
 
     def kill(self) -> None:
-        """Do nothing: a thread cannot be killed. It ends after its pass, as its pipe is closed."""
+        """Do nothing, because a thread cannot be killed. It ends after its pass, because its pipe
+        is closed."""
 
 
 def _serve(reader: BinaryIO, writer: BinaryIO) -> None:
-    # Late: it loads the runtime, which nobody needs whose workers are processes.
+    # Imported late: it loads the runtime, which is not needed if workers are processes.
     from .worker import serve
 
     try:
@@ -111,7 +113,7 @@ def _serve(reader: BinaryIO, writer: BinaryIO) -> None:
 
 
 Handler = Callable[[Any], object]
-"""Told of each answer to a call, by the thread that reads: it must not wait."""
+"""Called with each answer to a call, by the reading thread: it must not block."""
 
 _STOP_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
@@ -124,8 +126,8 @@ class WorkerProcess:
     """One process. Thread-safe.
 
     Attributes:
-        ready: the `Ready` or `EmbedderReady` that it sent when the model was loaded;
-            `wait_until_ready` comes first.
+        ready: the `Ready` or `EmbedderReady` that it sent when the model was loaded; call
+            `wait_until_ready` first.
         parent: the process that started it.
     """
 
@@ -135,11 +137,11 @@ class WorkerProcess:
         """Start a process, which begins to load its model.
 
         Args:
-            load: which model; ``in_process``: in a thread of this process instead.
+            load: the model; with ``in_process``, in a thread of this process instead.
             report: called with the progress of fetching.
         """
         self.parent = os.getpid()
-        self._name = os.path.basename(load.name)  # a folder is nobody else's business
+        self._name = os.path.basename(load.name)  # other users need not see the folder
         self._report = report
         self._numbers = itertools.count(1)
         self._handlers: dict[int, Handler] = {}
@@ -176,18 +178,18 @@ class WorkerProcess:
             self._threads.append(begin("structgen-watch", watch))
 
     def wait_until_ready(self) -> Any:
-        """Wait until the model is loaded; its `ready`.
+        """Wait until the model is loaded; return `ready`.
 
         Raises:
             StructgenError: the model cannot be loaded, or the process was stopped.
-            WorkerDied: it ended by itself.
+            WorkerDied: the process ended by itself.
         """
         self.ready = self._loading.result()
         return self.ready
 
     @property
     def is_alive(self) -> bool:
-        """Whether it takes calls."""
+        """Whether it accepts calls."""
         return not self._is_over and not self._is_stopping and self.parent == os.getpid()
 
     @property
@@ -196,7 +198,7 @@ class WorkerProcess:
         return self._process.pid
 
     def register(self, handler: Handler) -> int:
-        """Return a number for a call, whose answers go to ``handler``; the last is `Ended`.
+        """Return a number for a call. Its answers go to ``handler``; the last one is `Ended`.
 
         Raises:
             WorkerDied: the process has ended.
@@ -209,34 +211,34 @@ class WorkerProcess:
         return number
 
     def knows(self, type_key: bytes) -> bool:
-        """Return whether it has been sent an output type; from now on it has."""
+        """Return whether an output type has been sent to it; mark it as sent."""
         with self._lock:
             known = type_key in self._types
             if len(self._types) >= _KNOWN_TYPES:
-                self._types.clear()  # to send one again costs little
+                self._types.clear()  # sending one again is cheap
             self._types.add(type_key)
         return known
 
     def send(self, message: object) -> None:
-        """Say something, soon."""
+        """Queue a message."""
         self._sending.put(packed(message))
 
     def expects(self, number: int) -> bool:
-        """Return whether somebody waits for a call."""
+        """Return whether anybody waits for a call."""
         with self._lock:
             return number in self._handlers
 
     def drop(self, number: int) -> None:
-        """End a call that nobody waits for any more."""
+        """End a call for which nobody waits any more."""
         with self._lock:
             if self._handlers.pop(number, None) is None:
                 return
         self.send(Cancel(number, is_awaited=False))
 
     def stop(self) -> None:
-        """End the process: when it has made its pass, or after some seconds in any case.
+        """End the process: after its current pass, or after some seconds in any case.
 
-        Calls under way fail. Waits until it has ended. A second call does nothing.
+        Running calls fail. Waits until it has ended. A second call does nothing.
         """
         if self.parent != os.getpid():
             return
@@ -250,7 +252,7 @@ class WorkerProcess:
             begun.join(_STOP_SECONDS)
 
     def end(self) -> None:
-        """End the process when it has made its pass; without waiting, also as the program ends."""
+        """End the process after its current pass, without waiting; also when the program ends."""
         self._is_stopping = True
         if self._silent >= _STOP_SECONDS and self.parent == os.getpid():
             self._process.kill()
@@ -310,11 +312,11 @@ class WorkerProcess:
                 handler(message)
 
     def _watch(self, most: float) -> None:
-        """Kill the process when it sends nothing for so long, or does not end when it is to.
+        """Kill the process if it is silent for too long, or does not end when requested.
 
-        It is pinged while a call is under way, and in the last part of loading, which it announces;
-        weights may take as long as they do. It answers between two passes of the model, and
-        while it compiles.
+        It is pinged while a call is running, and in the last part of loading, which it announces;
+        loading weights has no limit. It answers between two passes of the model, and while it
+        compiles.
         """
         n_received = -1
         while not self._ended.wait(_LOOK_SECONDS):
@@ -327,7 +329,7 @@ class WorkerProcess:
                     n_received = self._n_received
                     self.send(Ping())
                 continue
-            # In looks, not by a clock: this process may have been stopped as well.
+            # Counts checks, not time, because this process may have been stopped as well.
             self._silent += _LOOK_SECONDS
             if self._silent >= most:
                 self._is_hung = not self._is_stopping
@@ -367,14 +369,14 @@ class WorkerProcess:
 
 @final
 class Host:
-    """A process that runs a model, whenever one is needed. Thread-safe; for any event loop."""
+    """Starts the process of a model when it is needed. Thread-safe; works with any event loop."""
 
     def __init__(self, load: Load, vocabulary: Vocabulary | None = None) -> None:
         """Start without a process.
 
         Args:
-            load: which model.
-            vocabulary: its vocabulary, if it is known.
+            load: the model.
+            vocabulary: its vocabulary, if known.
         """
         self.load = load
         self._vocabulary = vocabulary
@@ -384,7 +386,7 @@ class Host:
         self._is_closed = False
 
     async def process(self) -> WorkerProcess:
-        """Return the process, started if there is none.
+        """Return the process; start it if there is none.
 
         Raises:
             StructgenError: it cannot be started, or the model was closed.
@@ -401,7 +403,7 @@ class Host:
                 return process
             if starting is None:
                 self._starting = starting = Future()
-                starting.set_running_or_notify_cancel()  # nobody who waits can cancel it
+                starting.set_running_or_notify_cancel()  # no waiting task can cancel it
                 begin("structgen-start", functools.partial(self._start, starting))
         return await asyncio.wrap_future(starting)
 
@@ -413,7 +415,7 @@ class Host:
         return process.pid if process is not None and process.is_alive else None
 
     async def facts(self) -> tuple[Ready, Vocabulary]:
-        """Return what the process sent about its model, and its vocabulary; starts it."""
+        """Return the facts that the process sent about its model, and its vocabulary; starts it."""
         process = await self.process()
         assert self._vocabulary is not None
         return process.ready, self._vocabulary
@@ -430,7 +432,8 @@ class Host:
                     process.end()
                 ready = process.wait_until_ready()
             if self._vocabulary is None:
-                # Not read from the folder here: its files hold the interpreter while they are.
+                # Not read from the folder here, because reading its files would hold the
+                # interpreter.
                 self._vocabulary = ready.vocabulary
             elif ready.vocabulary is not None:
                 raise ModelError(
@@ -450,17 +453,17 @@ class Host:
         starting.set_result(process)
 
     def close(self) -> None:
-        """End the process, and start none any more. Waits until it has ended."""
+        """End the process, and start no more. Waits until it has ended."""
         if (process := self._closed()) is not None:
             process.stop()
 
     def end(self) -> None:
-        """End a dropped model without waiting."""
+        """End a garbage-collected model's process without waiting."""
         if (process := self._closed()) is not None:
             process.end()
 
     def _closed(self) -> WorkerProcess | None:
-        """Start no process any more; the one that there is."""
+        """Start no more processes; return the current one."""
         with self._lock:
             self._is_closed = True
             process, self._process = self._process, None
@@ -468,7 +471,7 @@ class Host:
 
 
 CALLERS = itertools.count(1)
-"""Numbers of those who ask: calls of one of them wait in one line."""
+"""Numbers of callers: the calls of one caller wait in one queue."""
 
 
 MAX_WORK, MAX_MASK_WORK = 75_000, 100_000
@@ -476,12 +479,13 @@ MAX_WORK, MAX_MASK_WORK = 75_000, 100_000
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """Somebody on whose behalf code runs, and whose forms nobody here has seen.
+    """An untrusted user on whose behalf code runs.
 
     Attributes:
-        owner: equal for what belongs together; owners share passes of a model fairly.
-        max_work: most steps that one of their forms may take to compile.
-        max_mask_work: most steps that one mask of it may take.
+        owner: the same for everything that belongs to one user; owners share a model's passes
+            fairly.
+        max_work: the most steps for compiling one of their output types.
+        max_mask_work: the most steps for one of its masks.
     """
 
     owner: str
@@ -490,26 +494,26 @@ class Stranger:
 
     @property
     def compile_options(self) -> Mapping[str, int]:
-        """The options of `structgen.compile` for their forms."""
+        """The options of `structgen.compile` for their output types."""
         return {"max_work": self.max_work, "max_mask_work": self.max_mask_work}
 
 
 STRANGER: ContextVar[Stranger | None] = ContextVar("stranger", default=None)
-"""On whose behalf the code of this context runs; None: the program's own.
+"""The user on whose behalf the code of this context runs; None: the program itself.
 
-A context variable, because it holds for all that a request leads to: trials, outputs, the rounds of
-an agent, decisions and vectors.
+A context variable, because it applies to everything that a request causes: trials, outputs, the
+rounds of an agent, decisions and vectors.
 """
 
 
 def owner() -> str | None:
-    """Set whose calls this context makes; None: the program's own."""
+    """Set the owner of this context's calls; None: the program itself."""
     stranger = STRANGER.get()
     return None if stranger is None else stranger.owner
 
 
 POLL_SECONDS = 0.02
-"""How often a ``cancel`` event is asked whether it is set."""
+"""Interval in seconds for polling a ``cancel`` event."""
 
 
 @final
@@ -517,18 +521,19 @@ class RunningCall:
     """A call. Used by one task; `drop` from any thread.
 
     Attributes:
-        logprobs, steps: the scores, and the steps of the trace, once it has ended.
+        logprobs, steps: the scores and the steps of the trace, after it has ended.
     """
 
     def __init__(
         self, call: Call | ErrandCall, cancel: CancelEvent | None, checks: Checks | None = None
     ) -> None:
-        """Send nothing yet.
+        """Prepare a call without sending it.
 
         Args:
-            call: without its number; with the output type, which is left out where it is known.
+            call: the call, without its number; with the output type, which is omitted if the
+                process has it.
             cancel: the call's ``cancel`` event, or None.
-            checks: made here while the output is written; None where none are.
+            checks: the checks that run here while the output is written, or None.
         """
         self._call = call
         self._cancel = cancel
@@ -542,14 +547,14 @@ class RunningCall:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The value that checks have accepted, if any were made."""
+        """The value that the checks have accepted, if there are checks."""
         return () if self._judge is None else self._judge.values
 
     async def begin(self, host: Host) -> None:
-        """Send it.
+        """Send the call.
 
         Raises:
-            StructgenError: there is no process and none can be started.
+            StructgenError: there is no process, and none can be started.
         """
         process = await host.process()
         self._process = process
@@ -560,7 +565,7 @@ class RunningCall:
             # In the thread that reads.
             if isinstance(message, TypeWanted):
                 process.send(call)
-                # Messages about it came from a call that the process has forgotten.
+                # Earlier messages about it were from a call that the process has dropped.
                 if not process.expects(message.id):
                     process.send(Cancel(message.id, is_awaited=False))
                 elif cancel is not None and cancel.is_set():
@@ -583,19 +588,19 @@ class RunningCall:
             self._poll = loop.call_later(0, self._ask, loop, cancel)
 
     def _check(self, question: Question) -> None:
-        """Make the checks of what has been written."""
+        """Run the checks of the text so far."""
         process, judge = self._process, self._judge
         if process is None or judge is None:
             return
         try:
             verdict = judge.answer(question)
-        except BaseException as error:  # the user's code has failed, and not refused
+        except BaseException as error:  # the user's code failed instead of refusing
             self._answers.put_nowait(Ended(question.id, None, error))
             return
         process.send(verdict)
 
     async def answer(self) -> Text | Ended:
-        """Return what comes next."""
+        """Return the next answer."""
         while isinstance(message := await self._answers.get(), Scores):
             self.logprobs += message.logprobs
             self.steps += message.steps
@@ -606,14 +611,14 @@ class RunningCall:
         return message
 
     async def end(self) -> Ended:
-        """Return its end."""
+        """Return the `Ended` of the call."""
         while True:
             message = await self.answer()
             if isinstance(message, Ended):
                 return message
 
     def drop(self) -> None:
-        """Note that nobody waits for it any more: if it continues, it ends within one pass."""
+        """Note that nobody waits for it any more: it ends within one pass."""
         process, self._process = self._process, None
         if self._poll is not None:
             self._poll.cancel()
@@ -622,11 +627,11 @@ class RunningCall:
             process.drop(self._number)
 
     def wake(self) -> None:
-        """Let who waits for an answer know that there will be none."""
+        """Wake the waiting task: there will be no answer."""
         self._answers.put_nowait(Ended(0, None, None))
 
     def _ask(self, loop: asyncio.AbstractEventLoop, event: CancelEvent) -> None:
-        """Look whether the call's event is set; and again in a moment."""
+        """Check the call's event now, and regularly."""
         process = self._process
         if process is None or self._number is None:
             return
@@ -637,7 +642,7 @@ class RunningCall:
 
 
 def _send(process: WorkerProcess, call: Call) -> None:
-    """Send a call, without its output type where the process has had it.
+    """Send a call, without its output type if the process has it.
 
     Raises:
         PromptError: the prompt cannot be sent.
@@ -657,17 +662,17 @@ def _send(process: WorkerProcess, call: Call) -> None:
 
 
 def python(code: str) -> list[str]:
-    """Return the command of a process that runs code, and finds structgen as this one does."""
+    """Return the command of a Python process that finds structgen like this one."""
     paths = [str(path) or os.getcwd() for path in sys.path]
     return [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {code}"]
 
 
 def apart(function: Callable[[], Any]) -> Any:
-    """Call a function in a process of its own, which nobody here waits for but the caller. It ends
-    with this one.
+    """Call a function in a separate process. Only the caller waits for it. It ends with this
+    process.
 
     Raises:
-        StructgenError: as the function, or WorkerDied.
+        StructgenError: the errors of the function, or WorkerDied.
     """
     process = subprocess.Popen(
         python("from structgen.workers.worker import call; call()"),
@@ -688,14 +693,14 @@ def apart(function: Callable[[], Any]) -> Any:
 
 
 def raised(ended: Ended) -> Any:
-    """Return the result of a call that has ended.
+    """Return the result of a finished call.
 
     Raises:
-        StructgenError: what it failed with.
+        StructgenError: the error of the call.
     """
     try:
         if ended.error is not None:
             raise ended.error
         return ended.result
     finally:
-        ended.error = None  # it is theirs who have asked
+        ended.error = None  # it belongs to the callers

@@ -1,7 +1,7 @@
 """The messages between a worker process and its parent, and their encoding.
 
 A frame is a length and a pickle. Both ends belong to one program and share a private pipe; nothing
-else is ever read. What a message causes is decided elsewhere.
+else is ever read. Other modules act on messages.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The first message: which model, and how. See `structgen.load_async`.
+    """The first message: the model, and its options. See `structgen.load_async`.
 
     Attributes:
-        vocabulary_uid: of the vocabulary that the parent has of it already; None: of none.
-        in_process: run it in a thread of this process instead, which saves a process and stands
-            still during each pass of the model.
-        max_silence: seconds that the process may say nothing while a call is under way, though it
-            was asked; then it is killed. None: it may for ever.
+        vocabulary_uid: the uid of its vocabulary in the parent; None if the parent has none.
+        in_process: run it in a thread of this process instead, which saves a process and blocks
+            during each pass of the model.
+        max_silence: seconds without an answer, while a call is running, after which the process is
+            killed.
+            None: no limit.
     """
 
     name: str | Path
@@ -54,14 +55,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderLoad:
-    """In place of `Load`: an embedder, which takes nothing but an `EmbedderCall` or `Ping`.
+    """Instead of `Load`: an embedder, which accepts only `EmbedderCall` and `Ping`.
 
     Attributes:
-        name: of the embedder, for messages.
+        name: the embedder's name, for messages.
         place: its folder or ONNX file.
-        options: of `structgen.models.embedding.load`.
-        most_bytes: of memory that the process may take, beside what passes do; None: not bounded.
-        max_silence: seconds that a call may take. None: any.
+        options: the options of `structgen.models.embedding.load`.
+        most_bytes: the most memory of the process, except that of passes; None: no limit.
+        max_silence: the most seconds of a call. None: no limit.
     """
 
     name: str
@@ -74,8 +75,7 @@ class EmbedderLoad:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderCall:
-    """A method of the graph or the tokenizer, to be called; `Ended` has what it returns, or
-    raises."""
+    """A call of a method of the graph or the tokenizer; `Ended` has its result or error."""
 
     id: int
     method: str
@@ -85,21 +85,21 @@ class EmbedderCall:
 
 @dataclass(slots=True)
 class Call:
-    """One output, to be made. Its number is set when it is sent.
+    """A request for one output. Its number is set when it is sent.
 
     Attributes:
-        id: what answers name it by.
-        caller: calls of one caller wait in one line.
-        type_key: which output type, by a hash of what `LoweredType` holds; None: free text.
-        lowered: a pickled `LoweredType`; None: the worker has had it before.
-        prompt: as the user gave it.
-        search: without what cannot travel.
-        index: which output for its prompt it is.
-        wants_chunks: whether text is sent as it becomes certain.
-        checks_sure: whether a value less sure than ``abstain_below`` is an error.
-        checks: whether code of the parent's checks the output while it is written, with
-            ``retries=``: of values of its JSON, or of the whole; None: it does not.
-        owner: on whose behalf it is made; None: the program's.
+        id: its number in answers.
+        caller: the calls of one caller wait in one queue.
+        type_key: a hash of the contents of its `LoweredType`; None: free text.
+        lowered: a pickled `LoweredType`; None: the worker has it.
+        prompt: the user's prompt.
+        search: the options that can be sent.
+        index: the index of the output for its prompt.
+        wants_chunks: whether to send text when it becomes final.
+        checks_sure: whether a value below ``abstain_below`` is an error.
+        checks: whether code in the parent checks the output while it is written, with ``retries=``:
+            values of its JSON, or the whole output; None: no checks.
+        owner: the user on whose behalf it is made; None: the program itself.
     """
 
     id: int
@@ -117,16 +117,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class LoweredType:
-    """What outputs are made by: an output type without what makes values of texts.
+    """An output type without its parser.
 
     Attributes:
         grammar: the texts, `structgen.grammar.ir`; None: free text.
-        name: of the type, for messages.
+        name: the type's name, for messages.
         offered: the tools that a prompt describes.
-        options: of `structgen.compile`.
-        think: of `structgen.Generator`.
-        draft: of `structgen.Generator`.
-        schema_hint: what a chat says of the type; empty: nothing.
+        options: the options of `structgen.compile`.
+        think: the option of `structgen.Generator`.
+        draft: the option of `structgen.Generator`.
+        schema_hint: the schema that a chat includes; empty: none.
     """
 
     grammar: Any
@@ -139,22 +139,23 @@ class LoweredType:
 
 
 Errand: TypeAlias = Callable[[Model], Passes[Any]]
-"""Work of another stage, to be done where the model is: a module's function, or a partial of one.
+"""Work of another stage that runs in the model's process: an importable function, or a partial of
+one.
 
-It prepares in a thread of its own; what it returns yields before each pass. It is pickled, and its
-result too.
+It runs in a separate thread and returns a generator, which yields before each pass. It and its
+result are pickled.
 """
 
 
 @dataclass(slots=True)
 class ErrandCall:
-    """An errand, to be done. Its number is set when it is sent.
+    """A request for an errand. Its number is set when it is sent.
 
     Attributes:
-        id: what its answer names it by.
-        caller: calls of one caller wait in one line.
+        id: its number in answers.
+        caller: the calls of one caller wait in one queue.
         errand: a pickled `Errand`.
-        timeout: seconds it may take from when it reaches the process, or None.
+        timeout: the most seconds after it reaches the process, or None.
         owner: as for `Call`.
     """
 
@@ -170,8 +171,8 @@ class Cancel:
     """End a call where it is.
 
     Attributes:
-        id: which.
-        is_awaited: whether somebody waits for its end.
+        id: its number.
+        is_awaited: whether anybody waits for its end.
     """
 
     id: int
@@ -189,9 +190,9 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Say this back as soon as Python runs, which what hangs in the runtime keeps from running.
+    """Send this back as soon as Python runs; a hanging runtime prevents that.
 
-    The worker says it first, when it begins to answer.
+    The worker sends the first one, when it begins to answer.
     """
 
 
@@ -200,7 +201,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How fetching or converting the model goes."""
+    """The progress of fetching or converting the model."""
 
     stage: str
     done: int
@@ -209,7 +210,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The model is loaded. ``vocabulary``: None where the parent has the same one."""
+    """The model is loaded. ``vocabulary``: None if the parent has the same one."""
 
     name: str
     folder: str
@@ -220,7 +221,7 @@ class Ready:
 
     @classmethod
     def of(cls, model: genai.TextModel, vocabulary_uid: str | None = None) -> Ready:
-        """Return what there is to say of a model to one who has this vocabulary."""
+        """Return the message about a model for a parent with this vocabulary."""
         return cls(
             name=model.name,
             folder=str(model.folder),
@@ -252,7 +253,7 @@ class NotLoaded:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text of a call that has become certain: pieces, each as `Chunk` takes them."""
+    """Text of a call that has become final: pieces, each the arguments of a `Chunk`."""
 
     id: int
     pieces: Sequence[tuple[str, SectionName, tuple[TraceStep, ...], tuple[TokenLogprob, ...]]]
@@ -260,10 +261,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Some of the log probabilities of a call that is about to end, or of the steps of its trace.
+    """Some of the log probabilities, or of the steps of the trace, of a call that is about to end.
 
-    In their order; in parts, because reading a message stops all threads of the parent:
-    `MOST_SCORES` take 3 ms.
+    In order, and in parts, because reading a message stops all threads of the parent: `MOST_SCORES`
+    take 3 ms.
     """
 
     id: int
@@ -272,22 +273,22 @@ class Scores:
 
 
 MOST_SCORES = 1500
-"""Most probabilities in one message."""
+"""The most probabilities in one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeWanted:
-    """The output type of a call is not known here: send the call again with it."""
+    """The worker does not have the output type of a call: send the call again with it."""
 
     id: int
 
 
 @dataclass(slots=True)
 class Ended:
-    """A call has ended: with a result, an error, or both where the text was cut.
+    """A call has ended: with a result, an error, or both if the text was cut.
 
-    The result of a `Call` is a `GenerationResult`, that of an `ErrandCall` the errand's, that of a
-    `EmbedderCall` what the method returns. Whoever raises the error takes it out.
+    The result of a `Call` is a `GenerationResult`, that of an `ErrandCall` the errand's, that of an
+    `EmbedderCall` the method's. The code that raises the error removes it from here.
     """
 
     id: int
@@ -296,11 +297,11 @@ class Ended:
 
 
 FORM_BYTES = 128 << 20
-"""Most bytes, about, of compiled output types that are kept for a model, in each process."""
+"""The rough maximum size in bytes of cached output types for a model, in each process."""
 
 
 def form_weight(constraint: Constraint[Any] | None, size: int) -> int:
-    """About how many bytes a kept output type takes that has ``size`` bytes as it was sent."""
+    """Return the rough size in bytes of a cached output type whose message has ``size`` bytes."""
     return 32 * size + (0 if constraint is None else constraint.weight)
 
 
@@ -308,7 +309,7 @@ def form_weight(constraint: Constraint[Any] | None, size: int) -> int:
 
 
 def packed(message: object) -> bytes:
-    """Return a message as a frame; raises what pickling raises."""
+    """Return a message as a frame; raises the errors of pickling."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(data)) + data
 
@@ -318,7 +319,7 @@ class Frames:
     """Messages read from a pipe.
 
     Attributes:
-        size: bytes of the last one.
+        size: the size of the last one in bytes.
     """
 
     def __init__(self, pipe: BinaryIO) -> None:
@@ -326,7 +327,7 @@ class Frames:
         self.size = 0
 
     def read(self) -> Any:
-        """Return the next message; None where the other end is closed."""
+        """Return the next message; None if the other end is closed."""
         head = self._pipe.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
             return None

@@ -1,4 +1,5 @@
-"""Many outputs on one model: which gets the next pass, when an output begins, and what is batched.
+"""Many outputs on one model: which output gets the next pass, when one begins, and which are
+batched.
 
 The scheduler owns the order of passes. It knows no processes, messages or event loops. Any thread
 may submit a `Job`. The thread that owns the model calls `Scheduler.step` in a loop; each call runs
@@ -15,11 +16,11 @@ needs memory for its sequence. If something still waits after `PATIENCE` passes,
 up to `MOST_OUTPUTS`. Waiting jobs are taken from the callers in turn, so a caller with a thousand
 outputs does not delay one with a single output.
 
-Owners. Each pass goes to the owner who has used the least time so far, however many outputs that
-owner has open, because one part of a long prompt, or one mask of a slow output type, can take as
-long as dozens of others. New and returning owners start at the current minimum, so nobody can save
-up time. An owner with nothing open is served before the rest. So each owner delays the others by at
-most one pass with its mask, and owners share the model equally. Jobs without an owner share one.
+Owners. Each pass goes to the owner who has used the least time so far, independent of how many
+outputs that owner has open, because one part of a long prompt, or one mask of a slow output type,
+can take as long as dozens of others. New and returning owners start at the current minimum, so
+nobody can save up time. An owner with nothing open comes first. So each owner delays the others by
+at most one pass with its mask, and owners share the model equally. Jobs without an owner share one.
 
 Masks wait for the automata's lock while another thread compiles a type, for up to a second. Such a
 wait is split into slices, with passes of others in between. It is not charged to the waiting owner;
@@ -28,11 +29,11 @@ the owner whose type is compiled is `charge`d for the work. No type is compiled 
 
 Batches. Waiting jobs that fit together begin together if that is faster: always for free text,
 unless prompts share a prefix; for output types if earlier outputs of the type suggest it
-(`structgen.decoding.loop`). A batch is of one owner, or has one row of each of several: each pays a
-part of reading the prompts, and further passes are paid by the owner whose turn it is. A batch
-takes no more rows once it runs. So on a GPU, where many rows cost about as much as one, jobs of
+(`structgen.decoding.loop`). A batch belongs to one owner, or has one row of each of several owners:
+each pays a part of reading the prompts, and the owner whose turn it is pays for further passes. A
+running batch accepts no more rows. So on a GPU, where many rows cost about as much as one, jobs of
 owners with something open wait until as many wait as run, or for `Pace.gather` passes. Scores in a
-batch round differently, so each job says whether it may be in one.
+batch round differently, so each job defines whether it may be in one.
 """
 
 from __future__ import annotations
@@ -52,43 +53,44 @@ from structgen.errors import IncompleteOutput
 from structgen.models.base import Model, Passes, begin_slice, sharing
 
 OPEN_AT_REST = 4
-"""Most outputs or batches open while nobody has waited long: as many as a model keeps sequences."""
+"""The most open outputs or batches while nobody has waited long: as many as the sequences that a
+model keeps."""
 
 MOST_OUTPUTS = 32
-"""Most outputs open, those in batches counted each: what their sequences take is memory.
+"""The most open outputs, each row of a batch included, because their sequences take memory.
 
-Beyond it each owner with nothing open has one opened. And where those of an owner hold more tokens
-than `OPEN_AT_REST` contexts have, the oldest alone continues.
+Above it, only an owner with nothing open gets one. And if the outputs of an owner have more tokens
+than `OPEN_AT_REST` contexts, only the oldest continues.
 """
 
 PATIENCE = 32
-"""Passes after which one more is opened for somebody who waits."""
+"""After this many passes, one more is opened for a waiting job."""
 
 MOST_BATCH_PASSES = 4
-"""Passes of the longest kind that all prompts of a batch come to at most, which are one: 0.6 s with
-SmolLM2 on two cores."""
+"""All prompts of a batch, which run in one pass, may take at most this many of the longest passes:
+0.6 s with SmolLM2 on two cores."""
 
 _LEAD = 0.1  # seconds by which an owner is not ahead yet: some passes
 _SLICE = 0.02  # seconds that masks wait for the automata's lock while others are open
-_LOOK_EVERY = 16  # passes between two looks at who waits and is out of time
+_LOOK_EVERY = 16  # passes between two checks of waiting jobs for timeouts
 _KEPT_KINDS = 256
-_KEPT_USAGES = 8  # outputs of one kind that say how the next will be
+_KEPT_USAGES = 8  # outputs of one kind from which the next is estimated
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One output to be made.
+    """A request for one output.
 
     Attributes:
         run: the output, not begun.
-        on_chunks: called with its text as it becomes certain, by the thread that calls `step`.
-        on_end: called once it has ended, and of the error if it failed.
-        caller: who asked: jobs of one caller wait in one line.
-        kind: equal for outputs of one type, which force alike; None: free text, which forces none.
-        batch_size: most rows of a batch that it may be in, even where that is slower; 1: none;
-            None: as many as pay.
-        owner: whose it is: owners share the model fairly, and no prompts that were read.
-        masked: whether masks are made for it; if not, rows of other owners may be in its batch.
+        on_chunks: called with its final text, by the thread that calls `step`.
+        on_end: called after it has ended, with the error if it failed.
+        caller: jobs of one caller wait in one queue.
+        kind: the same for outputs of one type, which have similar forced text; None: free text.
+        batch_size: the most rows of its batch, even if that is slower; 1: no batch; None: as many
+            as are worthwhile.
+        owner: its owner. Owners share the model fairly, but not cached prompts.
+        masked: whether it uses masks; if not, its batch may have rows of other owners.
     """
 
     run: Run
@@ -106,7 +108,7 @@ class Job:
         return self.run.is_interrupted
 
     def cancel(self) -> None:
-        """Have it end, from any thread."""
+        """Request its end, from any thread."""
         self.run.cancel()
 
 
@@ -115,11 +117,11 @@ class WorkJob:
     """Other work on the model, which yields before each pass.
 
     Attributes:
-        work: what is done, not begun.
-        on_end: called once it has ended: its result and None, or None and the error.
+        work: the work, not begun.
+        on_end: called after it has ended, with its result and None, or None and the error.
         caller: as for `Job`.
-        timeout: seconds it may take, waiting included.
-        began: from when they count, by `time.perf_counter`.
+        timeout: the most seconds, waiting included.
+        began: the start of the timeout, by `time.perf_counter`.
         owner: as for `Job`.
     """
 
@@ -141,14 +143,14 @@ class WorkJob:
         return self._is_cancelled or self._is_late
 
     def cancel(self) -> None:
-        """Have it end, from any thread."""
+        """Request its end, from any thread."""
         self._is_cancelled = True
 
     def check_interrupted(self) -> None:
-        """Check that it is not to end.
+        """Check that it need not end.
 
         Raises:
-            IncompleteOutput: it is.
+            IncompleteOutput: it must end.
         """
         if self._is_late:
             raise IncompleteOutput(
@@ -159,10 +161,11 @@ class WorkJob:
 
 
 def _may_share(rows: Sequence[Job], job: Job) -> bool:
-    """Return whether a job may be in one batch with these: of one owner, or each of another.
+    """Return whether a job may be in one batch with others: all of one owner, or each of a
+    different one.
 
-    An owner's many rows would slow another's one as much as themselves; and one's masks would hold
-    up all rows.
+    Many rows of one owner would slow down another owner's single row; and masks of one would delay
+    all rows.
     """
     owners = {row.owner for row in rows}
     if owners == {job.owner}:
@@ -175,7 +178,7 @@ _NUMBERS = itertools.count()
 
 
 class _Unit:
-    """What takes turns: an output, or a batch of them."""
+    """A unit that gets passes: an output, or a batch."""
 
     def __init__(self, jobs: Sequence[Job | WorkJob]) -> None:
         self.jobs = list(jobs)
@@ -185,23 +188,23 @@ class _Unit:
 
     @property
     def owners(self) -> set[Hashable]:
-        """The owners of its outputs. The one who has had least decides when it has a turn."""
+        """The owners of its outputs. The one with the least time decides when it has a turn."""
         return {job.owner for job in self.jobs}
 
     @property
     def owner(self) -> Hashable:
-        """Whose prompts it reuses and keeps; a batch of several has nobody's."""
+        """The owner whose prompts it reuses and keeps; None for a batch of several owners."""
         owners = self.owners
         return owners.pop() if len(owners) == 1 else object()
 
     @property
     def is_masked(self) -> bool:
-        """Whether masks are made for it."""
+        """Whether it uses masks."""
         return any(isinstance(job, Job) and job.masked for job in self.jobs)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it can do nothing before checks that are made elsewhere have answered."""
+        """Whether it has to wait for checks in another process."""
         if len(self.jobs) != 1:
             return False  # no row of a batch has such checks
         job = self.jobs[0]
@@ -229,11 +232,12 @@ class Scheduler:
         """Start without work.
 
         Args:
-            model: the model, which nobody else need be kept from.
+            model: the model; others may use it, too.
             open_at_rest: see `OPEN_AT_REST`.
             most_outputs: see `MOST_OUTPUTS`.
             patience: see `PATIENCE`.
-            batch_size: most rows of a batch, whatever jobs say; 1: none; None: as jobs say.
+            batch_size: the most rows of a batch, overriding jobs; 1: no batches; None: as set by
+                jobs.
             clock: returns the time that passes take.
         """
         self._model = model
@@ -247,37 +251,38 @@ class Scheduler:
         self._waiting: OrderedDict[Hashable, deque[Job | WorkJob]] = OrderedDict()
         self._units: deque[_Unit] = deque()
         self._passes = 0
-        self._since = 0  # the pass from which somebody has waited
-        self._gathered = 0  # the pass from which those who wait gather
+        self._since = 0  # the pass since which a job has waited
+        self._gathered = 0  # the pass since which waiting jobs gather
         self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
         self._clock = clock
         self._having = threading.Lock()
         self._had: dict[Hashable, float] = {}  # time, by owner
-        self._least = 0.0  # what the owner had had whose turn was the last
+        self._least = 0.0  # the used time of the owner of the last turn
         self._ready: set[Hashable] = set()  # owners who can continue
         self.passed = 0.0
-        self._held_up: set[_Unit] = set()  # who has waited for the automata's lock since a pass
+        # owners who have waited for the automata's lock since a pass
+        self._held_up: set[_Unit] = set()
 
     # -- from any thread --------------------------------------------------------------------
 
     def submit(self, jobs: Sequence[Job | WorkJob]) -> None:
-        """Hand in jobs. Those handed in together may begin together."""
+        """Add jobs. Those added together may begin together."""
         self._inbox.extend(jobs)
         self._awake.set()
 
     def cancel(self, job: Job | WorkJob) -> None:
-        """End a job where it is, without a further pass of the model but the one that runs."""
+        """End a job where it is, after the current pass of the model."""
         job.cancel()
         self._cancelled.append(job)
         self._awake.set()
 
     def charge(self, owner: Hashable, time: float) -> None:
-        """Count time that was taken on behalf of an owner."""
+        """Count time that was used on behalf of an owner."""
         with self._having:
             self._had[owner] = self._had.get(owner, self._least) + time
 
     def is_ahead(self, owner: Hashable) -> bool:
-        """Return whether an owner leads another who can continue by more than `_LEAD`."""
+        """Return whether an owner has used more time, by `_LEAD`, than another who can continue."""
         with self._having:
             had = self._had.get(owner, self._least) - _LEAD
             return any(self._had[other] < had for other in self._ready if other != owner)
@@ -285,7 +290,7 @@ class Scheduler:
     # -- from the model's thread ------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until `step` may have something to do; False: it has not by then."""
+        """Wait until `step` may have something to do; False if it has not by then."""
         return self._awake.wait(timeout)
 
     def wake(self) -> None:
@@ -294,11 +299,11 @@ class Scheduler:
 
     @property
     def n_open(self) -> int:
-        """How many outputs have begun and not ended."""
+        """The number of outputs that have begun and not ended."""
         return sum(len(unit.jobs) for unit in self._units)
 
     def step(self) -> bool:
-        """Give a pass of the model to the owner whose turn it is; False when there is nothing to
+        """Give a pass of the model to the owner whose turn it is; False if there is nothing to
         do."""
         self._awake.clear()
         has_begun = False
@@ -317,7 +322,7 @@ class Scheduler:
         return True
 
     def _turn(self) -> _Unit | None:
-        """Whose turn it is, of those that do not wait for checks that are made elsewhere."""
+        """Return the next unit, of those that do not wait for checks in another process."""
         paused = self._paused()
         ready = [unit for unit in self._units if unit not in paused and not unit.is_blocked]
         with self._having:
@@ -339,7 +344,8 @@ class Scheduler:
         return unit
 
     def _paused(self) -> set[_Unit]:
-        """Return units that wait for their owner's oldest: together they hold too much."""
+        """Return units that wait for their owner's oldest one, because together they take too much
+        memory."""
         if len(self._units) <= self._at_rest:
             return set()
         held: Counter[Hashable] = Counter()
@@ -368,7 +374,7 @@ class Scheduler:
             self._end_interrupted()
 
     def _end_interrupted(self) -> None:
-        """End those who wait and are cancelled or out of time."""
+        """End waiting jobs that are cancelled or timed out."""
         for caller in list(self._waiting):
             line = self._waiting[caller]
             gone = [job for job in line if job.is_interrupted]
@@ -397,7 +403,7 @@ class Scheduler:
         return any(line[0].owner not in open_of for line in self._waiting.values())
 
     def _gathers(self) -> bool:
-        """Return whether the waiting should wait for more to join; see `Pace.gather`."""
+        """Return whether waiting jobs should wait for others to join; see `Pace.gather`."""
         if self._passes - self._gathered >= self._model.pace.gather or self.n_open < self._at_rest:
             return False
         lines = self._waiting.values()
@@ -405,7 +411,7 @@ class Scheduler:
         return min(rows) > 1 and sum(map(len, lines)) < min(self.n_open, max(rows))
 
     def _open(self) -> None:
-        """Begin the output whose turn it is, with others in a batch if that pays."""
+        """Begin the output whose turn it is, with others in a batch if that is worthwhile."""
         first = self._next()
         self._since = self._passes
         if isinstance(first, WorkJob):
@@ -429,7 +435,7 @@ class Scheduler:
         return job
 
     def _companions(self, first: Job) -> list[Job]:
-        """Return the jobs to begin together with one that has been taken: itself at least."""
+        """Return the jobs to begin together with a chosen one, including it."""
         size = min(self._rows(first), self._most - self.n_open)
         found = [first]
         longest = len(first.run.prompt_ids)
@@ -460,7 +466,7 @@ class Scheduler:
         return found
 
     def _rows(self, job: Job) -> int:
-        """Most rows of a batch that a job may be in."""
+        """Return the most rows of a batch that a job may be in."""
         most = self._model.pace.rows if job.batch_size is None else job.batch_size
         if most > 1 and job.batch_size is None and job.kind is not None:
             most = most if job.kind in self._usages else 1
@@ -468,7 +474,7 @@ class Scheduler:
         return most if self._batch_size is None else min(most, self._batch_size)
 
     def _gain(self, jobs: Sequence[Job]) -> bool:
-        """Return whether these are made faster in a batch, or asked for one."""
+        """Return whether these jobs are faster in a batch, or request one."""
         if all(job.batch_size is not None for job in jobs):
             return True
         if shares_much([job.run for job in jobs], self._model.pace):
@@ -487,7 +493,7 @@ class Scheduler:
     # -- who is open ------------------------------------------------------------------------
 
     def _advance(self, unit: _Unit) -> bool:
-        """Let it have a pass, if its masks need not wait; whether it continues."""
+        """Give it a pass, unless its masks must wait; return whether it continues."""
         with contextlib.ExitStack() as held:
             if unit.is_masked:
                 if not GROW.acquire(timeout=_SLICE):
@@ -510,10 +516,11 @@ class Scheduler:
         return True
 
     def _payers(self, unit: _Unit) -> Sequence[Hashable]:
-        """Return who pays the next pass, in equal parts.
+        """Return the owners who pay for the next pass, in equal parts.
 
-        Of a batch of several all pay for the prompts, and then who has had least, for whom it is.
-        If all paid, who is ahead would be so until it ends, and with nothing else have a turn.
+        In a batch of several owners, all pay for the prompts, then the one with the least time,
+        whose turn it is. If all paid, an owner who is ahead would stay ahead until the batch ends,
+        and get no other turn.
         """
         owners = [job.owner for job in unit.jobs]
         runs = [job.run for job in unit.jobs if isinstance(job, Job)]
@@ -523,7 +530,7 @@ class Scheduler:
             return [min(owners, key=lambda owner: self._had.get(owner, self._least))]
 
     def _work(self, job: WorkJob) -> Iterator[None]:
-        """Other work, to before each of its passes."""
+        """Run other work, up to before each of its passes."""
         result = None
         try:
             try:
@@ -556,7 +563,7 @@ class Scheduler:
             job.on_end(None)
 
     def _note(self, job: Job) -> None:
-        """Remember what an output made alone took, for those of its kind."""
+        """Store the usage of an output made alone, for others of its kind."""
         usages = self._usages.setdefault(job.kind, deque(maxlen=_KEPT_USAGES))
         usages.append(job.run.result.usage)
         self._usages.move_to_end(job.kind)

@@ -1,4 +1,5 @@
-"""A pool of daemon threads, each reused for the same kind of work; and giving memory back.
+"""A pool of daemon threads, each reused for the same kind of work; and returning memory to the
+system.
 
 A new thread allocates from any free glibc arena, and an arena into which a model was loaded keeps
 some megabytes for good. A program that loads models again and again would collect such arenas. So
@@ -28,7 +29,7 @@ class Begun:
         self.thread: threading.Thread | None = None
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; whether it has. Work that waits for itself has not."""
+        """Wait until it has ended; return whether it has. False for work that waits for itself."""
         if self.thread is threading.current_thread():
             return False
         return self.is_over.wait(timeout)
@@ -40,7 +41,8 @@ _idle: defaultdict[str, list[_Waiting]] = defaultdict(list)
 
 
 def begin(name: str, work: Callable[[], object]) -> Begun:
-    """Do some work in a daemon thread: in one that did work of that name before, if one waits."""
+    """Run work in a daemon thread: in an idle one that has done work of that name, if there is
+    one."""
     begun = Begun()
     try:
         waiting = _idle[name].pop()
@@ -73,7 +75,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def give_back(*, collects: bool = False) -> None:
-    """Return free memory to the system, which C libraries keep otherwise."""
+    """Return free memory to the system, because C libraries would keep it."""
     if collects:
         gc.collect()  # sessions of the runtime hang in cycles
     with contextlib.suppress(OSError, AttributeError):  # not glibc

@@ -28,9 +28,9 @@ class Question:
 
     Attributes:
         id: the call's number.
-        keep: how many of its bytes, as they were sent last, still hold.
-        pieces: what comes after those, token by token.
-        is_end: whether that is all.
+        keep: how many of the bytes sent before are still valid.
+        pieces: the bytes after those, by token.
+        is_end: whether this is the end.
     """
 
     id: int
@@ -41,13 +41,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """To the worker: what the checks say of it.
+    """To the worker: the result of the checks.
 
     Attributes:
         id: the call's number.
-        refusal: what is refused, or None.
-        settled_before: offset before which nothing was refused any more before the last piece.
-        settled: the same after it.
+        refusal: the refusal, or None.
+        settled_before: the settled offset before the last piece.
+        settled: the settled offset after it.
         open_values: as `structgen.values.Reading.open_values`.
     """
 
@@ -63,7 +63,7 @@ class Verdict:
 
 @final
 class AskedChecks:
-    """The checks of one output, made in the parent."""
+    """The checks of one output, which run in the parent."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class AskedChecks:
         """Begin an output.
 
         Args:
-            name: of the type.
+            name: the type's name.
             ask: sends a question to the parent.
             call_id: the call's number.
-            is_json: whether values are judged as they close, and not the whole alone.
-            streams_text: whether to send every token, because its text is awaited.
+            is_json: whether values are checked when they close, not only the whole.
+            streams_text: whether to send every token, because a reader waits for its text.
         """
         self.name = name
         self.is_json = is_json
@@ -96,16 +96,16 @@ class AskedChecks:
         return self.latest
 
     def receive(self, verdict: Verdict) -> None:
-        """Take an answer, in any thread."""
+        """Receive an answer, in any thread."""
         if self.latest is not None:
             self.latest.answer = verdict
 
 
 @final
 class AskedReading:
-    """An output that is read along. See `structgen.values.Reading`."""
+    """An output while it is written. See `structgen.values.Reading`."""
 
-    values: tuple[Any, ...] = ()  # they are the parent's
+    values: tuple[Any, ...] = ()  # the parent has them
 
     def __init__(self, checks: AskedChecks, data: bytes) -> None:
         self.settled = self.settled_before = 0
@@ -141,13 +141,13 @@ class AskedReading:
         return WAITING
 
     def verdict(self) -> Any:
-        """Return the answer to what was asked last; `WAITING` while there is none."""
+        """Return the answer to the last question; `WAITING` while there is none."""
         found = self.answer
         if found is None:
             return WAITING
         self.settled_before, self.settled = found.settled_before, found.settled
         self.open_values = found.open_values
-        # From now on places count at which values begin, too.
+        # From now on, starts of values matter, too.
         self._checks.asks_always = self._checks.asks_always or found.refusal is not None
         return found.refusal
 
@@ -160,8 +160,8 @@ class Judge:
     """The checks of one output.
 
     Attributes:
-        values: the value of the whole, once it has been accepted.
-        error: why the latest value was refused.
+        values: the value of the whole output, after it was accepted.
+        error: the error of the latest refused value.
     """
 
     def __init__(self, checks: Checks) -> None:
@@ -172,7 +172,7 @@ class Judge:
         self._data = bytearray()
 
     def answer(self, question: Question) -> Verdict:
-        """Return what the checks say. Raises what code of the type's raises but a refusal."""
+        """Return the result of the checks. Raises errors of the type's code other than refusals."""
         if question.keep != len(self._data):
             del self._data[question.keep :]
             self._reading = self._checks.reading(bytes(self._data))

@@ -4,7 +4,7 @@ It has three threads: one reads messages, one prepares calls (compiles types, en
 the main thread runs the model pass by pass (`scheduler`). The runtime holds the interpreter lock
 during a pass; the other threads run between passes, so a message is read within one pass.
 
-It runs an embedder more simply: see `_serve_embedder`.
+An embedder is simpler: see `_serve_embedder`.
 
 The process ends when the pipe is closed, which also happens when the parent is killed.
 """
@@ -82,12 +82,12 @@ _IDLE_SECONDS = 5.0
 _MOST_TOGETHER = 64
 _LONG = 32_768  # bytes of a message, without its type
 _LET_GO_SECONDS = 0.001
-_AHEAD_SECONDS = 0.01  # between two looks at whether others have caught up with an owner
+_AHEAD_SECONDS = 0.01  # between two checks whether others have caught up with an owner
 
 
 def main() -> None:
     """Serve the parent until it closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     faulthandler.enable()
     warnings.simplefilter("ignore", UnenforcedWarning)  # the parent has given it
     # Damaged pictures would write lines into a server's log, one for each tag of a camera.
@@ -113,10 +113,10 @@ def call() -> None:
 
 
 def _called(number: int, function: Callable[[], Any], what: str) -> Ended:
-    """Call a function; ``what`` begins the error where it fails."""
+    """Call a function; ``what`` is the start of the error message if it fails."""
     try:
         return Ended(number, function(), None)
-    except BaseException as error:  # a panic is no Exception
+    except BaseException as error:  # a panic is not an Exception
         return Ended(number, None, _portable(error, what))
 
 
@@ -126,7 +126,7 @@ def serve(reader: BinaryIO, writer: BinaryIO) -> None:
 
 
 def _pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Return the pipes from and to the parent; whatever else is printed goes to standard error."""
+    """Return the pipes from and to the parent; other printed output goes to standard error."""
     reader, writer = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -145,20 +145,20 @@ class _Worker:
         self._writing = threading.Lock()
         self._is_over = False
         self._jobs: dict[int, Job | WorkJob] = {}
-        self._checks: dict[int, AskedChecks] = {}  # of calls whose checks the parent makes
+        self._checks: dict[int, AskedChecks] = {}  # of calls whose checks run in the parent
         self._received: set[int] = set()  # calls that are not prepared yet
-        self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
+        self._given_up: dict[int, bool] = {}  # cancelled ones of these, with whether anybody waits
         self._lock = threading.Lock()
-        # Long messages wait by themselves: to make tokens of a prompt may take seconds, and so may
+        # Long messages have a separate queue: tokenizing a prompt may take seconds, and so may
         # pictures.
         self._arrived: _Line = queue.SimpleQueue()
         self._long: _Line = queue.SimpleQueue()
-        self._is_prepared = threading.Event()  # whether nothing that has arrived is to be prepared
+        self._is_prepared = threading.Event()  # whether no arrived message has to be prepared
         self._is_prepared.set()
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(
             FORM_BYTES, lambda kept: form_weight(kept[0].constraint, kept[1])
         )
-        # The caller and the prompt that were prepared last, and what came of it.
+        # The caller and prompt that were prepared last, and the result.
         self._last: tuple[int, Any, Prepared | StructgenError] | None = None
 
     def serve(self) -> None:
@@ -174,12 +174,12 @@ class _Worker:
         except Exception as error:
             self._send(NotLoaded(_portable(error, "The model cannot be loaded")))
             return
-        # What is here now stays: a collection walks only what calls leave behind.
+        # Present objects stay: a garbage collection visits only what calls leave behind.
         gc.collect()
         gc.freeze()
         self._scheduler = Scheduler(self._model, batch_size=load.batch_size)
         begin("structgen-listen", self._listen)
-        self._send(Ping())  # from now on it answers; what is left runs the chat template
+        self._send(Ping())  # answers from now on; the rest runs the chat template
         self._send(Ready.of(self._model, load.vocabulary_uid))
         begin("structgen-prepare", lambda: self._prepare_all(self._arrived))
         begin("structgen-prepare-long", lambda: self._prepare_all(self._long))
@@ -191,15 +191,15 @@ class _Worker:
             began = time.perf_counter()
             if self._scheduler.step():
                 has_worked = True
-                # A pass holds the interpreter lock, and other threads get 5 ms between
-                # two: what is prepared has as long as the pass took.
+                # A pass holds the interpreter lock, and other threads get only 5 ms between two
+                # passes: give preparations as long as the pass took.
                 self._is_prepared.wait(time.perf_counter() - began)
             else:
                 is_idle = not self._scheduler.wait(_IDLE_SECONDS)
-                if is_idle and has_worked:  # what caches of many sequences took is half a gigabyte
+                if is_idle and has_worked:  # the caches of many sequences take half a gigabyte
                     give_back()
                     has_worked = False
-                # A child that the parent forked may hold the pipe open after its end.
+                # A child that the parent forked may keep the pipe open.
                 if os.name == "posix" and os.getppid() != parent:
                     return
 
@@ -260,8 +260,8 @@ class _Worker:
     def _prepare_all(self, arrived: _Line) -> None:
         lines: dict[str | None, deque[Call | ErrandCall | Adapter]] = {}
         together: list[Job | WorkJob] = []
-        owners: set[str | None] = set()  # who had a turn since something was handed in
-        owner: str | None = None  # who had the last one
+        owners: set[str | None] = set()  # owners who had a turn since the last submission
+        owner: str | None = None  # the owner of the last turn
 
         def hand_in() -> None:
             if together:
@@ -270,9 +270,9 @@ class _Worker:
             owners.clear()
 
         while True:
-            # What has come by now is handed in together, so that it may begin together; but what
-            # has to be compiled first holds up nobody, nor what fails, and owners take turns: one
-            # of each, where there are several. Nothing is compiled for an owner who is ahead.
+            # Submit arrived calls together, so that they may begin together; but calls that must be
+            # compiled, or fail, do not delay others, and owners alternate: one call of each, if
+            # there are several. Nothing is compiled for an owner who is ahead.
             ready = [
                 one
                 for one, line in lines.items()
@@ -310,7 +310,7 @@ class _Worker:
             job = self._prepare(message)
             took = time.thread_time() - spent
             if compiles:
-                # As passes are charged, on a busy machine, too; and none was made in that time.
+                # Charged like passes, also on a busy machine; no pass was made in that time.
                 took = max(took, time.perf_counter() - self._scheduler.passed - began)
             self._scheduler.charge(owner, took)
             if compiles:
@@ -320,7 +320,7 @@ class _Worker:
                 hand_in()
 
     def _compiles(self, message: Call | ErrandCall | Adapter) -> bool:
-        """Return whether to prepare it means to compile a type."""
+        """Return whether preparing it means compiling a type."""
         return isinstance(message, Call) and message.type_key not in self._tasks
 
     def _adapter(self, message: Adapter) -> Exception | None:
@@ -334,7 +334,7 @@ class _Worker:
         return None
 
     def _prepare(self, message: Call | ErrandCall) -> Job | WorkJob | None:
-        """Return the job of a call; None where it has ended already."""
+        """Return the job of a call; None if it has ended already."""
         if self._given_up.get(message.id) is False:
             self._forget(message.id)
             return None
@@ -364,7 +364,7 @@ class _Worker:
         return WorkJob(work, on_end, message.caller, message.timeout, arrived, owner=message.owner)
 
     def _job(self, message: Call) -> Job | None:
-        """Return the job of an output; None where its type is wanted."""
+        """Return the job of an output; None if its type is missing."""
         arrived = time.perf_counter()
         task = self._task(message)
         if task is None:
@@ -378,9 +378,9 @@ class _Worker:
         forces = task.constraint is not None and message.search.forced
         batch_size = message.search.batch_size
         if message.search.seed is not None and batch_size is None:
-            batch_size = 1  # it is to give what it gives alone
+            batch_size = 1  # must give the same result as alone
         if message.search.best or checks is not None:
-            batch_size = 1  # no row of a batch can be rewound
+            batch_size = 1  # rows of a batch cannot be rewound
         return Job(
             run,
             call.on_chunks,
@@ -393,7 +393,7 @@ class _Worker:
         )
 
     def _checks_of(self, message: Call, task: Task) -> AskedChecks | None:
-        """Return the checks of a call, which the parent makes."""
+        """Return the checks of a call, which run in the parent."""
         if message.checks is None or task.constraint is None:
             return None
         checks = AskedChecks(
@@ -408,7 +408,7 @@ class _Worker:
         return checks
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
-        """Return the prompt of a call in tokens, worked out once for all its outputs."""
+        """Return the prompt tokens of a call, computed once for all its outputs."""
         if self._last is None or self._last[:2] != (message.caller, message.prompt):
             self._last = None
             prepared: Prepared | StructgenError
@@ -423,7 +423,7 @@ class _Worker:
         return prepared
 
     def _task(self, message: Call) -> Task | None:
-        """Return what makes the outputs of a call; None where its type is not known here."""
+        """Return the `Task` of a call; None if its type is missing here."""
         with self._lock:
             known = self._tasks.get(message.type_key)
         if known is not None:
@@ -453,7 +453,7 @@ class _Worker:
     # -- what it hears ----------------------------------------------------------------------
 
     def _follow(self, call_id: int, job: WorkJob, *, is_over: bool) -> None:
-        """Do what is left of a call whose output is made: others have passes between its own."""
+        """Finish a call whose output is made; passes of others run in between."""
         with self._lock:
             self._jobs[call_id] = job
             if is_over:
@@ -477,7 +477,7 @@ class _Worker:
 
 @final
 class _Call:
-    """A call that is under way."""
+    """A running call."""
 
     def __init__(self, worker: _Worker, message: Call, run: Run, arrived: float) -> None:
         self._worker = worker
@@ -495,7 +495,7 @@ class _Call:
             self._worker._send(Text(self._message.id, pieces))
 
     def on_end(self, error: Exception | None) -> None:
-        """Send the result, once it is known how sure the model is, if that was asked."""
+        """Send the result, after computing the confidence if requested."""
         message, run = self._message, self._run
         result: GenerationResult[Any] | None = None
         try:
@@ -544,7 +544,7 @@ class _Call:
 
 
 def _parts(whole: Sequence[T], n_top: int) -> Iterator[Sequence[T]]:
-    """Yield parts that are no more than one message should have, of that many tokens each."""
+    """Yield parts of the right size for messages, with that many tokens each."""
     size = max(1, MOST_SCORES // (1 + 2 * n_top))
     for first in range(0, len(whole), size):
         yield whole[first : first + size]
@@ -573,10 +573,10 @@ def _loaded(load: Load, send: Callable[[object], None]) -> genai.TextModel:
 def _serve_embedder(load: EmbedderLoad, frames: Frames, send: Callable[[object], None]) -> None:
     """Run an embedder for the parent process, until its pipe is closed.
 
-    Calls run in threads, side by side, while this one answers pings: the runtime lets it. So it is
-    a call that sees too many of them, of which one comes each second, that hangs.
+    Calls run in parallel threads while this one answers pings, because the runtime releases the
+    lock. So a call hangs if it sees too many pings, of which one comes each second.
     """
-    from structgen.models import embedding  # late: others need none
+    from structgen.models import embedding  # imported late: others do not need it
 
     def bound(n_bytes: int) -> None:
         if load.most_bytes is not None and os.name == "posix":
@@ -597,13 +597,13 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, send: Callable[[object],
     of_graph = (graph.takes_text, graph.kind, graph.width)
     send(EmbedderReady(*of_graph, settings, pooling, most_tokens))
     most = math.inf if load.max_silence is None else load.max_silence
-    seen: dict[int, Iterator[int]] = {}  # of each call that is under way: counts pings
+    seen: dict[int, Iterator[int]] = {}  # counts pings for each running call
 
     def run(call: EmbedderCall) -> None:
         method = getattr(graph if hasattr(graph, call.method) else tokenizer, call.method)
         asked = partial(method, *call.arguments, **call.named)
         send(_called(call.id, asked, "The texts cannot be embedded"))
-        del seen[call.id]  # after it, which there may be no memory for: then the call hangs
+        del seen[call.id]  # after it; without memory for this, the call hangs
 
     while (message := frames.read()) is not None:
         if isinstance(message, EmbedderCall):
@@ -621,7 +621,7 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, send: Callable[[object],
 
 
 def _end_with_parent() -> None:
-    """End with the parent: a child that it forked may hold the pipe open after its end."""
+    """End with the parent, because a child that it forked may keep the pipe open."""
     parent = os.getppid()
     while os.name != "posix" or os.getppid() == parent:
         time.sleep(_IDLE_SECONDS)
@@ -629,7 +629,7 @@ def _end_with_parent() -> None:
 
 
 def _portable(error: BaseException, what: str) -> Exception:
-    """Return an error that the parent can raise: one of structgen's own."""
+    """Return an error that the parent can raise: one of structgen's."""
     if isinstance(error, StructgenError):
         let_go(error)
         try:
