@@ -429,9 +429,7 @@ async def generate(
     fields: dict[str, Any] = {}
     forms = [name for name in FORMS if getattr(asked, name) is not None]
     if len(forms) > 1:
-        raise RequestError(
-            f"{' and '.join(forms)} both set the form of the answer. Pass only one.", param=forms[1]
-        )
+        raise RequestError(f"{' and '.join(forms)} both set the form of the answer. Pass only one.")
     for name in forms:
         form = getattr(asked, name)
         if isinstance(form, dict):

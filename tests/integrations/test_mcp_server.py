@@ -461,6 +461,11 @@ def test_vectors(server: Server[Any], runner: Runner) -> None:
         ),
         (
             "generate",
+            {"prompt": "x", "regex": "a", "grammar": "start: /a/"},
+            "regex and grammar both set the form of the answer. Pass only one.",
+        ),
+        (
+            "generate",
             {"prompt": "x", "json_schema": {"properties": {"a": {"type": "wat"}}}},
             "json_schema.properties.a.type: ",
         ),
