@@ -58,7 +58,7 @@ def embed(
 ) -> None:
     """Write the vector of each line of FILE ("-": standard input).
 
-    FILE holds one text a line; a .jsonl or .parquet file one a row, under "text".
+    FILE holds one text a line; a .jsonl, .ndjson or .parquet file one a row, under "text".
     """
     from .vector_files import check, texts_in, write  # NumPy, which --help should not wait for
 

@@ -40,7 +40,7 @@ class Texts(NamedTuple):
 
 
 def texts_in(file: str) -> Texts:
-    """Return the texts of a file: one a line; of a ``.jsonl`` or ``.parquet`` file one a row.
+    """Return the texts of a file: one a line; of JSON lines and Parquet one a row.
 
     A row of JSON is a text, or an object with a ``text`` and maybe an ``embedding``; a row of
     Parquet has columns of these names.
@@ -60,7 +60,7 @@ def texts_in(file: str) -> Texts:
     lines = text_in(file, shown).split("\n")
     if lines[-1] == "":
         lines.pop()  # the end of the last line is no further line
-    return _jsonl(lines, shown) if kind == ".jsonl" else Texts(lines, None, None)
+    return _jsonl(lines, shown) if kind in (".jsonl", ".ndjson") else Texts(lines, None, None)
 
 
 def check(form: str) -> None:

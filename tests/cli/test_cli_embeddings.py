@@ -200,6 +200,7 @@ def test_prompts_of_queries_and_documents_are_used(tmp_path, texts, capfdbinary)
         ("x.jsonl", '"a"\n{', "line 2, is not valid JSON"),
         ("x.jsonl", "[" * 100_000, "line 1, is not valid JSON"),
         ("x.jsonl", '{"texts": "a"}', 'member "text"'),
+        ("x.ndjson", '{"texts": "a"}', 'member "text"'),
         ("x.jsonl", '{"text": "a"}\n{"text": "b", "embedding": [1]}', "1 of 2 lines have"),
         ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "must be a list of finite numbers"),
         ("x.jsonl", '{"text": "a", "embedding": 3}', "must be a list of finite numbers"),
