@@ -261,7 +261,7 @@ def _wav_of(array: Any, rate: int | None) -> bytes:
 # -- headers ----------------------------------------------------------------------------------
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_JPEG_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # but for those within pixels
+_JPEG_MARKER = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")  # the others have no length for libjpeg
 _MOST_SCANS = 20  # of a JPEG, each over all pixels in some bytes: cameras and sites write up to 14
 _MOST_PARTS = 4_000  # before the pixels: Pillow reads each in Python
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of JPEG that are followed by a size

@@ -108,6 +108,9 @@ def test_pictures_of_too_many_parts_are_refused():
     assert Image(data[:-2] + data[scan:-2] * 5 + data[-2:]).size == (60, 40)
     with pytest.raises(PromptError, match="too many parts"):
         Image(data[:-2] + data[scan:-2] * 20 + data[-2:])
+    hidden = data[scan:-2] * 20  # from us: libjpeg passes over the marker alone at a restart
+    with pytest.raises(PromptError, match="too many parts"):
+        Image(data[:-2] + b"\xff\2" + struct.pack(">H", 2 + len(hidden)) + hidden + data[-2:])
     with pytest.raises(PromptError, match="too many parts"):
         Image(data[:2] + b"\xff\xfe\0\2" * 4_000 + data[2:])
     assert Image(data[:2] + b"\xff" * 100_000 + data[2:]).size == (60, 40)

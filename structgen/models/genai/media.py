@@ -137,22 +137,24 @@ class MediaReader:
 
 _MOST_EXIF = 1 << 16
 _MOST_HEAD = 1 << 18  # of a JPEG's bytes before its pixels; Exif and a preview have 64 kB each
-_OF_PIXELS = {*range(0xC0, 0xD0), 0xDB, 0xDD, 0xE0, 0xEE}  # markers of JPEG
+_OF_PIXELS = {*range(0xC0, 0xD0), 0xDB, 0xDD, 0xE0, 0xEE} - {0xC8}  # markers of JPEG
 _CHANNELS = {2: 3, 4: 2, 6: 4}  # of a PNG's pixel, by its kind; else 1
 
 
 def _bounded(data: bytes) -> bytes:
-    """Return a PNG file without texts, as the runtime unpacks them all.
+    """Return a PNG file with what its pixels need: the runtime unpacks texts, and logs the odd.
 
     Raises:
         PromptError: it has more pixels than it says: these are unpacked, too.
     """
     kept, at = [data[:8]], 8
+    once = {b"IHDR", b"PLTE", b"tRNS", b"IEND"}
     pixels: list[bytes] = []
     while at + 12 <= len(data):
         length, name = struct.unpack_from(">I4s", data, at)
-        if name not in (b"zTXt", b"iTXt"):
+        if name in once or name == b"IDAT":
             kept.append(data[at : at + 12 + length])
+            once.discard(name)
         if name == b"IDAT":
             pixels.append(data[at + 8 : at + 8 + length])
         at += 12 + length
@@ -171,19 +173,19 @@ def _bounded(data: bytes) -> bytes:
 
 
 def _plain_jpeg(data: bytes) -> bytes:
-    """Return a JPEG file with what its pixels need, and one note of how the camera was held.
+    """Return a JPEG file with what its pixels need, and the notes of how the camera was held.
 
     Pillow reads the rest in Python, also what is behind an end: each note copies those before.
     """
-    kept, has_exif = [data[:2]], False
+    kept, once = [data[:2]], {b"Exif\0\0", b"http:/"}
     for marker, start, end in jpeg_parts(data):
         if marker == 0xDA:
             kept.append(data[start:])
             break
-        is_exif = marker == 0xE1 and data[start + 4 : start + 10] == b"Exif\0\0"
-        if end - start >= 4 and (marker in _OF_PIXELS or (is_exif and not has_exif)):
+        name = data[start + 4 : start + 10]
+        if end - start >= 4 and (marker in _OF_PIXELS or (marker == 0xE1 and name in once)):
             kept.append(data[start:end])
-            has_exif |= is_exif
+            once.discard(name)
     if sum(map(len, kept[:-1])) > _MOST_HEAD:
         raise PromptError(f"The image has more than {_MOST_HEAD:,} bytes before its pixels.")
     return b"".join(kept)
@@ -227,6 +229,8 @@ def _as_png(picture: Image) -> bytes:
             # All its entries may name the same bytes, which Pillow before 13 copies for each.
             if "exif" in file.info:
                 file.info["exif"] = file.info["exif"][:_MOST_EXIF]
+            file.getexif()
+            file.info.pop("exif", None)  # else all entries are read, to be written again
             ImageOps.exif_transpose(file, in_place=True)
             return png_of(np.asarray(file if file.mode == "RGB" else file.convert("RGB")), 0)
     except Exception as error:  # of any kind: the bytes may be anything
