@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from structgen.errors import OptionError
 
-from .terminal import MOST_BYTES, bytes_in, parsed, text_in
+from .terminal import MOST_BYTES, text_in
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -42,16 +42,15 @@ class Texts(NamedTuple):
 def texts_in(file: str) -> Texts:
     """Return the texts of a file: one a line; of JSON lines and Parquet one a row.
 
-    A row of JSON is a text, or an object with a ``text`` and maybe an ``embedding``; a row of
-    Parquet has columns of these names.
+    A row is a text, or has a ``text`` and maybe an ``embedding``.
 
     Raises:
         OptionError: the file cannot be read, or is not so.
     """
     shown = "standard input" if file == "-" else file
     kind = Path(file).suffix.lower()
-    if kind == ".parquet":
-        return _parquet(bytes_in(file, shown), shown)
+    if kind in (".jsonl", ".ndjson", ".parquet"):
+        return _rows(file)
     if kind == ".npy":
         raise OptionError(
             f"{shown} has only vectors, without their texts. Pass the file of texts, or a .jsonl "
@@ -60,7 +59,7 @@ def texts_in(file: str) -> Texts:
     lines = text_in(file, shown).split("\n")
     if lines[-1] == "":
         lines.pop()  # the end of the last line is no further line
-    return _jsonl(lines, shown) if kind in (".jsonl", ".ndjson") else Texts(lines, None, None)
+    return Texts(lines, None, None)
 
 
 def check(form: str) -> None:
@@ -104,64 +103,31 @@ def write(
         target.write(whole.getvalue())
 
 
-def _jsonl(lines: list[str], shown: str) -> Texts:
-    texts, vectors = [], []
-    for number, line in enumerate(lines, 1):
-        row = parsed(line, f"{shown}, line {number},")
-        text = row.get("text") if isinstance(row, dict) else row
-        if not isinstance(text, str):
-            raise OptionError(
-                f"{shown}, line {number}: a line must be a JSON string, or an object with a "
-                f'string member "text": {line[:80]}'
-            )
+def _rows(file: str) -> Texts:
+    jobs, texts, vectors, size = _jobs(), list[str](), list[Any](), 0
+    source = jobs.Source.of_files([file])
+    for number, row in enumerate(source.read(), 1):
+        if isinstance(row, jobs.BadRow):
+            raise OptionError(f"{file}: {row.error}")
+        if not isinstance(text := row.get("text"), str):
+            columns = ", ".join(row) or "none"
+            raise OptionError(f'{file}, row {number}: "text" must be a string. Columns: {columns}.')
         texts.append(text)
-        if isinstance(row, dict) and "embedding" in row:
+        size += len(text)
+        if "embedding" in row:
             vectors.append(row["embedding"])
+            size += 4 * len(vectors[-1]) if isinstance(vectors[-1], list) else 0
+        if size > MOST_BYTES:
+            raise OptionError(f"{file} has more than {MOST_BYTES:,} bytes of texts and vectors.")
     if not vectors:
         return Texts(texts, None, None)
     if len(vectors) != len(texts):
         raise OptionError(
-            f"{shown}: only {len(vectors):,} of {len(texts):,} lines have an embedding. Embed all "
-            "lines again."
+            f"{file}: only {len(vectors):,} of {len(texts):,} rows have an embedding. Embed all "
+            "rows again."
         )
-    return Texts(texts, _array(vectors, shown), None)
-
-
-def _parquet(data: bytes, shown: str) -> Texts:
-    jobs = _jobs()
-    pyarrow = jobs.pyarrow()
-    try:
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
-        schema = file.schema_arrow
-        names = [name for name in ("text", "embedding") if name in schema.names]
-        if "text" not in names:
-            raise OptionError(
-                f"{shown} has no column text. Its columns: {', '.join(schema.names) or 'none'}."
-            )
-        at_once = jobs.rows_at_once(shown, file.metadata, data)
-        read = _rows_of(file.iter_batches(at_once, columns=names), names, shown)
-    except (pyarrow.ArrowException, *jobs.OF_DAMAGE) as error:
-        raise OptionError(f"{shown} is not a Parquet file: {error}.") from None
-    texts = read["text"]
-    if not all(isinstance(text, str) for text in texts):
-        raise OptionError(f"{shown}: the column text must contain strings in every row.")
-    if "embedding" not in names or not texts:
-        return Texts(texts, None, None)
-    vectors = _array(read["embedding"], shown)
-    model = (schema.metadata or {}).get(_MODEL)
-    return Texts(texts, vectors, None if model is None else model.decode(errors="replace"))
-
-
-def _rows_of(batches: Iterable[Any], names: list[str], shown: str) -> dict[str, list[Any]]:
-    """Columns of a Parquet file, a few rows at a time: a value stored once may be in each row."""
-    size, read = 0, {name: list[Any]() for name in names}
-    for batch in batches:
-        size += batch.nbytes
-        if size > MOST_BYTES:
-            raise OptionError(f"{shown} has more than {MOST_BYTES:,} bytes of texts and vectors.")
-        for name in names:
-            read[name] += batch[name].to_pylist()
-    return read
+    model = source.schema and (source.schema.metadata or {}).get(_MODEL)
+    return Texts(texts, _array(vectors, file), model and model.decode(errors="replace"))
 
 
 def _array(rows: list[Any], shown: str) -> FloatArray:

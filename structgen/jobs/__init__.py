@@ -10,10 +10,9 @@ from __future__ import annotations
 from .columns import Columns
 from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, results, shown
 from .parts import Parts
-from .rows import OF_DAMAGE, BadRow, Prompts, Row, Source, Unread, as_json, pyarrow, rows_at_once
+from .rows import BadRow, Prompts, Row, Source, Unread, as_json, pyarrow
 
 __all__ = [
-    "OF_DAMAGE",
     "Asker",
     "BadRow",
     "Cluster",
@@ -31,6 +30,5 @@ __all__ = [
     "model_digest",
     "pyarrow",
     "results",
-    "rows_at_once",
     "shown",
 ]

@@ -41,7 +41,7 @@ _MOST_UNPACKED = 64 << 20  # bytes of pages, which may be in each of those rows
 _WITH_LENGTHS = (6, 7)  # encodings of pages whose texts' lengths are all unpacked at once
 _MOST_PARTS = 100_000  # columns of row groups, of which each takes 50 us and 4 kB
 _NOT_UTF8 = "it is not UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8"
-OF_DAMAGE = (
+_OF_DAMAGE = (
     OSError,
     ValueError,
     TypeError,
@@ -346,7 +346,7 @@ def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
         with _readable(path):
             file = pyarrow().parquet.ParquetFile(path)
             with path.open("rb") as raw, mmap(raw.fileno(), 0, access=ACCESS_READ) as data:
-                at_once = rows_at_once(path, file.metadata, data)
+                at_once = _rows_at_once(path, file.metadata, data)
             n = 0
             for batch in file.iter_batches(at_once):
                 if _n_values(batch) <= _MOST_VALUES:
@@ -362,7 +362,7 @@ def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
             yield from read(file, path.name, longest)
 
 
-def rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
+def _rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
     """Return how many rows of a Parquet file to read at once.
 
     What a page says once may be the value of each row. What the end of the file says of its pages
@@ -581,7 +581,7 @@ def _row(given: Any) -> Row | BadRow:
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (pyarrow().ArrowException, *OF_DAMAGE) as error:
+    except (pyarrow().ArrowException, *_OF_DAMAGE) as error:
         raise OptionError(f"{path} cannot be read as Parquet: {error}.") from None
 
 

@@ -153,11 +153,11 @@ def test_parquet_says_which_model_it_is_from(run, texts, tmp_path):
     assert code == 1
     assert "are from another, not from" in err
     pyarrow.parquet.write_table(table.rename_columns(["texts", "embedding"]), file)
-    assert "has no column text. Its columns: texts, embedding" in run("search", "a", file)[2]
+    assert '"text" must be a string. Columns: texts, embedding' in run("search", "a", file)[2]
     pyarrow.parquet.write_table(table.set_column(1, "embedding", [["a"] * 4]), file)
     assert "must be a list of finite numbers" in run("search", "a", file)[2]
     file.write_text("no parquet")
-    assert "is not a Parquet file" in run("search", "a", file)[2]
+    assert "cannot be read as Parquet" in run("search", "a", file)[2]
 
 
 def test_parquet_without_pyarrow_names_the_extra(run, texts, tmp_path, monkeypatch):
@@ -197,14 +197,15 @@ def test_prompts_of_queries_and_documents_are_used(tmp_path, texts, capfdbinary)
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("x.jsonl", '"a"\n{', "line 2, is not valid JSON"),
-        ("x.jsonl", "[" * 100_000, "line 1, is not valid JSON"),
-        ("x.jsonl", '{"texts": "a"}', 'member "text"'),
-        ("x.ndjson", '{"texts": "a"}', 'member "text"'),
-        ("x.jsonl", '{"text": "a"}\n{"text": "b", "embedding": [1]}', "1 of 2 lines have"),
+        ("x.jsonl", '"a"\n{', "line 2 is not JSON"),
+        ("x.jsonl", "[" * 100_000, "line 1 is not JSON"),
+        ("x.jsonl", '{"texts": "a"}', 'row 1: "text" must be a string. Columns: texts.'),
+        ("x.ndjson", '{"texts": "a"}', 'row 1: "text" must be a string'),
+        ("x.jsonl", "[1]", "a row must be a text or an object"),
+        ("x.jsonl", '{"text": "a"}\n{"text": "b", "embedding": [1]}', "1 of 2 rows have"),
         ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "must be a list of finite numbers"),
         ("x.jsonl", '{"text": "a", "embedding": 3}', "must be a list of finite numbers"),
-        ("x.jsonl", '{"text": "a", "embedding": [NaN]}', "list of finite numbers"),
+        ("x.jsonl", '{"text": "a", "embedding": [NaN]}', "NaN is not a JSON number"),
         ("x.jsonl", '{"text": "a", "embedding": [1e300]}', "list of finite numbers"),
         ("x.jsonl", f'{{"text": "a", "embedding": [1{"0" * 400}]}}', "list of finite numbers"),
         ("x.npy", b"\x93NUMPY", "has only vectors"),
