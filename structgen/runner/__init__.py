@@ -1,14 +1,13 @@
 """Several models behind one object: requests in, typed answers out.
 
 In reading order: `fields` and `requests` (what is asked), `responses` (what is answered),
-`constraints` (the form that a request asks for) and `trials` (hostile forms, tried in a process of
-their own); `loops` (threads and event loops), `hosts` (what holds a loaded model) and `registry`
-(which models there are, and in what state); `work` (a request as calls of a generator), `answers`
-(its outputs as answers) and `vectors` (requests that make no text); `tools` (what a model may
-call), `mcp` (servers of tools), `search` (of the web, by the program's own function), `code` (that
-models write) and `confined` (the script that runs it), `sessions` (conversations that are kept),
-`telemetry` (metrics and spans) and `agent` (a chat with all of these); `runner` (`Runner`). Knows
-no server.
+`constraints` (the form that a request asks for) and `trials` (foreign forms, compiled in a separate
+process); `loops` (threads and event loops), `hosts` (loaded models) and `registry` (all models and
+their states); `work` (a request as calls of a generator), `answers` (its outputs as answers) and
+`vectors` (requests that make no text); `tools` (what a model may call), `mcp` (servers of tools),
+`search` (web search), `code` (code that models write) and `confined` (the script that runs it),
+`sessions` (stored conversations), `telemetry` (metrics and spans) and `agent` (a chat with all of
+these); `runner` (`Runner`). Knows no server.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 This module owns the rounds of a chat: which calls run and who approves them, what the model
 receives back, when it is offered no more tools, what each round stores, counts and shows, and the
-events. It also owns the turn of a session around them. It asks the model through a function that it
-is given, once per round, streamed or not. Knows no models.
+events. It also owns the turn of a session around them. It asks the model once per round, streamed
+or not, through a function that the caller passes. It knows no models.
 
     messages ─▶ model ─▶ calls ─▶ approve ─▶ run, side by side ─▶ results ─▶ model ─▶ … ─▶ answer
 
@@ -69,7 +69,8 @@ from .tools import (
 
 
 def further(choice: Any) -> Any:
-    """Return the choice of tools after a round: what had to be called once need not be again."""
+    """Return ``tool_choice`` for the rounds after the first: a call that was required has been
+    made."""
     if choice == "required":
         return "auto"
     if isinstance(choice, Mapping):
@@ -83,7 +84,7 @@ def further(choice: Any) -> Any:
 
 
 def summed(usages: Sequence[Usage]) -> Usage:
-    """Return the usage of all rounds together. The first text is that of the first round."""
+    """Return the usage of all rounds together. The time to the first text is the first round's."""
     details = CompletionTokensDetails()
     for name in CompletionTokensDetails.model_fields:
         tokens = sum(getattr(usage.completion_tokens_details, name) for usage in usages)
@@ -102,8 +103,8 @@ def summed(usages: Sequence[Usage]) -> Usage:
 
 
 def is_held(chunk: ChatChunk) -> bool:
-    """Return whether a chunk is held back: calls that run here are not the caller's, and the end of
-    a round may not be the end."""
+    """Return whether a chunk is held back: calls that run here are not for the caller, and the end
+    of a round may not be the end of the answer."""
     return any(
         choice.finish_reason is not None or choice.delta.tool_calls is not None
         for choice in chunk.choices
@@ -111,7 +112,7 @@ def is_held(chunk: ChatChunk) -> bool:
 
 
 def beside(response: ChatResponse, **fields: Any) -> ChatChunk:
-    """Return a chunk of an answer that has no choices, but something else to tell."""
+    """Return a chunk without choices that carries something else, such as a call that has run."""
     head = {name: getattr(response, name) for name in ("id", "created", "model")}
     fingerprint = response.system_fingerprint
     return ChatChunk(**head, choices=[], system_fingerprint=fingerprint, **fields)
@@ -120,7 +121,7 @@ def beside(response: ChatResponse, **fields: Any) -> ChatChunk:
 async def until(
     work: asyncio.Future[Any], events: asyncio.Queue[AgenticToolCall]
 ) -> AsyncGenerator[AgenticToolCall, None]:
-    """Yield the events until some work is done, and those that it has sent by then."""
+    """Yield events as work sends them, until it is done and all have been yielded."""
     while not work.done():
         get = asyncio.ensure_future(events.get())
         try:
@@ -137,14 +138,14 @@ T = TypeVar("T")
 
 _FIRST = itemgetter(0)
 _GRACE_SECONDS = 5.0
-_MOST_REPEATS = 3  # of the same calls with the same results: the next round would be another
-_SHORT_RESULT = 200  # characters that are not cut to fit into the context
-_MOST_FOREIGN = 128 << 20  # bytes of what an answer keeps of results of MCP servers
+_MOST_REPEATS = 3  # rounds of the same calls with the same results; the next would be one more
+_SHORT_RESULT = 200  # results of at most so many characters are not cut to fit the context
+_MOST_FOREIGN = 128 << 20  # most bytes of MCP results that an answer keeps
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A call that waits for approval: the argument of ``approve``.
+    """A call that waits for approval; this is what ``approve`` is called with.
 
     Attributes:
         name: the name of the tool.
@@ -159,7 +160,7 @@ class ToolRequest:
     round: int
 
     def __repr__(self) -> str:
-        """Return the call for who is asked, with escapes for what does not show."""
+        """Return the call as text for whoever approves it; invisible characters are escaped."""
         what = f"{self.name}({dict(self.arguments)!r})"
         return f"ToolRequest({what}, id={self.id!r}, round={self.round})"
 
@@ -168,7 +169,7 @@ Run: TypeAlias = "Callable[[], Awaitable[ToolOutcome]]"
 """Runs one call of a tool."""
 
 Asked: TypeAlias = "AsyncGenerator[ChatChunk | ChatResponse, None]"
-"""One answer of the model: its chunks, and then the whole."""
+"""One answer of the model: its chunks, then the whole response."""
 
 
 @final
@@ -176,17 +177,17 @@ class Agent:
     """The loop for one request.
 
     Args:
-        request: what was asked, with ``max_tool_rounds``.
-        loop: where tools and ``approve`` run; None: where this does.
-        search: has a tool, too, and what answers may quote.
-        code: has a tool, too, and the files that it makes.
-        metrics: count calls.
-        traces: make their spans.
-        span: that of the request.
+        request: the request, with ``max_tool_rounds``.
+        loop: the event loop that runs tools and ``approve``; None: the one that runs this.
+        search: the web search, which adds a tool and the text that answers may quote.
+        code: the code execution, which adds a tool and collects the files it makes.
+        metrics: where calls are counted.
+        traces: where spans of calls go.
+        span: the request's span.
 
     Raises:
         RequestError: a field is wrong.
-        OutputTypeError: a tool is none.
+        OutputTypeError: an item of ``tools`` is not a tool.
     """
 
     def __init__(
@@ -232,13 +233,14 @@ class Agent:
         self._created = 0
 
     async def answer(self, ask: Callable[[ChatRequest], Asked]) -> Asked:
-        """Yield the chunks of all rounds, and then the response.
+        """Yield the chunks of all rounds, then the response.
 
         Args:
             ask: asks the model once.
 
         Raises:
-            What asking raises, and what ``approve`` does; of tools only what is not an `Exception`.
+            What ``ask`` and ``approve`` raise. Exceptions of tools go to the model; only what is
+            not an `Exception` is raised.
         """
         search = self._search
         messages = list(self._request.messages)
@@ -310,8 +312,8 @@ class Agent:
     async def _fitting(
         self, ask: Callable[[ChatRequest], Asked], asked: ChatRequest, replies: Sequence[Message]
     ) -> Asked:
-        """Ask. While there is no room for the prompt and what follows, the longest of the last
-        round's results is halved."""
+        """Ask the model. While the prompt does not fit the context, halve the longest result of the
+        last round and ask again."""
         while True:
             try:
                 async with aclosing(ask(asked)) as pieces:
@@ -324,7 +326,7 @@ class Agent:
                 lacks_room = option in ("max_new_tokens", "max_length")
                 if isinstance(error, PromptError):
                     lacks_room |= error.is_too_long
-                elif isinstance(error, BudgetTooSmall):  # of the context, or of who asks
+                elif isinstance(error, BudgetTooSmall):  # the context's or the caller's limit
                     lacks_room |= error.budget < (asked.max_tokens or math.inf)
                 if not lacks_room or longest is None or len(longest.text) < _SHORT_RESULT:
                     raise
@@ -337,7 +339,7 @@ class Agent:
                         record.result, record.cut = longest.content, True
 
     def _follows(self, chunk: ChatChunk) -> bool:
-        """Have a chunk follow those before it: one answer has one id, and begins once."""
+        """Make a chunk continue those before it: one answer has one id and one beginning."""
         if not self._id:
             self._id, self._created = chunk.id, chunk.created
             return True
@@ -346,18 +348,19 @@ class Agent:
         return not (self._usages and any(begins))
 
     def _runs(self, calls: Sequence[ToolCall]) -> bool:
-        """Return whether there are calls, all of tools that have code."""
+        """Return whether there are calls and all of them are of tools with code."""
         found = [self._tools.get(call.function.name) for call in calls]
         return bool(calls) and all(tool is None or tool.is_runnable for tool in found)
 
     async def _run(
         self, calls: Sequence[ToolCall], number: int, report: Callable[[AgenticToolCall], None]
     ) -> list[Message]:
-        """Run the calls of a round, side by side; the replies to the model, in their order."""
+        """Run the calls of a round at the same time; return the replies to the model in the order
+        of the calls."""
         made: list[tuple[AgenticToolCall, Run | None]] = []
         first: dict[str, AgenticToolCall] = {}
         same: list[tuple[AgenticToolCall, AgenticToolCall]] = []
-        for call in calls:  # one after another: somebody may be asked
+        for call in calls:  # one after another: a person may be asked
             record = AgenticToolCall(
                 round=number, id=call.id, status="running", **call.function.model_dump()
             )
@@ -385,7 +388,7 @@ class Agent:
                 setattr(record, name, getattr(before, name))
             report(record.model_copy())
         return [
-            # Some templates want the name, too.
+            # Some templates also use the name.
             Message(
                 role="tool", content=record.result or "", tool_call_id=record.id, name=record.name
             )
@@ -393,7 +396,7 @@ class Agent:
         ]
 
     async def _permitted(self, record: AgenticToolCall) -> Run | None:
-        """Return what runs a call; None: it may not run, and its record says why."""
+        """Return what runs a call; None: it may not run, and its record has the reason."""
         name = record.name
         tool = self._tools.get(name)
         if tool is None:
@@ -403,7 +406,7 @@ class Agent:
         limit = self._timeout if tool.timeout is None else tool.timeout
         try:
             checked = await tool.checked(record.arguments, limit)
-        except Exception as error:  # of a class's own checks, say
+        except Exception as error:  # of a class's own validators, for example
             why = await tool.problem(error, limit, is_check=True)
             return self._barred(record, "failed", why)
         if self._request.approve is not None:
@@ -415,7 +418,7 @@ class Agent:
         return lambda: self._ran(tool, checked, record)
 
     async def _asked(self, request: ToolRequest) -> bool | str:
-        """Return what ``approve`` says."""
+        """Return what ``approve`` decides."""
         approve = self._request.approve
 
         async def asked() -> Any:
@@ -455,7 +458,7 @@ class Agent:
             outcome = await self._in_time(tool, call)
             if tool._is_foreign and isinstance(outcome.result, str):
                 self._foreign += (size := sys.getsizeof(outcome.result))
-                if self._foreign > _MOST_FOREIGN:  # one of 16 MiB may take four times as much
+                if self._foreign > _MOST_FOREIGN:  # 16 MiB may take four times as much memory
                     self._foreign -= size
                     why = (
                         f"The results of MCP servers have more than {_MOST_FOREIGN:,} bytes in "
@@ -471,14 +474,14 @@ class Agent:
         limit = self._timeout if tool.timeout is None else tool.timeout
         run = self._there(lambda: tool.run(call, timeout=limit, longest=self._longest))
         try:
-            # It keeps the time itself, unless an async tool blocks the loop that it runs in.
+            # The tool enforces its own time limit, unless async code blocks the event loop.
             return await asyncio.wait_for(run, limit + _GRACE_SECONDS)
         except asyncio.TimeoutError:
             why = f"The tool timed out: it blocked its event loop for more than {limit:g} s."
             return ToolOutcome(f"Error: {why}", None, why, limit, call.arguments)
 
     async def _there(self, begin: Callable[[], Awaitable[T]]) -> T:
-        """Await something in the loop where tools run."""
+        """Await something in the event loop that runs tools."""
         if self._loop is None or self._loop is asyncio.get_running_loop():
             return await carried(begin())
 
@@ -498,7 +501,7 @@ class Agent:
     def _barred(
         self, record: AgenticToolCall, status: Literal["failed", "refused"], why: str
     ) -> Run | None:
-        """Record that nothing runs a call."""
+        """Record that a call does not run, and why."""
         record.status = status
         record.error, _ = shown(why, self._longest)
         record.result = f"Error: {record.error}"
@@ -516,10 +519,10 @@ class Agent:
 
 
 def _key(call: ToolCall) -> str:
-    """Return what calls of one tool with the same arguments have in common."""
+    """Return a key that is equal for calls of the same tool with the same arguments."""
     arguments = call.function.arguments
     with contextlib.suppress(ArithmeticError, ValueError, RecursionError):
-        # Numbers by their digits: a Decimal parameter distinguishes some that are one float.
+        # Numbers by their digits: a Decimal parameter tells some apart that are equal as floats.
         arguments = repr(
             json.loads(
                 arguments,
@@ -539,14 +542,14 @@ NOT_ASKED: dict[str, Any] = {
     "session_id": None,
     "enable_code_execution": False,
 }
-"""What a model is not asked: fields for the program that has the Runner."""
+"""Fields for the program that has the Runner; the model's request does not have them."""
 
 
 def expanded(tools: Sequence[Any]) -> dict[str, Tool]:
     """Return the tools of a request, by name.
 
     Raises:
-        RequestError: one is none, or two have one name.
+        RequestError: an item is not a tool, or two tools have the same name.
     """
     try:
         return tools_of(tools)
@@ -556,14 +559,14 @@ def expanded(tools: Sequence[Any]) -> dict[str, Tool]:
 
 @dataclass(frozen=True, slots=True)
 class Conversations:
-    """What chats share.
+    """What all chats of a Runner share.
 
     Attributes:
-        sessions: the conversations that are kept.
-        metrics: count requests and calls.
-        traces: make spans.
-        search: searches the web; None: nothing does.
-        code: runs code of models; None: nothing does.
+        sessions: the stored conversations.
+        metrics: where requests and calls are counted.
+        traces: where spans go.
+        search: the web search; None: there is none.
+        code: runs code that models write; None: code execution is off.
     """
 
     sessions: Sessions
@@ -573,10 +576,10 @@ class Conversations:
     code: CodeExecution | None = None
 
     def running(self, request: ChatRequest) -> CodeSession | None:
-        """Return what runs the code of a request, to be closed.
+        """Return what runs code for a request; the caller closes it.
 
         Raises:
-            RequestError: nothing does, or nobody is asked before.
+            RequestError: code execution is off, or needs an ``approve`` that the request lacks.
         """
         if not request.enable_code_execution:
             return None
@@ -596,7 +599,7 @@ class Conversations:
         return CodeSession(self.code)
 
     def searching(self, request: ChatRequest) -> Search | None:
-        """Return the search that a request asks for.
+        """Return a search for a request that asks for one.
 
         Raises:
             RequestError: there is none.
@@ -619,17 +622,17 @@ class Conversations:
         model: str,
         loop: asyncio.AbstractEventLoop | None,
     ) -> Asked:
-        """Yield the chunks of an answer, and then the response.
+        """Yield the chunks of an answer, then the response.
 
         Args:
             request: what was asked.
             ask: asks the model once.
-            model: its id.
-            loop: where tools run.
+            model: the model's id.
+            loop: the event loop that runs tools.
 
         Raises:
-            What asking raises; SessionError: the turn could not begin, or be kept: then its
-                ``response`` is the answer.
+            What ``ask`` raises. SessionError: the turn could not begin, or could not be stored; in
+                the second case its ``response`` is the answer.
         """
         span = self.traces.begin("chat", model, request_model=model)
         response: ChatResponse | None = None
@@ -680,7 +683,7 @@ class Conversations:
 
 
 def _continued(request: ChatRequest, turn: Turn) -> ChatRequest:
-    """Return the request with the session's messages."""
+    """Return the request with the session's messages before its own."""
     if (request.n or 1) != 1:
         raise RequestError("n: a session supports only one answer.", param="n")
     new = [message.model_dump(exclude_none=True) for message in request.messages]
@@ -698,7 +701,8 @@ async def _keep(turn: Turn, request: ChatRequest, response: ChatResponse) -> Non
 
 
 def plain(request: ChatRequest) -> ChatRequest:
-    """Return a request whose tools do not run here, for grammars and prompts alone."""
+    """Return a request whose tools do not run here: grammars and prompts need only their
+    definitions."""
     tools = request.tools or []
     kinds = (Tool, ToolSource)
     if any(not isinstance(tool, type) and isinstance(tool, kinds) for tool in tools):
@@ -718,7 +722,7 @@ def _note(response: ChatResponse, record: RequestRecord, span: Span) -> None:
 
 
 def count(usage: Usage, record: RequestRecord) -> None:
-    """Count the tokens and times of an answer: a detail by the first word of its name."""
+    """Count the tokens and times of an answer; a detail is named by the first word of its field."""
     record.tokens |= {"prompt": usage.prompt_tokens, "completion": usage.completion_tokens}
     for name, tokens in (*usage.prompt_tokens_details, *usage.completion_tokens_details):
         record.tokens[name.partition("_")[0]] = tokens

@@ -1,9 +1,10 @@
 """Answers to requests for text: choices and chunks, built from outputs, whole or streamed.
 
-An answer has more than its text: why it ended, its usage, its typed value, log probabilities, the
-steps, and why a token was not allowed. Tokens are written as in OpenAI's API: as text if their
-bytes are text, otherwise as bytes. Log probabilities are relative to the tokens that the output
-type allowed. `work` makes the outputs; `structgen.insight` supplies the reasons.
+Beside its text an answer has the reason why it ended, its usage, its typed value, log
+probabilities, the trace of its steps, and explanations of why a token was not allowed. Tokens are
+written as in OpenAI's API: as text if their bytes are text, otherwise as bytes. Log probabilities
+are relative to the tokens that the output type allowed. `work` makes the outputs;
+`structgen.insight` supplies the reasons.
 """
 
 from __future__ import annotations
@@ -59,29 +60,29 @@ from .work import Work, pieces_of, work_of
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "stop_string": "stop",
-    "budget": "stop",  # whole: `shortened` says what the limit did
+    "budget": "stop",  # a shortened output is whole: `shortened` says what the limit did
     "length": "length",
-    "cancelled": "length",  # by timeout=
+    "cancelled": "length",  # ended by timeout=
 }
 
 
 def reason_of(
     result: GenerationResult[Any], asked: Wanted, *, has_calls: bool = False
 ) -> FinishReason:
-    """Return why an output ended, in OpenAI's words."""
+    """Return why an output ended, as OpenAI's ``finish_reason``."""
     if has_calls:
         return "tool_calls"
     if result.finish_reason == "budget" and asked.answer_is_free:
-        return "length"  # any text is whole for the tools' grammar, but not for its reader
+        return "length"  # for the tools' grammar any text is whole, for its reader it is not
     return _REASONS[result.finish_reason or "stop"]
 
 
 def usage_of(groups: Sequence[Sequence[GenerationResult[Any]]], began: float) -> Usage:
-    """Sum up tokens and times of one request's outputs, grouped by prompt."""
+    """Sum the tokens and times of a request's outputs, grouped by prompt."""
     ended = time.perf_counter()
     prompt = cached = output = 0
     details = CompletionTokensDetails()
-    for group in groups:  # a prompt counts once, however many outputs it has
+    for group in groups:  # a prompt counts once, whatever n= is
         prompt += max((one.usage.prompt_tokens for one in group), default=0)
         cached += max((one.usage.reused_tokens for one in group), default=0)
     results = [result for group in groups for result in group]
@@ -107,7 +108,7 @@ def finish(
     *,
     has_calls: bool = False,
 ) -> None:
-    """Say how an output ended, and have its choice make its typed value when it is asked for."""
+    """Set how an output ended, and let its choice make the typed value when it is read."""
     choice.finish_reason = reason_of(result, asked, has_calls=has_calls)
     choice.confidence = sureness_of(result.confidence, result.abstain_below)
     choice.shortened = list(result.shortened) or None
@@ -126,7 +127,7 @@ def finish(
 
 
 LEAST = -9999.0
-"""The logarithm of a probability of 0, which JSON has no number for."""
+"""Stands for the logarithm of 0, which JSON cannot write."""
 
 
 def written(token: bytes) -> str:
@@ -146,7 +147,7 @@ def _listed(top: tuple[TopToken, ...]) -> list[TopToken]:
 
 
 def chat_logprobs(scores: Sequence[Scored]) -> ChoiceLogprobs:
-    """Return those of tokens of a chat's answer, which are all its tokens, calls included."""
+    """Return the log probabilities of a chat's answer: of all its tokens, tool calls included."""
     return ChoiceLogprobs(
         content=[
             TokenLogprob(
@@ -165,10 +166,10 @@ def chat_logprobs(scores: Sequence[Scored]) -> ChoiceLogprobs:
 
 @final
 class CompletionScores:
-    """Those of one completion, piece by piece.
+    """The log probabilities of one completion, piece by piece.
 
     Args:
-        start: how many characters of its text come before its first token.
+        start: the number of characters of the text before its first token.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -176,7 +177,7 @@ class CompletionScores:
         self._length = start
 
     def of(self, scores: Sequence[Scored]) -> CompletionLogprobs:
-        """Return those of the tokens that come next."""
+        """Return the log probabilities of the next tokens."""
         tokens, numbers, tops, offsets = [], [], [], []
         for one in scores:
             tokens.append(written(one.token))
@@ -194,14 +195,14 @@ class CompletionScores:
 
 @final
 class UnsentScores:
-    """Scores of one output that no piece of its answer has had yet."""
+    """Scores of one output that have not been sent yet."""
 
     def __init__(self) -> None:
         self._n_added = 0
         self._scores: list[Scored] = []
 
     def add(self, piece: Chunk | GenerationResult[Any]) -> None:
-        """Note those of a piece; of the whole output, those that no piece had."""
+        """Add the scores of a piece; or of the whole output, those that no piece had."""
         scores = piece.logprobs[self._n_added if isinstance(piece, GenerationResult) else 0 :]
         self._n_added += len(scores)
         self._scores += scores
@@ -249,7 +250,8 @@ def _tokens(tokens: Iterable[TopToken]) -> list[LikelyToken]:
 def sureness_of(
     confidence: Mapping[str, ValueConfidence], asked: float | Mapping[str, float] | None
 ) -> dict[str, ValueSureness] | None:
-    """Return the sureness of the values that ``abstain_below`` names; None if none."""
+    """Return how sure the model is of the values that ``abstain_below`` names; None if it names
+    none."""
     if asked is None:
         return None
     paths = asked if isinstance(asked, Mapping) else list(confidence)
@@ -266,13 +268,13 @@ def sureness_of(
 
 
 async def explain(host: TextHost, request: ExplainRequest) -> str:
-    """Return why a token was not allowed at a place, or that it was.
+    """Return why a token was not allowed at a place, or say that it was allowed.
 
-    For a stranger the whole of it may take as many steps as to compile the form.
+    A foreign request may take as many steps in total as compiling its form.
 
     Raises:
-        RequestError: there is no form, or the tokens before are none of an output of it; or it
-            takes too much.
+        RequestError: the request has no form, the tokens before cannot begin an output of the form,
+            or the explanation takes too many steps.
     """
     fields = ("response_format", "grammar", "grammar_type")
     form = ChatRequest.of({"messages": "-"}, {name: getattr(request, name) for name in fields})
@@ -330,9 +332,9 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
 async def chat(
     host: TextHost, request: ChatRequest, model: str, began: float, *, streams: bool
 ) -> AsyncGenerator[ChatChunk | ChatResponse, None]:
-    """Yield the answer to a chat: its chunks, and then the whole.
+    """Yield the answer to a chat: its chunks, then the whole response.
 
-    Where it is not to be a stream, each output comes at once when all are made.
+    Unless it is streamed, each output is one chunk, sent when all outputs are done.
     """
     work = await work_of(host, request, began)
     chunk = partial(
@@ -350,8 +352,8 @@ async def chat(
         choice.trace = [] if request.trace else None
     outputs = [_Output(index, work, request, streams) for index in range(work.made)]
     results: dict[int, GenerationResult[Any]] = {}
-    heads = range(work.n if streams else 0)  # before all else, but not before there is something
-    # Of thousands of tokens, scores that come at once take seconds.
+    heads = range(work.n if streams else 0)  # sent first, but only once there is something to send
+    # Scores of thousands of tokens in one chunk would take seconds.
     takes_long = not streams and bool(request.logprobs or request.trace)
     async with aclosing(pieces_of(work, streams=streams)) as pieces:
         async for made, piece in pieces:
@@ -374,7 +376,7 @@ async def chat(
 
 @final
 class _Output:
-    """One output of a chat, as what chunks have of it."""
+    """One output of a chat, in the form of chunks."""
 
     def __init__(self, index: int, work: Work, request: ChatRequest, streams: bool) -> None:
         self._index = index
@@ -387,7 +389,7 @@ class _Output:
         self._scores = UnsentScores()
 
     def choices(self, piece: Chunk | GenerationResult[Any]) -> list[ChunkChoice]:
-        """Return what a piece adds, or at last the result, which has all that no piece had."""
+        """Return what a piece adds; or what the final result has that no piece had."""
         reader, request = self._reader, self._request
         deltas: list[Delta] = []
         if isinstance(piece, GenerationResult):
@@ -424,14 +426,14 @@ class _Output:
 
 
 class _Steps:
-    """Steps of an output that are sent with its chunks, each as soon as there is one."""
+    """The trace of an output, whose steps are sent with its chunks as soon as possible."""
 
     def __init__(self) -> None:
         self._known: dict[int, TraceStep] = {}
         self._news: dict[int, TraceStep] = {}
 
     def add(self, steps: Iterable[TraceStep]) -> None:
-        """Note steps that are new or have changed."""
+        """Add steps that are new or have changed."""
         for step in steps:
             if self._known.get(step.index) != step:
                 self._known[step.index] = self._news[step.index] = step
@@ -448,7 +450,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 @final
 class _Reader:
-    """Reads one output: into content, and calls with names and arguments.
+    """Splits one output into content and tool calls with names and arguments.
 
     The order is that of OpenAI's streams: the id and name of a call come first, then pieces of its
     arguments.
@@ -458,7 +460,7 @@ class _Reader:
     """
 
     def __init__(self, output: OutputType[Any] | None) -> None:
-        """Begin an output of a type."""
+        """Begin to read an output of a type."""
         offers = output is not None and output.offered is not None
         growing = output.growing if output is not None and offers else None
         self.n_calls = 0
@@ -489,7 +491,7 @@ class _Reader:
                 yield self._call(DeltaFunction(arguments=more))
 
     def finish(self, text: str) -> Iterator[Delta]:
-        """Take the end of the text; yield what was held back as a possible start of a call."""
+        """End the text; yield what was held back because it could have begun a call."""
         return self._content("" if self.n_calls else text[self._n_characters :])
 
     def _content(self, text: str) -> Iterator[Delta]:
@@ -507,7 +509,7 @@ async def complete(
 ) -> AsyncGenerator[CompletionResponse, None]:
     """Yield the texts that continue from prompts, piece by piece; the last piece has the usage.
 
-    Where they are not to be a stream, each comes at once when all are made.
+    Unless they are streamed, each text is one piece, sent when all are done.
     """
     work = await work_of(host, request, began)
     chunk = partial(
@@ -553,7 +555,7 @@ async def complete(
                 results[number // work.made].append(piece)
             elif piece.section != "answer":
                 continue
-            if has_scores and not streams:  # as of chats
+            if has_scores and not streams:  # as for chats
                 one = await host.aside(partial(choice_of, number, piece))
             else:
                 one = choice_of(number, piece)
@@ -567,7 +569,7 @@ async def complete(
 
 
 async def collected(pieces: AsyncIterator[CompletionResponse]) -> CompletionResponse:
-    """Return the whole of a completion's pieces."""
+    """Join a completion's pieces into one response."""
     choices: dict[int, CompletionChoice] = {}
     async for piece in pieces:
         for more in piece.choices:

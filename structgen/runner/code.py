@@ -1,9 +1,9 @@
 """Run code that a model writes: off by default, with approval, in a sandbox.
 
-This module has the tool: one process per call, its limits (`SandboxPolicy`; `confined` makes the
-operating system enforce them), and the text and files that it leaves. The process is killed when
-its time is up, when it writes too much, or when the chat ends. Symbolic links and anything else
-that is not a plain file are not read.
+Each call of the tool runs in a process of its own, within the limits of `SandboxPolicy`, which
+`confined` has the operating system enforce. The result is the text that the process prints and the
+files that it leaves. The process is killed when its time is up, when it writes too much, or when
+the chat ends. Only plain files are read, no symbolic links.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from .responses import File
 from .tools import Tool, ToolFailure, check_seconds
 
 NAME = "execute_python"
-"""What the tool is called."""
+"""The name of the tool."""
 
 _CONFINED = Path(__file__).with_name("confined.py")
 _MOST_CODE = 100_000  # characters
-_HIDES = re.compile(  # emoji have \u200d, and Persian \u200c
+_HIDES = re.compile(  # emoji contain \u200d, and Persian \u200c
     r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
     r"|[\U000e0000-\U000e007f]|\r(?!\n)"
 )
-_MOST_TEXT = 20_000  # characters of output that are kept
-_MOST_OUTPUT = 1 << 20  # bytes of output, after which it is killed
-_MOST_FILES = 32  # that one call hands out
-_MOST_ENTRIES = 4_096  # in the folder that are looked at; and threads
+_MOST_TEXT = 20_000  # characters of output that the model gets
+_MOST_OUTPUT = 1 << 20  # bytes of output after which the process is killed
+_MOST_FILES = 32  # files that one call returns
+_MOST_ENTRIES = 4_096  # entries of the folder, and threads, that are looked at
 _MOST_LOOKS = 4  # at folders at once: each has as many open as there are in each other
 _DEEPEST = 64  # folders in each other: each is an open file while what is in it is looked at,
 _LONGEST_PATH = 1_000  # and each name begins with all of theirs: 15,000 took 3 GB
-_KEPT_BYTES = 256 << 20  # of files of all chats,
-_MOST_KEPT = 10_000  # and their number
+_KEPT_BYTES = 256 << 20  # bytes of files of all chats that are kept,
+_MOST_KEPT = 10_000  # and how many files
 _MB = 1 << 20
 _MOST_KILLS = 100  # of what was started; what is killed may just have started more
 _TURN_SECONDS = 0.05
@@ -66,19 +66,20 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPolicy:
-    """The limits of code that a model wrote. They hold for each process, but ``max_procs`` for all.
+    """The limits of code that a model wrote. Each process has them; ``max_procs`` counts all
+    processes together.
 
     Attributes:
-        max_memory_mb: address space.
+        max_memory_mb: address space of a process.
         max_cpu_secs: seconds of processor time.
-        max_procs: number of processes and threads.
-        max_open_fds: number of open files.
+        max_procs: processes and threads together.
+        max_open_fds: open files of a process.
         max_file_sz_mb: size of a file; also the total of all files and folders in the working
             folder, and of all files that one chat returns.
-        network: ``"none"``, or ``"full"``: that of this machine.
+        network: ``"none"``, or ``"full"``: this machine's network.
         extra_fs_read: readable paths, beside Python's and the system's own.
         extra_fs_write: writable paths, beside the working folder.
-        extra_env: environment variables for it.
+        extra_env: environment variables for the code.
         strict: refuse to run on a system that cannot isolate network, other processes, files or
             system calls. Without it, a warning says what is missing.
     """
@@ -102,7 +103,7 @@ class SandboxPolicy:
                 Whole(1)(name, given)
             if not name.startswith("extra_"):
                 continue
-            if isinstance(given, (str, bytes, os.PathLike)):  # "/data" would be "/" and others
+            if isinstance(given, (str, bytes, os.PathLike)):  # "/data" would give "/" and others
                 raise OptionError(
                     f"{name}={given!r} is a single string. Pass a tuple: ({given!r},)."
                 )
@@ -169,7 +170,7 @@ class CodeExecutionConfig:
         return os.path.abspath(shutil.which(self.python_path or sys.executable) or sys.executable)
 
     def _unconfined(self) -> list[str]:
-        """Folders of what runs before code is confined, and of what this program imports."""
+        """Folders of what runs before the code is confined, and of what this program imports."""
         found = [str(_CONFINED), self.interpreter]
         while os.path.islink(found[-1]):
             found.append(os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1])))
@@ -181,7 +182,7 @@ class CodeExecution:
     """Runs code for the chats of a Runner, and keeps the files that it made.
 
     Attributes:
-        config: how.
+        config: how code runs.
     """
 
     def __init__(self, config: CodeExecutionConfig) -> None:
@@ -193,12 +194,13 @@ class CodeExecution:
         self._has_warned = False
 
     def find(self, id_: str) -> File | None:
-        """Return a file that code has made; None: there is none, or others have taken its place."""
+        """Return a file that code has made; None: it never existed, or newer files have replaced
+        it."""
         with self._lock:
             return self._files.get(id_)
 
     def keep(self, file: File) -> None:
-        """Keep a file, in place of those that were kept longest."""
+        """Keep a file, and drop the oldest ones if there is no room."""
         with self._lock:
             self._files[file.id] = file
             self._bytes += file.bytes
@@ -206,7 +208,7 @@ class CodeExecution:
                 self._bytes -= self._files.popitem(last=False)[1].bytes
 
     def warn(self, has: dict[str, bool]) -> None:
-        """Say once what this system does not keep away from code."""
+        """Warn once about what this system cannot isolate from code."""
         lacking = [name for name, is_so in has.items() if not is_so]
         if self.config.sandbox_policy.network == "full":
             lacking = [name for name in lacking if name != "network"]
@@ -226,10 +228,10 @@ class CodeExecution:
 
 @final
 class CodeSession:
-    """The code of one chat: its folder, and what it has made. Close it.
+    """The code execution of one chat: its folder and the files made there. Close it after use.
 
     Attributes:
-        files: that it made, in order.
+        files: the files that code made, in order.
     """
 
     def __init__(self, owner: CodeExecution) -> None:
@@ -240,12 +242,13 @@ class CodeSession:
         self._temporary = tempfile.mkdtemp(prefix="structgen-code-") if kept is None else None
         self._folder = os.path.realpath(self._temporary or str(kept))
         self._going: set[_Run] = set()
-        self._lock = threading.Lock()  # looks at one folder slow each other
+        self._lock = threading.Lock()  # several scans of one folder slow each other down
         self._begun, self._bytes = 0.0, 0.0
 
     @property
     def tool(self) -> Tool:
-        """What the model calls. It has the session: if that had it too, files would stay."""
+        """The tool that the model calls. It refers to this session; if the session also kept it,
+        the cycle would keep files alive."""
         code = {"type": "string", "minLength": 1, "maxLength": _MOST_CODE}
         definition = {
             "name": NAME,
@@ -253,7 +256,7 @@ class CodeSession:
             "Files in the current folder are kept.",
             "parameters": {"type": "object", "properties": {"code": code}, "required": ["code"]},
         }
-        # It keeps the time itself.
+        # `_Run` enforces the time limit.
         return Tool(definition, self._called, timeout=self._owner.config.timeout_secs + 10)
 
     async def _called(self, code: str) -> str:
@@ -267,7 +270,7 @@ class CodeSession:
         try:
             text, has = await in_thread(lambda: self._ran(run, code), NAME)
         except BaseException:
-            run.is_unwanted = True  # the thread kills it
+            run.is_unwanted = True  # the thread that reads kills the process
             raise
         if has is not None:
             self._owner.warn(has)
@@ -284,23 +287,23 @@ class CodeSession:
             self._going.discard(run)
 
     def _made(self, before: dict[str, tuple[int, int]]) -> str:
-        """Read the files that are new or have changed, and return what to say of them."""
+        """Read files that are new or have changed, and return what to tell the model of them."""
         made: list[str] = []
         n_left = 0
         most = self._owner.config.sandbox_policy.max_file_sz_mb * _MB
         for name, seen, read in _plain_files(self._folder):
             size = seen[0]
-            held = sum(one.bytes for one in self.files)  # of all calls: its answer has them
+            held = sum(one.bytes for one in self.files)  # files of all calls: the answer has them
             if before.get(name) == seen:
                 continue
             if len(made) == _MOST_FILES or held + size > most:
                 n_left += 1
                 continue
-            kind = mimetypes.guess_type(f"./{name}")[0]  # a name "data:…" has a type in it
+            kind = mimetypes.guess_type(f"./{name}")[0]  # a name "data:…" would contain a type
             file = File(
                 id=f"file-{secrets.token_hex(12)}", name=printable(name), bytes=size, mime_type=kind
             )
-            self.files.append(file)  # before it is read: other calls may read theirs meanwhile
+            self.files.append(file)  # counted before reading: other calls may read theirs meanwhile
             file._data = read()
             file.bytes = len(file.data)
             made.append(f"\n[file {file.name}, {file.bytes:,} bytes]")
@@ -312,7 +315,7 @@ class CodeSession:
         return "".join(made)
 
     def n_bytes(self) -> float:
-        """`_n_bytes` of the folder, as of a look that began after this was asked."""
+        """Return `_n_bytes` of the folder, measured after this was called."""
         asked = time.monotonic()
         with self._lock, self._owner._looks:
             if self._begun < asked:
@@ -321,11 +324,11 @@ class CodeSession:
             return self._bytes
 
     def close(self) -> None:
-        """End what runs, and delete the folder, unless it is the Runner's."""
+        """End all processes, and delete the folder unless it is the Runner's."""
         for run in tuple(self._going):
             run.kill()
         if self._temporary is not None:
-            # Folders may lack rights, and may be too deep for Python.
+            # Folders may lack permissions, or be nested too deep for Python.
             subprocess.run(["chmod", "-R", "u+rwx", self._temporary], check=False)
             subprocess.run(["rm", "-rf", self._temporary], check=False)
 
@@ -333,17 +336,17 @@ class CodeSession:
 def _entries(
     folder: str, most: int, passed: type[OSError] = FileNotFoundError
 ) -> Iterator[tuple[str, str, int, os.stat_result]]:
-    """Return what is in a folder: its path, name, the open folder that it is in, what it is.
-    Follows no link, and opens nothing but folders: a pipe may be where one was.
+    """Return the entries of a folder and of those in it: path, name, the open folder that holds the
+    entry, and its status. Follows no links and opens only folders: a pipe may have replaced a file.
 
     Args:
-        folder: where to look.
-        most: how many may be in it.
-        passed: what is passed over where something cannot be read; as it is, what was deleted
-            meanwhile.
+        folder: the folder.
+        most: the most entries it may have.
+        passed: the errors on which an entry is skipped; by default those of entries that were
+            deleted meanwhile.
 
     Raises:
-        RecursionError: there is too much, or folders are too deep in each other.
+        RecursionError: there are too many entries, or folders are nested too deep.
         OSError: a folder cannot be read.
     """
     left = most
@@ -374,8 +377,8 @@ def _entries(
 
 
 def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
-    """Plain files of a folder that are not hidden, as caches of Matplotlib and others are: name,
-    size and time of change, and what reads one at its turn."""
+    """Return the plain files of a folder: name, size, time of change, and a function that reads
+    one. Hidden files, such as the caches of Matplotlib, are left out."""
     with contextlib.suppress(OSError, RecursionError):
         for path, name, place, about in _entries(folder, _MOST_ENTRIES, passed=OSError):
             is_plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
@@ -385,7 +388,7 @@ def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[
 
 
 def _read(name: str, most: int, folder: int) -> bytes:
-    """Return a file of an open folder, if it is a plain one."""
+    """Return the content of a plain file in an open folder."""
     try:
         place = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
@@ -396,10 +399,10 @@ def _read(name: str, most: int, folder: int) -> bytes:
 
 @final
 class _Run:
-    """One process, and all that it starts.
+    """One process and all that it starts.
 
     Attributes:
-        is_unwanted: whether it is to end.
+        is_unwanted: whether it should end.
     """
 
     def __init__(self, session: CodeSession) -> None:
@@ -411,7 +414,7 @@ class _Run:
         self.is_unwanted = False
 
     def result(self, code: str) -> tuple[str, dict[str, bool] | None]:
-        """Return what it writes, and how it ended; and what it was confined of."""
+        """Return what it wrote, how it ended, and what it was isolated from."""
         policy = self._config.sandbox_policy
         reads, report = os.pipe()
         with (
@@ -419,7 +422,8 @@ class _Run:
             open(reads, "rb") as pipe,
             open(report, "wb") as report_file,
         ):
-            # With its mark, so that a comment cannot choose an encoding in which comments are code.
+            # With a byte order mark, so that a comment cannot choose an encoding in which comments
+            # are code.
             source.write(code.encode("utf-8-sig", errors="replace"))
             source.seek(0)
             with self._lock:
@@ -428,7 +432,7 @@ class _Run:
                 self._process = process = subprocess.Popen(
                     [
                         self._config.interpreter,
-                        *("-I", "-S"),  # no sitecustomize.py, which a folder on its path may have
+                        *("-I", "-S"),  # no sitecustomize.py from a folder on the path
                         str(_CONFINED),
                         json.dumps(self._arguments(policy, report)),
                     ],
@@ -446,7 +450,7 @@ class _Run:
             finally:
                 self.kill()
                 if process.stdout is not None:
-                    process.stdout.close()  # here: another thread might close what is being read
+                    process.stdout.close()  # another thread might close what is being read
             os.set_blocking(reads, False)
             has = pipe.read(1_000)
         text = output.decode(errors="replace")
@@ -463,9 +467,9 @@ class _Run:
             "RLIMIT_NOFILE": policy.max_open_fds,
             "RLIMIT_FSIZE": policy.max_file_sz_mb * _MB,
             "RLIMIT_NPROC": policy.max_procs,
-            "RLIMIT_CORE": 1,  # by which no program that gathers cores is run, as by 0
-            **{"RLIMIT_SIGPENDING": 256, "RLIMIT_MEMLOCK": _MB},  # which programs of a user share
-            **{"RLIMIT_RTPRIO": 0, "RLIMIT_NICE": 0},  # others would wait for it
+            "RLIMIT_CORE": 1,  # 1 also keeps core dump handlers from running; 0 does not
+            **{"RLIMIT_SIGPENDING": 256, "RLIMIT_MEMLOCK": _MB},  # shared by all programs of a user
+            **{"RLIMIT_RTPRIO": 0, "RLIMIT_NICE": 0},  # a real-time process stops others
         }
         return {
             "folder": self._folder,
@@ -478,17 +482,17 @@ class _Run:
         }
 
     def _read(self, process: subprocess.Popen[bytes]) -> tuple[bytes, str | None]:
-        """Return what a process writes until it ends or has to, and why it had to."""
+        """Return what a process writes until it ends or is killed, and why it was killed."""
         assert process.stdout is not None
         policy = self._config.sandbox_policy
         output, size = bytearray(), 0
         end = time.monotonic() + self._config.timeout_secs
         looks = 0.0
-        writes = select.poll()  # which, unlike `select.select`, takes any number of a file
+        writes = select.poll()  # unlike `select.select`, it takes any file number
         writes.register(process.stdout, select.POLLIN)
         while True:
             with self._lock:
-                has_ended = process.poll() is not None  # before what it wrote last is read
+                has_ended = process.poll() is not None  # checked before the last output is read
             more = os.read(process.stdout.fileno(), 1 << 16) if writes.poll(0) else b""
             output += more[: 4 * _MOST_TEXT + 1 - len(output)]
             size += len(more)
@@ -516,14 +520,14 @@ class _Run:
                     return bytes(output), problem
 
     def kill(self) -> None:
-        """End it, and all that it has started."""
+        """Kill the process and all that it has started."""
         with self._lock:
             self.is_unwanted = True
             process = self._process
             if process is None:
                 return
             for _ in range(_MOST_KILLS):
-                # Its number is its own until `poll` has reported its end.
+                # The process id is not reused before `poll` has reported the end.
                 if process.poll() is not None or _tree(process.pid, kills=True)[0] == [process.pid]:
                     break
                 time.sleep(0.01)
@@ -533,15 +537,15 @@ class _Run:
 
 
 def _n_bytes(folder: str) -> float:
-    """Return bytes of what is in a folder; infinite where there is too much to look at."""
+    """Return the bytes of a folder's files; infinity if there are too many to count."""
     try:
         return _size(about for *_, about in _entries(folder, 10 * _MOST_ENTRIES))
-    except (OSError, RecursionError):  # a folder that cannot be read, or has too much in it
+    except (OSError, RecursionError):  # a folder that cannot be read, or has too many entries
         return math.inf
 
 
 def _deleted(processes: list[int]) -> int:
-    """Return bytes of the deleted files that processes have open."""
+    """Return the bytes of deleted files that processes still have open."""
     found = []
     for pid in processes:
         with contextlib.suppress(OSError):
@@ -552,14 +556,14 @@ def _deleted(processes: list[int]) -> int:
 
 
 def _size(files: Iterable[os.stat_result]) -> int:
-    """Return bytes of files, each of which counts once."""
+    """Return the bytes of files; each file counts once."""
     return sum({(one.st_dev, one.st_ino): one.st_size for one in files}.values())
 
 
 def _tree(pid: int, most: int = _MOST_ENTRIES, *, kills: bool = False) -> tuple[list[int], int]:
-    """Return a process and all that it has started, as far as the system tells, and how many
-    threads they have: one process or few threads more than are too many. ``kills`` kills each but
-    the first as it is found: while others are looked for, they start more."""
+    """Return a process with all that it has started, as far as the system tells, and how many
+    threads they have. Stops counting a little above the limit. ``kills`` kills each but the first
+    as soon as it is found, because processes start others during the search."""
     found: list[int] = []
     threads = 0
     ahead = [pid]
@@ -578,7 +582,7 @@ def _tree(pid: int, most: int = _MOST_ENTRIES, *, kills: bool = False) -> tuple[
 
 
 def _environment(policy: SandboxPolicy, folder: str) -> dict[str, str]:
-    """Return what code sees of the program's environment: nothing that is secret."""
+    """Return the environment variables that code gets: none of the program's that may be secret."""
     names = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", *policy.extra_env)
     return {
         **{name: os.environ[name] for name in names if name in os.environ},

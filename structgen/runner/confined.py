@@ -3,14 +3,13 @@
     python -I -S confined.py '{"folder": …}'     reads the code from standard input, like `python -`
 
 It sets up what the operating system enforces: namespaces without a network, other processes and
-other files; Landlock, where there is one; which system calls there are; limits on time, memory,
-processes and files.
-It writes what is in force to the file descriptor ``report`` as JSON. It imports only the standard
-library, and never runs inside the program's own process.
+other files; Landlock, where the kernel has it; a list of allowed system calls; limits on time,
+memory, processes and files. It writes what is in force to the file descriptor ``report`` as JSON.
+It imports only the standard library, and never runs inside the program's own process.
 
     structgen ─▶ this process ─▶ the namespace's first process ─▶ the code, in a session of its own
 
-Each ends with the one before it. Without namespaces the second is missing.
+Each process ends with the one before it. Without namespaces the second is missing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import Any
 _USER, _PROCESSES, _NETWORK, _MEMORY = 0x10000000, 0x20000000, 0x40000000, 0x08000000
 _MOUNTS, _BIND, _DETACH = 0x00020000, 0x5000, 2
 _SET_MOUNT, _RECURSIVE, _READ_ONLY = 442, 0x8000, struct.pack("QQQQ", 1, 0, 0, 0)
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every machine
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every machine
 _NO_NEW_RIGHTS, _DIE_WITH_PARENT, _ADOPT, _SECURE_BITS = 38, 1, 36, 28
 
 _FILTER, _ALLOW, _CANNOT, _LACKS = 22, 0x7FFF0000, 0x0005005F, 0x00050026
@@ -57,15 +56,15 @@ memory, room or watches that no limit counts, or one of all programs of the user
 the system: mounts, namespaces, the clock. Programs that copy files do without attributes, and those
 that reserve room write.
 """
-_LOCAL, _INTERNET = 1, (2, 10, 16)  # families of sockets: no VSOCK, which leads to a host
-_COMMANDS = (*range(12), 15, 16, 36, 37, 38, *range(1030, 1035))  # of fcntl: with a lease, all
-# others who open a file, such as a program of the system, wait until it is given back.
-_GROUPS = (0x5400, 0x8900)  # of ioctl: of terminals and pipes, and of sockets. Files have others,
-# which reserve disk space that file sizes do not show.
+_LOCAL, _INTERNET = 1, (2, 10, 16)  # socket families: no VSOCK, which reaches the host
+_COMMANDS = (*range(12), 15, 16, 36, 37, 38, *range(1030, 1035))  # of fcntl: no leases, for which
+# others who open the file, such as a system program, wait until they are released.
+_GROUPS = (0x5400, 0x8900)  # of ioctl: of terminals, pipes and sockets. Those of files can
+# reserve disk space that file sizes do not show.
 _NEW_NAMESPACES = 0x7E020000
 
 _READ = 0b1101  # execute and read files, list folders
-_OF_FILES = 0b1100000000000111  # what may be done to what is no folder
+_OF_FILES = 0b1100000000000111  # what may be done to anything but a folder
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt")
 _SETTINGS = (
     *("/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/passwd"),
@@ -73,7 +72,7 @@ _SETTINGS = (
     *("/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),  # not the keys in /etc/ssl
 )
 _MOST_TASKS = 4_096
-_SCRIPT = "/structgen_code.py"  # processes of `multiprocessing` read it again
+_SCRIPT = "/structgen_code.py"  # processes of `multiprocessing` read it
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
@@ -86,7 +85,7 @@ def main() -> None:
     user, group = os.getuid(), os.getgid()
     if sys.platform == "linux":
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # where memory runs out, it is this that the system ends
+            file.write("1000")  # if memory runs out, the system kills this process first
         if libc.unshare(flags) == 0:
             has["processes"], has["network"] = True, True
             with contextlib.suppress(OSError):
@@ -99,14 +98,14 @@ def main() -> None:
             _fork_child(libc, given["report"])
             _bound_processes()
         _fork_child(libc, given["report"])
-        os.setsid()  # signals to its group reach no process above it
+        os.setsid()  # signals to its group do not reach the processes above it
     for name, most in given["limits"].items():
         kind = getattr(resource, name, None)
-        if kind is None:  # which Linux alone has
+        if kind is None:  # only on Linux
             continue
         hard = resource.getrlimit(kind)[1]
         if name == "RLIMIT_NPROC" and sys.platform == "linux":
-            # Of the namespace there are two already; without one, all of the user count.
+            # The namespace already has two; without a namespace all of the user's count.
             most += 2 if has["processes"] else _tasks(user)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (most, most))
@@ -129,11 +128,11 @@ def main() -> None:
         os.chdir(given["folder"])
         writable += _DEVICES
         readable += [_SCRIPT] * has["files"]
-        libc.prctl(_SECURE_BITS, 3, 0, 0, 0)  # root, too, has no rights to undo this
+        libc.prctl(_SECURE_BITS, 3, 0, 0, 0)  # not even root can undo this
         libc.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0)
         _bound_files(libc, readable, writable, has_network=given["network"])
         has["system calls"] = _bound_calls(libc, has_network=given["network"])
-        has["network"] |= has["system calls"]  # by its sockets
+        has["network"] |= has["system calls"]  # through its sockets
     with os.fdopen(given["report"], "w") as report:
         json.dump(has, report)
     asked = has.keys() - ({"network"} if given["network"] else set())
@@ -149,9 +148,9 @@ def main() -> None:
 
 
 def _fork_child(libc: Any, report: int) -> None:
-    """Return in a child, which ends with this process; this one ends as the child does, and what
-    the child has left running, which is this process's by then, is killed. So it is where the
-    parent ends before."""
+    """Fork, and return in the child, which is killed if this process ends. This process waits,
+    kills what the child leaves running, and ends with the child's status; it ends, too, if its
+    parent does."""
     child = 0
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child or os.getpid(), signal.SIGKILL))
     libc.prctl(_DIE_WITH_PARENT, signal.SIGTERM, 0, 0, 0)
@@ -165,9 +164,9 @@ def _fork_child(libc: Any, report: int) -> None:
     pid = 0
     while pid != child:
         pid, status = os.waitpid(-1, 0)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is to be done all the same
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is needed all the same
     code = os.waitstatus_to_exitcode(status)
-    while os.getpid() != 1:  # with the first process of a namespace the system ends the others
+    while os.getpid() != 1:  # when a namespace's first process ends, the system ends the others
         with open("/proc/thread-self/children") as file:
             left = list(map(int, file.read().split()))
         if not left:
@@ -180,15 +179,16 @@ def _fork_child(libc: Any, report: int) -> None:
 
 
 def _bound_processes() -> None:
-    """Bound processes and threads of this namespace, for root too, of whom no limit is."""
+    """Limit the processes and threads of this namespace, also for root, to whom RLIMIT_NPROC does
+    not apply."""
     release = re.match(r"(\d+)\.(\d+)\.", os.uname().release)
-    if release and (int(release[1]), int(release[2])) >= (6, 14):  # before, it was the machine's
+    if release and (int(release[1]), int(release[2])) >= (6, 14):  # before 6.14 it is the machine's
         with contextlib.suppress(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
             file.write(str(_MOST_TASKS))
 
 
 def _tasks(user: int) -> int:
-    """Return how many processes and threads a user has, of which the system's limit is."""
+    """Return how many processes and threads a user has; RLIMIT_NPROC counts these."""
     found = 0
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -199,11 +199,11 @@ def _tasks(user: int) -> int:
 
 
 def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
-    """Have this process see these paths and no others; whether it does."""
+    """Give this process a root folder with only these paths; return whether that worked."""
     real = {path: os.path.realpath(path) for path in (*readable, *writable) if os.path.exists(path)}
     may_write = {real.get(path) for path in writable}
 
-    # In place of a folder that is always there and holds none of the paths.
+    # Mounted over a folder that always exists and contains none of the paths.
     if libc.unshare(_MOUNTS) or libc.mount(b"tmpfs", b"/proc", b"tmpfs", ctypes.c_ulong(0), None):
         return False
     seen: list[str] = []
@@ -223,14 +223,14 @@ def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
         ):
             return False
         seen.append(f"{path.rstrip('/')}/")
-    with contextlib.suppress(OSError), open(f"/proc{_SCRIPT}", "wb") as script:  # "/" is only read
+    with contextlib.suppress(OSError), open(f"/proc{_SCRIPT}", "wb") as script:  # "/" is read-only
         script.write(os.pread(0, os.fstat(0).st_size, 0))
     os.chdir("/proc")
     if libc.pivot_root(b".", b".") or libc.umount2(b".", _DETACH):
         return False
-    # Locks of multiprocessing are files of /dev/shm, which here count as the folder's.
+    # Locks of multiprocessing are files in /dev/shm, which here count as files of the folder.
     for path, target in (*real.items(), ("/dev/shm", real[writable[0]])):
-        with contextlib.suppress(OSError):  # it is seen already
+        with contextlib.suppress(OSError):  # it is visible already
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.symlink(target, path)
     only_read: int = libc.syscall(_SET_MOUNT, -1, b"/", 0, _READ_ONLY, ctypes.c_size_t(32))
@@ -238,17 +238,18 @@ def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
 
 
 def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_network: bool) -> None:
-    """Let code write to some paths alone, and read these and others, where the system has Landlock.
+    """Let code write only to some paths, and read only these and some others, if the system has
+    Landlock.
 
-    Beside a root of its own this is a second wall. Alone it leaves to code what opens no file: to
-    change modes and times of the user's files, and to connect to sockets of other programs, such as
-    Docker's.
+    With a root folder of its own this is a second wall. Without one it does not stop what opens no
+    file: changing modes and times of the user's files, and connecting to sockets of other programs,
+    such as Docker's.
     """
     abi = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if abi < 1:
         return
     rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
-    sockets, others = 0 if has_network else 0b11, 0b11  # sockets without a file, and signals
+    sockets, others = 0 if has_network else 0b11, 0b11  # abstract sockets, and signals
     attributes = struct.pack("QQQ", rights, sockets, others)
     attributes = attributes[: 8 if abi < 4 else 16 if abi < 6 else 24]
     ruleset = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
@@ -266,7 +267,7 @@ def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_net
 
 
 def _bound_calls(libc: Any, *, has_network: bool) -> bool:
-    """Let code make the system calls of `_CALLS` alone; whether the system can."""
+    """Allow only the system calls of `_CALLS`; return whether the system can enforce it."""
     if os.uname().machine not in _CALLS:
         return False
     machine, sockets, command, control, clone, without, others = _CALLS[os.uname().machine]

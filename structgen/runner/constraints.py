@@ -1,11 +1,11 @@
 """The output type of a request: its form and its tools combined.
 
 A request may state its form in several ways (``response_format``, ``grammar``, ``output_type``,
-``tools``). This module checks that it does so once, and locates an error of a schema or grammar in
-the request. It compiles nothing, because that needs a model.
+``tools``). This module checks that there is only one form, and says where in the request a schema
+or grammar is wrong. It compiles nothing, because that needs a model.
 
-It also reads tools in OpenAI's format, wherever such a dict comes from: a request, a `Tool`, an MCP
-server, a framework's adapter. Arguments have only the members that the schema names.
+It also reads tools in OpenAI's format, whether the dict comes from a request, a `Tool`, an MCP
+server or a framework's adapter. Arguments may have only the members that the schema names.
 ``tool_choice`` is checked against the tools. `tools` runs them.
 """
 
@@ -30,14 +30,14 @@ _CHOICES = ("none", "auto", "required")
 
 Offered: TypeAlias = tuple[Mapping[int, Any], str]
 """The tools that a chat may call, by their place in the request, without those that ``tool_choice``
-leaves out; and the choice as `structgen.ToolCalls` has it."""
+excludes; and the choice in the form that `structgen.ToolCalls` takes."""
 
 
 def offered(request: ChatRequest) -> Offered:
     """Return the tools of a request, read and checked.
 
     Raises:
-        RequestError: one is none, or ``tool_choice`` does not go with them.
+        RequestError: an item is not a tool, or ``tool_choice`` does not fit the tools.
     """
     choice = request.tool_choice
     tools = {}
@@ -55,7 +55,7 @@ def offered(request: ChatRequest) -> Offered:
 
 
 def name_of(tool: Any) -> str:
-    """Return what the model calls a tool; empty where it has no name."""
+    """Return the name by which the model calls a tool; empty if it has none."""
     if isinstance(tool, Mapping):
         function = tool.get("function", tool)
         return str(function.get("name", "")) if isinstance(function, Mapping) else ""
@@ -71,8 +71,9 @@ def name_of(tool: Any) -> str:
 
 
 def dialect(kind: str, grammar: str) -> str:
-    """Return the notation of a grammar whose ``grammar_type`` is ``"lark"`` or ``"gbnf"``; of
-    Lark's, llguidance's has a statement of its own, as clients of vLLM and mistral.rs write it."""
+    """Return the notation of a grammar whose ``grammar_type`` is ``"lark"`` or ``"gbnf"``;
+    llguidance's variant of Lark, which clients of vLLM and mistral.rs write, is recognised by a
+    statement of its own."""
     is_guidance = kind == "lark" and dialect_of(grammar) == "llguidance"
     return "llguidance" if is_guidance else kind
 
@@ -86,8 +87,8 @@ def grammar_type_of(grammar: Any) -> Literal["lark", "gbnf"]:
 def closed_function(function: Mapping[str, Any]) -> dict[str, Any]:
     """Return a function as OpenAI's API has it, whose arguments are `closed`.
 
-    Those who write such schemas, by hand or by a library, leave ``additionalProperties`` out and
-    mean what they name: a model would write others, and code that is called with them fails.
+    Schemas of tools, written by hand or by a library, usually leave ``additionalProperties`` out
+    and mean only the members they name. A model would write others, and the tool would fail.
 
     Raises:
         SchemaError: the parameters are not JSON.
@@ -102,10 +103,10 @@ def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema of arguments that is `closed`.
 
     Raises:
-        SchemaError: it is not JSON.
+        SchemaError: the schema is not JSON.
     """
     given = JsonSchema(schema).shared
-    if "properties" in given and "type" not in given:  # arguments are an object, all the same
+    if "properties" in given and "type" not in given:  # arguments are an object all the same
         given = {"type": "object", **given}
     made: dict[str, Any] = closed(given)
     return made
@@ -146,7 +147,7 @@ def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
 
 
 def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
-    """Return the tools, where one or some are named."""
+    """Return the chosen tools if ``tool_choice`` names one or some."""
     names = {name_of(tool): tool for tool in tools.values()}
     kind = choice.get("type") if isinstance(choice, Mapping) else None
     if kind == "function":
@@ -211,13 +212,13 @@ _FORMATS = ("text", "json_object", "json_schema")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What form an output is to have.
+    """The form that a request asks for.
 
     Attributes:
         type: the output type; None: free text.
-        key: equal for requests that want the same; None: not known, so that nothing is kept.
-        param: where in the request that is.
-        tools: those of which there may be calls, by their place in the request; or none.
+        key: equal for requests with the same form; None: not known, so nothing is cached.
+        param: where in the request the form is.
+        tools: the tools that may be called, by their place in the request.
     """
 
     type: Any = None
@@ -235,7 +236,7 @@ def wanted(request: Sampled) -> Wanted:
     """Return the form that a request asks for.
 
     Raises:
-        RequestError: it is none that there is, or there are several.
+        RequestError: the form is unknown, or there are several.
     """
     answer = _answer(request)
     if not isinstance(request, ChatRequest):
@@ -246,7 +247,7 @@ def wanted(request: Sampled) -> Wanted:
     has_answer = answer.type is not None and choice in ("auto", "none")
     parallel = request.parallel_tool_calls
     try:
-        # Syntaxes of one call only have no parallel ones: None is as many as there can be.
+        # A syntax that has only one call has no parallel calls. None: as many as the syntax allows.
         type_ = ToolCalls(
             list(tools.values()),
             parallel=None if parallel else parallel,
@@ -265,7 +266,7 @@ def wanted(request: Sampled) -> Wanted:
 
 
 def _answer(request: Sampled) -> Wanted:
-    """Return the form of an answer that is not a call."""
+    """Return the form of an answer that is not a tool call."""
     given = [
         name
         for name in ("response_format", "grammar", "output_type")
@@ -293,7 +294,7 @@ def _answer(request: Sampled) -> Wanted:
 
 
 def _format(given: Any) -> Wanted | None:
-    """Return what a ``response_format`` says; None: text."""
+    """Return the output type of a ``response_format``; None: free text."""
     if isinstance(given, type):
         return Wanted(given, _key(given), "response_format")
     if not isinstance(given, Mapping):
@@ -324,7 +325,7 @@ def _format(given: Any) -> Wanted | None:
     if "schema" not in inner:
         raise RequestError(f"{param}.schema is missing.", param=f"{param}.schema", kind="missing")
     if not isinstance(inner["schema"], (Mapping, bool)):
-        # Of a text that names a file, `JsonSchema` would read that file, on this machine.
+        # A text that names a file would make `JsonSchema` read that file on this machine.
         raise RequestError(f"{param}.schema is not a JSON Schema.", param=f"{param}.schema")
     return _schema(inner["schema"], f"{param}.schema")
 
@@ -334,7 +335,7 @@ def _schema(given: Any, param: str) -> Wanted:
         schema = JsonSchema(given)
     except SchemaError as error:
         raise placed(error, param) from error
-    # A schema is compared by its text, which would be written anew for each look at the key.
+    # A digest, because comparing schemas would write their text each time.
     digest = hashlib.sha256(schema.text.encode()).digest()
     return Wanted(schema, ("schema", digest), param)
 
@@ -351,7 +352,7 @@ def _grammar(request: Sampled) -> Wanted:
             raise RequestError(
                 "grammar: a JSON Schema must be an object or its JSON text.", param=param
             )
-        # Text after a blank is never taken for the name of a file.
+        # A text that begins with a blank is never taken for a file name.
         return _schema(f" {given}" if isinstance(given, str) else given, param)
     if kind == "choice":
         if not isinstance(given, (list, tuple)) or not given:
@@ -362,7 +363,7 @@ def _grammar(request: Sampled) -> Wanted:
     if not isinstance(given, str) or not given:
         raise RequestError(f"grammar: a {kind} grammar must be a string.", param=param)
     try:
-        # A path would read files of this machine for any client: no name has two lines.
+        # A client must not be able to read files of this machine: no file name has two lines.
         type_ = Regex(given) if kind == "regex" else Cfg(f"{given}\n", dialect=dialect(kind, given))
     except OutputTypeError as error:
         raise placed(error, param) from error
@@ -389,14 +390,14 @@ def refusal(error: OutputTypeError, asked: Wanted) -> Exception:
                 return placed(wrong, f"tools[{at}].function.parameters")
             return RequestError(f"tools[{at}]: {wrong}", param=f"tools[{at}]")
     if asked.tools and error.terminal is not None:
-        error = cause  # the answer beside calls
+        error = cause  # the answer that stands beside calls
     if asked.param == "output_type":
         return error
     return placed(error, asked.param)
 
 
 def _key(value: Any) -> Hashable:
-    """Return what an output type or tool is known by; None: nothing."""
+    """Return a cache key for an output type or tool; None: it has none."""
     if isinstance(value, Mapping):
         try:
             return json.dumps(value)

@@ -1,7 +1,7 @@
 """The base of all requests, and errors that name the field they are about.
 
-Errors carry the path of the field: those that Pydantic finds, those of our own checks, and those of
-a schema or grammar. Knows no particular request.
+Errors carry the path of the field, whether Pydantic, our own checks, or a schema or grammar raise
+them. Knows no particular request.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from structgen.insight import check_values
 from structgen.storage.user_folder import n_values
 
 MAX_DEPTH = 200
-"""Deepest nesting of JSON that strangers send."""
+"""Deepest nesting of foreign JSON."""
 
 MAX_VALUES = 100_000
-"""Most values of JSON that strangers send, by default."""
+"""Most values of foreign JSON, by default."""
 
 _LONGEST_NAME = 100
 _MAX_ERRORS = 100
-"""About how many errors Pydantic may find in one object: each takes it some 8 us."""
+"""About how many errors Pydantic may collect in one object: each takes about 8 us."""
 
 Number = Annotated[float, Strict()]
 
 ValueT = TypeVar("ValueT")
 
 Many = Annotated[list[ValueT], Field(fail_fast=True)]
-"""A list that is read up to the first element that is wrong."""
+"""A list that is validated up to its first wrong element."""
 
 RequestT = TypeVar("RequestT", bound="Request")
 
@@ -66,7 +66,7 @@ NOT_HERE = {
     "guided_regex": "Pass grammar= with grammar_type='regex'.",
     "guided_choice": "Pass grammar= with grammar_type='choice'.",
 }
-"""Fields that other programs know, and what to write instead."""
+"""Fields of other programs' APIs, and what to use instead."""
 
 
 _HALF = re.compile(
@@ -77,18 +77,18 @@ _NOT_A_BRACKET = re.compile(r"[^][{}]+")
 
 
 def check_json(text: str, most: int = MAX_VALUES) -> int:
-    """Refuse JSON text that takes long to parse or to work with, before anything is parsed.
+    """Refuse JSON text that would take long to parse or handle, before anything is parsed.
 
     Args:
-        text: the text, which may be no JSON at all.
-        most: how many values it may have.
+        text: the text; it may not be JSON at all.
+        most: the most values it may have.
 
     Returns:
-        About how many it has.
+        About how many values it has.
 
     Raises:
-        ValueError: it has more values, is nested more than `MAX_DEPTH` deep, or has half of a
-            character (a lone surrogate, which no text may have).
+        ValueError: it has more values, is nested more than `MAX_DEPTH` deep, or contains a lone
+            surrogate (half of a character).
     """
     outside, bare = check_values(text, most)
     depth = 0
@@ -102,7 +102,7 @@ def check_json(text: str, most: int = MAX_VALUES) -> int:
 
 
 def has_more(value: object, most: int) -> bool:
-    """Return whether a value that was parsed consists of more values."""
+    """Return whether a parsed value consists of more than a number of values."""
     ahead = [value]
     while ahead:
         one = ahead.pop()
@@ -115,7 +115,8 @@ def has_more(value: object, most: int) -> bool:
 
 
 def in_slices(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    """Read an object up to about the first value that is wrong: `FailFast` is for lists."""
+    """Validate an object up to about its first wrong value: Pydantic's `FailFast` is for lists
+    only."""
     if not isinstance(given, Mapping) or len(given) <= _MAX_ERRORS:
         return read(given)
     left, found = iter(given.items()), {}
@@ -125,11 +126,11 @@ def in_slices(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
 
 
 ByName = Annotated[dict[str, ValueT], WrapValidator(in_slices)]
-"""An object of any names that is read up to about the first value that is wrong."""
+"""An object with any names that is validated up to about its first wrong value."""
 
 
 def place(steps: Sequence[str | int]) -> str:
-    """Return where in a request something is: ``messages[0].content``."""
+    """Return the path of something in a request: ``messages[0].content``."""
     path = ""
     for step in steps:
         if isinstance(step, int):
@@ -140,9 +141,9 @@ def place(steps: Sequence[str | int]) -> str:
 
 
 class Wrong(ValueError):
-    """Something is wrong below where Pydantic looks; ``steps`` lead there.
+    """An error below the part that Pydantic checks; ``steps`` lead to it.
 
-    ``names_field``: the message names the field by itself.
+    ``names_field``: the message already names the field.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Strictly(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _few_fields(cls, given: Any) -> Any:
-        """Refuse far more fields than there are, each of which would be an error."""
+        """Refuse far more fields than exist, because each would be an error."""
         known = len(cls.model_fields)
         if isinstance(given, Mapping) and len(given) > known + _MAX_ERRORS:
             raise Wrong(
@@ -172,17 +173,17 @@ class Strictly(BaseModel):
 
 
 class Request(Strictly):
-    """What all requests have.
+    """The base of all requests.
 
     Attributes:
         model: id or alias of the model; None: the runner's default.
     """
 
     _MAIN: ClassVar[str | None] = None
-    """The field that a text or a list stands for, where it is passed in place of a request."""
+    """The field that is set if a text or list is passed instead of a request."""
 
     _MAIN_KINDS: ClassVar[tuple[type, ...]] = (str, list, tuple)
-    """What stands for it."""
+    """The types that may be passed instead of a request."""
 
     model: StrictStr | None = None
 
@@ -190,7 +191,7 @@ class Request(Strictly):
         """Check the fields.
 
         Raises:
-            RequestError: one is unknown, unsupported or wrong; its ``param`` says which.
+            RequestError: a field is unknown, unsupported or wrong; ``param`` names it.
         """
         try:
             super().__init__(**fields)
@@ -204,12 +205,12 @@ class Request(Strictly):
         """Return the request that a caller means.
 
         Args:
-            given: a request, a dict, or None; of most kinds also what the main field may be.
-            fields: named beside it; they stand in place of its own.
-            model: the same of the model, if it is not None.
+            given: a request, a dict or None; for most requests also a value of the main field.
+            fields: fields passed by name; they replace those of ``given``.
+            model: replaces the model of ``given``, unless None.
 
         Raises:
-            RequestError: it is none of these, or a field is wrong.
+            RequestError: ``given`` is something else, or a field is wrong.
         """
         if model is not None:
             fields = {**fields, "model": model}
@@ -235,7 +236,8 @@ class Request(Strictly):
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """Say that a request has no such field, and which one of ``known`` was meant."""
+    """Return the message that a request has no such field, with the one of ``known`` that was
+    probably meant."""
     name = name[:_LONGEST_NAME]
     message = f"{name} is not supported."
     if name in NOT_HERE:
@@ -245,10 +247,10 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
 
 def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
-    """Return what Pydantic says of the first wrong field, as an error that names its path."""
+    """Return Pydantic's error for the first wrong field as a RequestError that names its path."""
     found = error.errors(include_url=False)
     paths = [steps_of(one["loc"], is_name=one["type"] in _UNKNOWN) for one in found]
-    # Of a union each member says why it is not meant: the one that was read furthest was.
+    # Each member of a union reports an error: the one that got furthest was meant.
     alike = [i for i, path in enumerate(paths) if path[: len(paths[0])] == paths[0]]
     chosen = max(alike, key=lambda i: len(paths[i]))
     first, steps = found[chosen], paths[chosen]
@@ -293,29 +295,29 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
 
 
 _UNKNOWN = ("extra_forbidden", "none_required")
-"""What Pydantic says of a field that there is not, or that may only be null."""
+"""Pydantic's error types for a field that does not exist, and one that may only be null."""
 
 
 def steps_of(loc: Sequence[str | int], *, is_name: bool) -> list[str | int]:
-    """Return a place in a request as steps; ``is_name``: take the last step as a name."""
+    """Return a place in a request as steps; ``is_name``: the last step is a name."""
     head, last = (loc[:-1], loc[-1:]) if is_name else (loc, ())
-    # What is no name is what Pydantic calls a member of a union, as these are.
+    # Steps that are not names of fields are Pydantic's names for members of a union.
     members = ("str", "list", "dict", "bool", "int", "float", "TextPart")
     named = (one for one in head if one not in members)
     return [*(one for one in named if isinstance(one, int) or one.isidentifier()), *last]
 
 
 def shown(value: Any) -> str:
-    """Return a value, or how it begins."""
+    """Return a value as text, or its beginning."""
     text = repr(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
 
 def only(given: Mapping[str, Any], known: set[str], param: str) -> None:
-    """Refuse an object with a key that is none of those known.
+    """Refuse an object with an unknown key.
 
     Raises:
-        RequestError: so it is; it names the key's path.
+        RequestError: a key is unknown; the error names its path.
     """
     for name in given:
         if name not in known:
@@ -327,8 +329,8 @@ def only(given: Mapping[str, Any], known: set[str], param: str) -> None:
 
 
 def placed(error: OutputTypeError, param: str) -> RequestError:
-    """Return an error of a schema or grammar, with where in the request it is."""
+    """Return an error of a schema or grammar with its place in the request."""
     path = str(getattr(error, "path", ""))
-    if path.startswith("$"):  # of a grammar it is the name of a rule, which the message has
+    if path.startswith("$"):  # in a grammar the place is the name of a rule, which the message has
         param += path.removeprefix("$")
     return RequestError(f"{param}: {error}", param=param)

@@ -1,11 +1,12 @@
 """Loaded models: processes that run a text model or an embedder.
 
-This module has `ModelConfig` (plain data, checked when it is made), opens and closes models, picks
-the process for a request, and keeps generators from request to request.
+`ModelConfig` is plain data, checked when it is made. A host opens and closes a model, picks the
+process for a request, and keeps generators from request to request.
 
-A model's files may be anybody's, and native code runs them: what crashes, hangs or eats memory ends
-a process of its own. Also, the runtime of text models holds the interpreter lock while it runs, so
-in a thread of this process every pass would stop all others, including the event loop.
+A model's files may come from anybody, and native code runs them: if it crashes, hangs or uses too
+much memory, only a process of its own ends. Also, the runtime of text models holds the interpreter
+lock while it runs: in this process, every pass would stop all other threads, including the event
+loop.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ Kind = Literal["text", "embedding"]
 class ModelConfig(LoadOptions):
     """The configuration of one model of a Runner.
 
-    A text model takes all keywords of `structgen.load`; those of caches count for each process, and
-    ``draft_model`` is a name.
+    For a text model, all keywords of `structgen.load` are fields, too. Cache sizes are per process,
+    and ``draft_model`` is a name.
 
     Attributes:
         source: a folder, a name of the catalogue or a Hugging Face repository. Or a loaded
@@ -82,12 +83,12 @@ class ModelConfig(LoadOptions):
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
         max_length: as in `structgen.load_embedder`.
-        decider: a file of `structgen.decisions.Decider.save`, or a folder of such files: how the
-            model decides. `Runner.reload` reads it again.
+        decider: a file written by `structgen.decisions.Decider.save`, or a folder of such files:
+            how the model decides. `Runner.reload` reads it again.
         embedder: for a text model whose ``decider`` learned from vectors: the same embedder, by
             name or loaded.
-        max_silence: seconds without any sign of life after which a process with running requests is
-            killed, because its model hangs. It must be longer than a pass of the model. None:
+        max_silence: seconds without a sign of life after which a process with running requests is
+            killed because its model hangs. It must be longer than a pass of the model. None:
             never. A model that was passed in loaded has 120.
         max_seqs: most requests that run on it at once; None: the Runner's ``max_concurrency``.
         seed: the seed of requests that sample and have none, so that the same request gets the same
@@ -116,13 +117,13 @@ class ModelConfig(LoadOptions):
     memory: int | None = None
 
     def __post_init__(self) -> None:
-        LoadOptions.__post_init__(self)  # slots leave no super()
+        LoadOptions.__post_init__(self)  # super() does not work in a dataclass with slots
         if self.kind is not None:
             Word(("text", "embedding"))("kind", self.kind)
         for name in (self.source, self.draft_model):
             place = Path(name) if isinstance(name, str) else None
             if place is not None and place.name == name and not place.exists():
-                models.check(name)  # a folder may come later, a name does not
+                models.check(name)  # a folder may be made later, a name cannot
         if self.draft_model is not None and not isinstance(self.source, (str, os.PathLike)):
             raise OptionError(
                 "draft_model= requires a source given by name. Pass a draft model when you load a "
@@ -154,7 +155,7 @@ class ModelConfig(LoadOptions):
         """Read the files of the decider.
 
         Raises:
-            OptionError: they are not of a decider, or cannot be read.
+            OptionError: a file is not a decider's, or cannot be read.
         """
         try:
             return None if self.decider is None else SavedDecider.read(self.decider)
@@ -163,10 +164,10 @@ class ModelConfig(LoadOptions):
 
     @classmethod
     def of(cls, given: Any) -> ModelConfig:
-        """Return the config that a value of ``models=`` means: a source, a config or a dict.
+        """Return the config for a value of ``models=``: a source, a config or a dict.
 
         Raises:
-            OptionError: it is something else.
+            OptionError: the value is something else.
         """
         if isinstance(given, cls):
             return given
@@ -190,7 +191,7 @@ class ModelConfig(LoadOptions):
         )
 
     def options(self, *names: str) -> dict[str, Any]:
-        """Return some of its fields by name."""
+        """Return some of the fields by name."""
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -205,7 +206,7 @@ class ModelConfig(LoadOptions):
 
 
 _VECTORS = ("pooling", "max_length", "providers", "session_options", "threads")
-"""What an embedder is loaded with."""
+"""The options that an embedder is loaded with."""
 
 _OF_KIND = {
     "an embedder": ["max_length"],
@@ -214,49 +215,49 @@ _OF_KIND = {
         *(one.name for one in fields(LoadOptions) if one.name not in _VECTORS),
     ],
 }
-"""What goes with models of one kind alone."""
+"""Options that only one kind of model has."""
 
 _KEPT_HOMES = 4096
-"""Most beginnings of prompts of which it is kept which process has read them."""
+"""Most beginnings of prompts for which the process that read them is remembered."""
 
 _AHEAD = 2
-"""How many requests a process may have more than another before it is passed over."""
+"""How many more requests than another a process may have before it is passed over."""
 
 _THREADS = 2
-"""How much is done beside the loop at once: compiling, and what takes long to write or to read."""
+"""Threads for slow work beside the event loop, such as compiling, and reading or writing much."""
 
 _MOST_WAITING = 1_024
-"""Most that wait for a thread, or to be embedded: as many as requests, which are bounded before."""
+"""Most jobs that wait for a thread or an embedder; the number of requests is limited earlier."""
 
 FOREIGN: Mapping[str, int] = {"max_work": 400_000, "max_mask_work": MAX_MASK_WORK}
-"""Bounds of types with tools of an MCP server. 50 plain tools take 185,000 steps as XML."""
+"""Limits for types with tools of an MCP server. 50 plain tools take 185,000 steps as XML."""
 
 MAX_SCORES = 200_000
-"""Most log probabilities in the answers to one request of a stranger's: each takes some 2 kB."""
+"""Most log probabilities in the answers to one foreign request: each takes about 2 kB."""
 
 _BARE_BYTES = 2 << 30
-"""What an embedder's process may take beside it: Python, and stacks of many cores."""
+"""Bytes that an embedder's process may take beside the model: for Python and the stacks of many
+cores."""
 
 T = TypeVar("T")
 
 _SOUNDS_AT_ONCE = 4
-"""Most sounds that are heard at once, and as many more of newcomers: each takes up to 58 MB."""
+"""Most sounds transcribed at once, and as many more for new owners: each takes up to 58 MB."""
 
 _EMBEDDINGS_AT_ONCE = 2
-"""Most calls that an embedder works on side by side: each uses several cores by itself, and takes
-memory."""
+"""Most calls that an embedder runs at once: each uses several cores and much memory."""
 
 
 @final
 class TextHost:
-    """A text model in its processes. For the Runner's event loop.
+    """A text model in its processes. Used in the Runner's event loop only.
 
     Attributes:
         models: the model in each process.
-        pooling: of vectors, as its configuration says.
-        seed: of requests that have none, likewise.
-        decider: how it decides, if its configuration says so.
-        vectors: what makes vectors for that.
+        pooling: the pooling of vectors that the configuration names.
+        seed: the configuration's seed for requests without one.
+        decider: the configuration's decider, if it names one.
+        vectors: the embedder for the decider.
     """
 
     kind: Kind = "text"
@@ -314,13 +315,14 @@ class TextHost:
         return self.models[self._turn]
 
     def make_decider(self, **options: Any) -> AsyncDecider:
-        """Make what decides.
+        """Make the decider.
 
         Args:
-            options: of a decider, where the configuration names none.
+            options: the decider's options, if the configuration names no decider.
 
         Raises:
-            OptionError: one is wrong, or the configuration's decider is another model's.
+            OptionError: an option is wrong, or the configuration's decider was made for another
+                model.
         """
         saved = {} if self.decider is None else self.decider.options
         embedder = None if self.vectors is None else self.vectors.embedder
@@ -329,10 +331,11 @@ class TextHost:
     async def transcribe_windows(
         self, audio: Audio, prompt: str, temperature: float
     ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
-        """Run `structgen.workers.transcribe_windows`, for a few sounds at a time: they are large.
+        """Run `structgen.workers.transcribe_windows` for a few sounds at a time, because they are
+        large.
 
         Raises:
-            RequestError: the model cannot transcribe, or not this.
+            RequestError: the model cannot transcribe, or not this sound.
         """
         async with self._sounds.of(owner()):
             found = transcribe_windows(self.model, audio, prompt=prompt, temperature=temperature)
@@ -349,14 +352,14 @@ class TextHost:
 
     @property
     def context_length(self) -> int:
-        """Most tokens of prompt and output together."""
+        """The most tokens of prompt and output together."""
         return self.models[0].context_length
 
     def check_tokens(self, tokens: Sequence[int]) -> None:
-        """Raise where one is none of the model's.
+        """Check that token ids are the model's.
 
         Raises:
-            OptionError: so it is.
+            OptionError: an id is not the model's.
         """
         size = self.models[0].vocabulary.size
         for token in tokens:
@@ -366,10 +369,10 @@ class TextHost:
                 )
 
     def text_of(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """Return the text of tokens, special ones by their names unless they are left out.
+        """Return the text of tokens; special ones are written by name or left out.
 
         Raises:
-            OptionError: one is not a token id.
+            OptionError: a number is not a token id.
         """
         self.check_tokens(tokens)
         vocabulary = self.models[0].vocabulary
@@ -385,7 +388,8 @@ class TextHost:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Changes where the same seed may give another output: model, packages, machine."""
+        """A text that changes when the same seed may give another output: with the model, packages
+        or machine."""
         folder = self.models[0].folder
         files = sorted((one.name, one.stat().st_size) for one in folder.iterdir() if one.is_file())
         versions = [installed("structgen"), installed("onnxruntime-genai")]
@@ -399,15 +403,16 @@ class TextHost:
 
     @property
     def memory(self) -> int:
-        """Bytes that its processes hold, as far as the system tells; else the size of its files."""
+        """Bytes that the processes hold, or the size of the model's files if the system does not
+        tell."""
         held = [resident(model.pid) if model.pid != os.getpid() else 0 for model in self.models]
         return sum(
             one or _size_of(model.folder) for one, model in zip(held, self.models, strict=True)
         )
 
     def place_for(self, beginning: Hashable) -> int:
-        """Return which process a prompt goes to: the one that has read what it begins with, if it
-        has not much more to do than another."""
+        """Return the process for a prompt: the one that has read its beginning, unless it has much
+        more to do than another."""
         if len(self.models) == 1:
             return 0
         self._turn = (self._turn + 1) % len(self.models)
@@ -424,10 +429,11 @@ class TextHost:
 
     @contextlib.contextmanager
     def work_at(self, place: int, scores: int) -> Iterator[None]:
-        """Count a request that runs in a process, and the log probabilities it may have.
+        """Count a request that runs in a process, and the log probabilities that its answer may
+        have.
 
         Raises:
-            Overloaded: the answers of this stranger that are under way may have too many.
+            Overloaded: this owner's running answers may have too many log probabilities.
         """
         stranger = STRANGER.get()
         if stranger is None:
@@ -461,19 +467,20 @@ class TextHost:
     ) -> WorkerGenerator[Any]:
         """Return a generator of outputs of a type.
 
-        Compiling runs in a thread, so that a large type holds up nobody; within the bounds of
-        strangers where one asks.
+        Compiling runs in a thread, so that a large type delays nobody, and within the limits for
+        foreign types if ``foreign``.
 
         Args:
-            key: equal for what is the same; None: not known, so that it is made each time.
-            output_type: of the outputs.
-            options: of `structgen.Generator`.
-            place: of the process.
-            foreign: whether a part of the type is a stranger's, so that it has bounds.
+            key: equal for equal types; None: not known, so the generator is made each time.
+            output_type: the type of the outputs.
+            options: options of `structgen.Generator`.
+            place: the number of the process.
+            foreign: whether a part of the type is foreign and so has limits.
 
         Raises:
             OutputTypeError: the type cannot be enforced.
-            OptionError: there is no room to think, or the type has no schema to tell of.
+            OptionError: there is no room to think, or a schema hint is asked for and the type has
+                no schema.
         """
         stranger = STRANGER.get()
         limits = (FOREIGN if foreign else {}) if stranger is None else stranger.compile_options
@@ -487,16 +494,16 @@ class TextHost:
         return known[place]
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """Do some work in a thread, of which there are two; owners share them fairly."""
+        """Do some work in one of two threads, which owners share fairly."""
         return await self._aside.do(owner(), work)
 
     def _made(
         self, output_type: Any, options: Mapping[str, Any], limits: Mapping[str, Any]
     ) -> list[WorkerGenerator[Any]]:
-        before = WARNS.set(STRANGER.get() is None)  # or it is a stranger's form
+        before = WARNS.set(STRANGER.get() is None)  # or the form is foreign
         try:
             first = self.models[0].make_generator(output_type, **options, **limits)
-            # Errors of a type quote what the user wrote.
+            # Errors of a type quote the user's input.
             of = first.constraint
             if "with_schema_hint" in options:
                 of, options = output_type, {**options, **limits}
@@ -505,15 +512,16 @@ class TextHost:
             WARNS.reset(before)
 
     async def with_adapter(self, name: str, path: str | None, before: str | None) -> None:
-        """Load an adapter into all processes; without a path, unload it. All of them, or none.
+        """Load an adapter into all processes, or unload it if there is no path. On an error no
+        process has changed.
 
         Args:
-            name: its.
-            path: of its file.
-            before: of the file that it was loaded from, if it is to be unloaded.
+            name: the adapter's name.
+            path: the adapter's file.
+            before: the file it was loaded from, to restore it if unloading fails.
 
         Raises:
-            ModelError: it cannot be.
+            ModelError: it cannot be loaded or unloaded.
         """
         done: list[AsyncModel] = []
         try:
@@ -546,18 +554,18 @@ class TextHost:
 
 @final
 class EmbeddingHost:
-    """An embedder, in a process. For the Runner's event loop.
+    """An embedder in a process. Used in the Runner's event loop only.
 
     Attributes:
-        embedder: it.
-        decider: as of a `TextHost`.
+        embedder: the embedder.
+        decider: as in `TextHost`.
     """
 
     kind: Kind = "embedding"
     decider: SavedDecider | None = None
 
     def __init__(self, embedder: Embedder, process: EmbedderProcess | None = None) -> None:
-        """Take an embedder over, and the process where it runs."""
+        """Take over an embedder and the process that runs it."""
         self.embedder = embedder
         self._process = process
         self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_WAITING, clock=time.perf_counter)
@@ -579,7 +587,7 @@ class EmbeddingHost:
         process = EmbedderProcess(place, options, most, config.max_silence)
         try:
             return cls(await asyncio.to_thread(process.embedder), process)
-        except BaseException:  # also of who gives up on one that hangs
+        except BaseException:  # also if the caller gives up on a model that hangs
             await asyncio.shield(asyncio.to_thread(process.close))
             raise
 
@@ -589,8 +597,8 @@ class EmbeddingHost:
         return AsyncDecider(self.embedder, warn=False, **saved, **options)
 
     async def turn(self, work: Callable[[Pause], Awaitable[T]]) -> T:
-        """Do some work at one of the places of calls, which owners share fairly; it is given what
-        gives the place to others between batches."""
+        """Do some work in one of the places for calls, which owners share fairly. The work is
+        passed a function that yields the place to others between batches."""
         return await self._places.hold(owner(), work)
 
     async def aside(self, work: Callable[[], T]) -> T:
@@ -599,12 +607,13 @@ class EmbeddingHost:
 
     @property
     def memory(self) -> int:
-        """Bytes that its process holds, as far as the system tells; else the size of its files."""
+        """Bytes that the process holds, or the size of the model's files if the system does not
+        tell."""
         held = 0 if self._process is None else resident(self._process.pid)
         return held or _size_of(self.embedder.folder)
 
     async def close(self) -> None:
-        """End its process or free its memory."""
+        """End the process, or free the memory if there is none."""
         del self.embedder
         if self._process is not None:
             await asyncio.to_thread(self._process.close)
@@ -615,10 +624,10 @@ Host = TextHost | EmbeddingHost
 
 
 async def opened(config: ModelConfig) -> Host:
-    """Return a model, loaded.
+    """Load a model.
 
     Raises:
-        StructgenError: it cannot be.
+        StructgenError: it cannot be loaded.
     """
     if config.token_source is not None:
         await asyncio.to_thread(_fetch, config)
@@ -649,10 +658,10 @@ async def opened(config: ModelConfig) -> Host:
 
 
 def kind_of(config: ModelConfig) -> Kind:
-    """Return what a model does, by its files; fetches them if need be.
+    """Return the kind of a model by its files, which are downloaded if necessary.
 
     Raises:
-        StructgenError: it is not there, or cannot be fetched.
+        StructgenError: the model does not exist, or cannot be downloaded.
     """
     kind = known_kind(config)
     if kind is not None:
@@ -662,12 +671,13 @@ def kind_of(config: ModelConfig) -> Kind:
 
 
 def by_id(given: Iterable[str]) -> dict[str, str]:
-    """Models by id: each is ``ID=MODEL``, or a model, whose id is its name.
+    """Return models by id: each is ``ID=MODEL``, or a model whose id is its name.
 
-    A folder or a file is called by the last part of its path: a server shows ids to everybody.
+    The id of a folder or file is the last part of its path, because a server shows ids to
+    everybody.
 
     Raises:
-        OptionError: one is neither, or two have one id.
+        OptionError: an item is neither, or two have the same id.
     """
     found: dict[str, str] = {}
     for one in given:
@@ -687,7 +697,7 @@ def by_id(given: Iterable[str]) -> dict[str, str]:
 
 
 def known_kind(config: ModelConfig) -> Kind | None:
-    """Return what a model does, as far as that is known without looking into its folder."""
+    """Return the kind of a model, if it is known without looking into its folder."""
     source = config.source
     if config.kind is not None or isinstance(source, Embedder):
         return config.kind or "embedding"
@@ -700,12 +710,12 @@ def known_kind(config: ModelConfig) -> Kind | None:
 
 
 def size_of(config: ModelConfig) -> int:
-    """About how many bytes a model will take: the size of its files; 0 where they are not here."""
+    """Return the size of a model's files, about what it will take; 0 if they are not here."""
     if config.memory is not None:
         return config.memory
     source = config.source
     if isinstance(source, (AsyncModel, Embedder)):
-        return 0  # it is there already, and its owner's
+        return 0  # it is loaded already and belongs to the caller
     if not isinstance(source, (str, os.PathLike)):
         return _size_of(source.folder)
     sources = [source] if config.draft_model is None else [source, config.draft_model]
@@ -713,18 +723,18 @@ def size_of(config: ModelConfig) -> int:
 
 
 def load_options(config: ModelConfig) -> LoadOptions:
-    """Return how a text model is loaded."""
+    """Return the options for loading a text model."""
     return LoadOptions(**config.options(*(one.name for one in fields(LoadOptions))))
 
 
 def _path(config: ModelConfig, source: Any, **task: Any) -> Path:
-    """Return the folder of a model, fetched with the configuration's token if need be."""
+    """Return the folder of a model, downloaded with the configuration's token if necessary."""
     with models.token_from(config.token_source):
         return models.path(source, **task)
 
 
 def _fetch(config: ModelConfig) -> None:
-    """Fetch repositories with the configuration's token, which a model's process never gets."""
+    """Download repositories with the configuration's token, which a model's process never gets."""
     for source in (config.source, config.draft_model):
         if isinstance(source, str) and source not in catalogue.ENTRIES:
             _path(config, source)
@@ -737,7 +747,7 @@ def _size_of(folder: Path) -> int:
 
 
 def resident(pid: int | None) -> int:
-    """Return bytes of memory of a process that are in use; 0: not known."""
+    """Return the bytes of memory that a process uses; 0: not known."""
     if pid is None:
         return 0
     try:
@@ -748,7 +758,7 @@ def resident(pid: int | None) -> int:
 
 
 def installed(package: str) -> str:
-    """Return a package's version; "" if it runs from source or has another name."""
+    """Return a package's version; "" if it is not installed under this name."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -756,12 +766,12 @@ def installed(package: str) -> str:
 
 
 def _place_and_bound(config: ModelConfig) -> tuple[Path, int | None]:
-    """Return where an embedder is, and how many bytes its process may take; None: not known."""
+    """Return an embedder's folder, and the most bytes its process may take; None: not known."""
     place = Path(config.source).expanduser()
     if not place.exists():
         place = _path(config, config.source, task="embed")
-    is_here = [*(config.providers or ())] in ([], ["cpu"])  # devices reserve addresses at will
+    is_here = [*(config.providers or ())] in ([], ["cpu"])  # GPUs reserve many addresses
     is_here &= "provider_options" not in (config.session_options or {})
-    # Weights, what the runtime makes of them, and Python.
+    # Weights, the runtime's copy of them, and Python.
     size = _size_of(place if place.is_dir() else place.parent)
     return place, 4 * size + _BARE_BYTES if is_here else None

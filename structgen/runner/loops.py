@@ -1,11 +1,11 @@
 """Event loops and threads: how work crosses from one to another without blocking either.
 
-This module has an event loop in its own thread, and passes work, results and streams between it and
-waiting threads or coroutines of other loops. When a caller leaves, its work is cancelled.
+An event loop runs in a thread of its own. Work, results and streams pass between it and waiting
+threads or coroutines of other loops. When a caller leaves, its work is cancelled.
 
-It also runs other people's code: in daemon threads, with time limits that hold whatever the code
-does when it is cancelled, and in turns (`Places` and `Aside`, which owners share fairly). Knows no
-tools and no models.
+Other people's code runs in daemon threads, with time limits that hold whatever the code does when
+it is cancelled, and in places that owners share fairly (`Places`, `Aside`). Knows no tools and no
+models.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """Carries what ends a loop out of a task: KeyboardInterrupt, say, that a tool has raised.
+    """Carries an exception that would end the event loop out of a task, such as a KeyboardInterrupt
+    that a tool raised.
 
     Attributes:
-        cause: it.
+        cause: the exception.
     """
 
     def __init__(self, cause: BaseException) -> None:
@@ -55,15 +56,15 @@ async def carried(work: Awaitable[T]) -> T:
     try:
         return await work
     except (KeyboardInterrupt, SystemExit) as error:
-        raise Interrupted(error) from None  # a task that ends by one of these ends its loop, too
+        raise Interrupted(error) from None  # a task that raises one of these ends its loop, too
 
 
 @final
 class LoopThread:
-    """A loop that runs in a thread. Thread-safe.
+    """An event loop in its own thread. Thread-safe.
 
     Attributes:
-        is_stopping: whether `stop` was called.
+        is_stopping: whether `stop` has been called.
     """
 
     def __init__(self, name: str) -> None:
@@ -78,7 +79,7 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            # Calls under way get an error: somebody waits for them.
+            # Running calls get an error, because somebody waits for them.
             tasks = asyncio.all_tasks(self.loop)
             for task in tasks:
                 task.cancel()
@@ -87,10 +88,11 @@ class LoopThread:
             self.loop.close()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have a coroutine run in the loop.
+        """Start a coroutine in the loop.
 
         Raises:
-            StructgenError: this process was forked from the one with the loop, or that is closed.
+            StructgenError: the loop is closed, or belongs to the process that this one was forked
+                from.
         """
         try:
             self.check()
@@ -100,10 +102,10 @@ class LoopThread:
             raise
 
     def check(self) -> None:
-        """Raise where nothing can be begun.
+        """Raise if nothing can be started.
 
         Raises:
-            StructgenError: so it is.
+            StructgenError: as for `begin`.
         """
         if self._pid != os.getpid():
             raise StructgenError(
@@ -117,7 +119,7 @@ class LoopThread:
         """Run a coroutine in the loop and wait for its result; Ctrl-C cancels it.
 
         Raises:
-            StructgenError: this thread is the loop's own, which would wait for itself.
+            StructgenError: called in the loop's own thread, which would wait for itself.
         """
         if self.is_current:
             work.close()
@@ -136,10 +138,10 @@ class LoopThread:
             future.cancel()
             raise
         finally:
-            del future  # a program that keeps an error keeps nothing else with it
+            del future  # a program that keeps the error then keeps nothing else
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a function in the loop. Raises as `wait`."""
+        """Call a function in the loop and wait for its result. Raises as `wait`."""
 
         async def called() -> T:
             return function()
@@ -147,9 +149,10 @@ class LoopThread:
         return self.wait(called())
 
     async def asked(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and await its result, in any loop; cancelled with it.
+        """Run a coroutine in the loop and await its result from any loop; cancelling this cancels
+        it.
 
-        What it raises as `Interrupted` is raised as what that carries; so it is by `wait`, and by
+        If it raises `Interrupted`, the exception inside is raised instead, as in `wait` and in
         streams.
         """
         if asyncio.get_running_loop() is self.loop:
@@ -165,14 +168,14 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this code runs in its thread."""
+        """Whether this code runs in the loop's thread."""
         return threading.current_thread() is self._thread
 
     def stop(self, seconds: float | None = None) -> None:
-        """Stop the loop and wait until its thread has ended. A second call does nothing.
+        """Stop the loop and wait until its thread has ended. Calling it again does nothing.
 
         Args:
-            seconds: wait so long at most: something in the loop may never give it back.
+            seconds: the most seconds to wait, because code in the loop may never return.
         """
         if self._pid != os.getpid() or self.loop.is_closed():
             return
@@ -187,7 +190,7 @@ def _closed() -> StructgenError:
 
 
 class _Stream(Generic[T]):
-    """Pieces that a task in the loop makes. Nothing runs before the first is asked for."""
+    """Pieces that a task in the loop makes. The task starts when the first piece is asked for."""
 
     def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         thread.check()
@@ -197,20 +200,20 @@ class _Stream(Generic[T]):
         self._is_over = False
 
     def _begin(self, put: Callable[[T | None], object]) -> None:
-        """Have pieces come, and None at last."""
+        """Start the task, which sends pieces and then None."""
         if self._work is None:
             self._work = self._thread.begin(_pump(self._make(), put))
             finalizer = weakref.finalize(self, self._work.cancel)
 
-            def ended(_: Future[None]) -> None:  # also where it never began
-                finalizer.detach()  # an error leads back to this stream: neither would ever go
+            def ended(_: Future[None]) -> None:  # also if it never began
+                finalizer.detach()  # the error refers to this stream: neither would ever be freed
                 with contextlib.suppress(asyncio.CancelledError):
                     put(None)
 
             self._work.add_done_callback(ended)
 
     def _taken(self, piece: T | None) -> T | None:
-        """Return a piece; None at the end, and where this stream was closed."""
+        """Return a piece; None at the end or if the stream was closed."""
         if self._is_over or self._work is None:
             return None
         if piece is not None:
@@ -240,7 +243,7 @@ async def _pump(pieces: AsyncGenerator[T, None], put: Callable[[T], object]) -> 
 
 @final
 class ChunkStream(_Stream[T], Iterator[T], contextlib.AbstractContextManager["ChunkStream[T]"]):
-    """The pieces of an answer. Close it, or leave its ``with``, to end the work early."""
+    """The pieces of an answer. Close it, or leave its ``with`` block, to end the work early."""
 
     def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         super().__init__(thread, make)
@@ -325,19 +328,20 @@ ResultT = TypeVar("ResultT")
 
 
 class OutOfTime(Exception):
-    """The time limit of a call is over; not the TimeoutError of some library in the tool."""
+    """The time limit of a call has passed. Not a TimeoutError of a library inside the tool."""
 
 
 class CancelledInside(Exception):
-    """What was called has raised CancelledError by itself: nobody has cancelled the call."""
+    """The called code raised CancelledError although nobody cancelled the call."""
 
 
 async def within(limit: float | None, awaitable: Any) -> Any:
-    """Await something for so long; then it is cancelled, and not waited for.
+    """Await something for some seconds; then cancel it, and do not wait for its end.
 
     Raises:
-        OutOfTime: it took longer.
-        CancelledInside: so it did; CancelledError is the end of the task that awaits this, alone.
+        OutOfTime: the time has passed.
+        CancelledInside: it raised CancelledError by itself. A CancelledError from here always means
+            that the awaiting task was cancelled.
     """
     task: asyncio.Future[Any] = asyncio.ensure_future(carried(awaitable))
     try:
@@ -354,20 +358,20 @@ async def within(limit: float | None, awaitable: Any) -> Any:
     finally:
         if not task.done():
             task.add_done_callback(_retrieved)
-        task.cancel()  # also one that has just failed: it would be reported
+        task.cancel()  # also one that has just failed, which asyncio would report
 
 
 def _retrieved(task: asyncio.Future[Any]) -> None:
-    """Look at what came of a task that nobody waits for, or asyncio would report it."""
+    """Retrieve the result of a task that nobody awaits, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()
 
 
 async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
-    """Call a function in a thread of its own, in this context. If this is cancelled the thread goes
-    on; the end of the process does not wait for it."""
+    """Call a function in a thread of its own, in this context. If this is cancelled, the thread
+    goes on, but does not keep the process alive."""
     loop = asyncio.get_running_loop()
-    # Emptied at the end, as `outcome` is: see `LoopThread.wait`.
+    # Emptied at the end, like `outcome`: see `LoopThread.wait`.
     futures: list[asyncio.Future[ResultT]] = [loop.create_future()]
     context = contextvars.copy_context()
 
@@ -377,7 +381,7 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
             return
         if error is None:
             future.set_result(*made)
-        elif isinstance(error, StopIteration):  # which a future refuses
+        elif isinstance(error, StopIteration):  # which a future cannot hold
             future.set_exception(RuntimeError(f"StopIteration: {error}"))
         else:
             future.set_exception(error if isinstance(error, Exception) else Interrupted(error))
@@ -388,7 +392,7 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
             outcome = (None, context.run(function))
         except BaseException as error:
             outcome = (error,)
-        # Where the loop is closed, nobody waits any more.
+        # If the loop is closed, nobody waits any more.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, *outcome)
         del outcome
@@ -398,26 +402,27 @@ async def in_thread(function: Callable[[], ResultT], name: str) -> ResultT:
 
 
 def is_async(function: Any) -> bool:
-    """Return whether calling a function gives an awaitable, as far as is known before the call."""
+    """Return whether calling a function gives an awaitable, as far as that is known before the
+    call."""
     while isinstance(function, functools.partial):
         function = function.func
-    # Of a class, too, this is what its instances are called by.
+    # Of a class, too: calling its instances runs this.
     return any(map(inspect.iscoroutinefunction, (function, function.__call__)))
 
 
 _LATELY = 10.0
-"""Seconds of all owners' work after which what was before counts half."""
+"""Seconds of work, of all owners together, after which earlier work counts half."""
 
 
 @final
 class Places:
     """A fixed number of places for work, shared fairly. For one event loop.
 
-    A free place goes to whichever waiting owner holds the fewest. Of several it is, where there is
-    a clock, the one that has had the least time lately; else they take turns. Of several places one
-    is always left for another owner, so that its work never waits for the first owner's to end; but
-    for what has no owner, which is the program's own. Where too many wait, it is the last of the
-    owner who has most that is refused.
+    A free place goes to the waiting owner that holds the fewest places. Among equals it goes to the
+    one that has had the least time lately if there is a clock; otherwise they take turns. No owner
+    gets all places: one is kept for another owner, whose work then need not wait. Work without an
+    owner, which is the program's own, may have all. If too many wait, the last job of the owner
+    with the most waiting jobs is refused.
     """
 
     def __init__(
@@ -432,31 +437,31 @@ class Places:
         """Make places.
 
         Args:
-            number: how many.
-            most_waiting: how many may wait for them.
-            refused: what is raised where there are more.
-            beyond: of several, whether an owner that holds none gets one of as many more, where
-                none is free: else it waits where two others hold all.
-            clock: seconds, by which the time of owners is counted.
+            number: the number of places.
+            most_waiting: the most jobs that may wait.
+            refused: makes the error for a job beyond that.
+            beyond: whether there are as many extra places for owners that hold none and find none
+                free. Without them such an owner waits while two others hold all.
+            clock: returns seconds; the time of owners is counted by it.
         """
         self._number = self._free = number
-        self._least = -number if beyond and number > 1 else 0  # free ones, for such an owner
+        self._least = -number if beyond and number > 1 else 0  # extra places for new owners
         self._most_waiting = most_waiting
         self._refused = refused or self._overloaded
         self._clock = clock or (lambda: 0.0)
         self._held: Counter[Hashable] = Counter()
-        self._used: dict[Hashable, float] = {}  # seconds lately
-        self._counted = 0.0  # seconds since those before count half
+        self._used: dict[Hashable, float] = {}  # seconds of each owner lately
+        self._counted = 0.0  # seconds counted since the last halving
         self._waiting: OrderedDict[Hashable, deque[asyncio.Future[float]]] = OrderedDict()
 
     @property
     def active(self) -> int:
-        """How many are held."""
+        """The number of places held."""
         return self._number - self._free
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """The number of jobs waiting."""
         return sum(not one.done() for line in self._waiting.values() for one in line)
 
     @contextlib.asynccontextmanager
@@ -464,11 +469,11 @@ class Places:
         """Wait for a place, and hold it.
 
         Yields:
-            What gives it to another owner who waits, and waits for it before the owner's other
-            work does.
+            A function that hands the place to another waiting owner, and waits to get it back
+            before the owner's other work does.
 
         Raises:
-            Overloaded: too many wait; or what ``refused`` makes.
+            Overloaded: too many wait; or the error that ``refused`` makes.
         """
         given: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(given)
@@ -496,11 +501,11 @@ class Places:
     async def hold(
         self, owner: Hashable, work: Callable[[Callable[[], Awaitable[None]]], Awaitable[T]]
     ) -> T:
-        """Wait for a place, and do some work there, which is given what `of` yields.
+        """Wait for a place, and run work in it; the work is passed what `of` yields.
 
-        What has begun continues to its end, or to where it lets others go first, also when nobody
-        waits for it any more, and keeps its place. Owners that come and go would else have as many
-        threads and processes as they like.
+        Work that has begun keeps its place until it ends or hands it over, even if nobody waits for
+        it any more. Otherwise owners that disconnect could occupy any number of threads and
+        processes.
 
         Raises:
             Overloaded: as `of`.
@@ -533,7 +538,7 @@ class Places:
             del task  # as in `LoopThread.wait`
 
     def _give_back(self, owner: Hashable, began: float) -> None:
-        """Take a place from an owner, who goes behind the others that wait."""
+        """Take a place from an owner, who goes behind the other waiting ones."""
         if seconds := self._clock() - began:
             self._used[owner] = self._used.get(owner, 0.0) + seconds
             self._counted += seconds
@@ -549,7 +554,7 @@ class Places:
         self._give()
 
     def _give(self) -> None:
-        """Give places that are free to those who wait."""
+        """Give free places to those who wait."""
         while self._waiting:
             owner = min(self._waiting, key=lambda o: (self._held[o], self._used.get(o, 0.0)))
             if self._free <= 0:
@@ -561,13 +566,13 @@ class Places:
                 return
             given = self._waiting[owner][0]
             self._left(owner, given)
-            if not given.done():  # else it was cancelled a moment ago
+            if not given.done():  # otherwise it has just been cancelled
                 self._free -= 1
                 self._held[owner] += 1
                 given.set_result(self._clock())
 
     def _refuse(self, latest: Hashable) -> None:
-        """Refuse the last of the owner who has most that wait; of equals, the latest."""
+        """Refuse the last job of the owner with the most waiting; among equals, the latest job."""
         owner = max(self._waiting, key=lambda one: (len(self._waiting[one]), one == latest))
         given = self._waiting[owner].pop()
         if not self._waiting[owner]:
@@ -583,7 +588,7 @@ class Places:
         )
 
     def _left(self, owner: Hashable, given: asyncio.Future[float]) -> None:
-        """Take one who waits off its line, which goes behind those of the others."""
+        """Take a waiting job off its owner's line, and put that line behind the others."""
         line = self._waiting.get(owner, deque())
         if given in line:
             line.remove(given)
@@ -594,13 +599,13 @@ class Places:
 
 @final
 class Aside:
-    """Threads for work that would hold up a loop: that many at once, which owners share fairly.
+    """A fixed number of threads for work that would block an event loop, shared fairly by owners.
 
     A thread cannot be stopped: see `Places.hold`.
     """
 
     def __init__(self, number: int, most_waiting: int, name: str) -> None:
-        """As `Places`; ``name`` is that of the threads."""
+        """Args as for `Places`; ``name`` is the name of the threads."""
         self._places = Places(number, most_waiting)
         self._name = name
 
@@ -608,6 +613,6 @@ class Aside:
         """Do some work there.
 
         Raises:
-            Overloaded: too much waits.
+            Overloaded: too many jobs wait.
         """
         return await self._places.hold(owner, lambda _: in_thread(work, self._name))

@@ -1,9 +1,10 @@
 """MCP servers as sources of tools, through the official ``mcp`` package (extra ``mcp``).
 
-An `McpServer` is one server, over standard input and output or HTTP: its connection, its tools as
-`Tool`s, and its errors. Each connection has its own thread and event loop, so tools run from any
-thread and loop, and a server that hangs blocks nobody. Whatever a server says about its tools, and
-whatever they return, is untrusted text, and the prompt says so. Opening a server imports ``mcp``.
+An `McpServer` is one server, reached over standard input and output or HTTP, with its connection,
+its tools as `Tool`s, and its errors. Each connection has a thread and event loop of its own, so
+tools can be called from any thread and loop, and a server that hangs blocks nobody. What a server
+says about its tools, and what they return, is untrusted text, and the prompt says so. ``mcp`` is
+imported when a server is opened.
 """
 
 from __future__ import annotations
@@ -55,46 +56,46 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
     from mcp_types import Tool as McpTool
 
-_MOST_BYTES = 16 << 20  # of one answer
-_MOST_STREAM = 4 << 20  # of one that is a stream, whose events have 1 MiB at most
-_MOST_HELD = 128 << 20  # of all of a server that have not ended
-_ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
-_MOST_PAGES = 100  # of a server's list of tools
-_MOST_TOOLS = 500  # that are offered: a request with 3,000 took 30 s, and 1 GB
-_LONGEST_TOOLS = 1_000_000  # characters of all: 15 million took 1 GB, and other chats waited 10 s
-_LONGEST_TOOL = 100_000  # of one's name, description and schema: they are in each prompt
-_LONGEST_SHOWN = 2_000  # characters of foreign text that a message has
-_LONGEST_ID = 100  # characters of that of a request
-_MOST_WRONG = 1_000  # values of an answer that are all named: 500,000 take 1.3 s and 300 MB
-_MOST_PARTS = 10_000  # of the content of an answer: for a wrong one `mcp` makes errors of 30 kB
-_MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
-_RESUME_SECONDS = 0.5  # and then one in so long
-_BURST_SECONDS = 2.0  # that a thread here may compute at once, which others wait for,
-_CALL_SECONDS = 0.25  # more of that for each call,
-_SHARE = 0.1  # and so much of the time
-_REST_SECONDS = 1.0  # that it sleeps at most
-_CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
-_MOST_TASKS = 2_000  # that its requests keep waiting, beside those of calls
+_MOST_BYTES = 16 << 20  # bytes of one answer
+_MOST_STREAM = 4 << 20  # bytes of a streamed one, with events of at most 1 MiB
+_MOST_HELD = 128 << 20  # bytes of all a server's unfinished answers
+_ENCODING = "structgen_lines"  # of a program's output: see `_Lines`
+_MOST_PAGES = 100  # pages of a server's list of tools
+_MOST_TOOLS = 500  # tools: a request with 3,000 took 30 s and 1 GB
+_LONGEST_TOOLS = 1_000_000  # characters of all: 15 million took 1 GB, 10 s
+_LONGEST_TOOL = 100_000  # of a tool's name, description and schema, which are in each prompt
+_LONGEST_SHOWN = 2_000  # characters of foreign text in an error message
+_LONGEST_ID = 100  # characters of it in an error to a request
+_MOST_WRONG = 1_000  # members of an answer: 500,000 take 1.3 s and 300 MB
+_MOST_PARTS = 10_000  # items of an answer's content: `mcp` makes errors of 30 kB for a wrong one
+_MOST_RESUMED = 100  # times that broken streams are resumed at once,
+_RESUME_SECONDS = 0.5  # then one in so many seconds
+_BURST_SECONDS = 2.0  # seconds that a thread here may compute at once, while others wait,
+_CALL_SECONDS = 0.25  # more of these for each call,
+_SHARE = 0.1  # and this share of the time
+_REST_SECONDS = 1.0  # seconds that it sleeps at most
+_CLOSE_SECONDS = 5.0  # seconds to tell an HTTP server that a session has ended
+_MOST_TASKS = 2_000  # requests of its own, beside those of calls, that wait
 _LOOK_SECONDS = 1.0
 _LONGEST_LOG = 1 << 20  # characters of a line that is no message
-_LINES_KEPT = 10  # of what a server wrote to its standard error
-_LONGEST_LINE = 500  # characters that are kept of each
+_LINES_KEPT = 10  # last lines of a server's standard error
+_LONGEST_LINE = 500  # characters that are kept of each line
 _TOO_LONG = "an answer of more than {:,} bytes"
 _BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
 _NO_WAIT = re.compile(rb"(?:\A|[\r\n])retry:(?:[^\r\n]*-|[^\r\n]{8})")
-"""Of a time to resume a stream after: below 0, or far off."""
+"""Matches ``retry:`` fields of event streams whose time is negative or very long."""
 _HALF = re.compile(
     r"\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u[dD])[c-fC-F]..)"
 )
-"""Half of a character in JSON without ``\\\\``, as where a text was cut in one."""
-_TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # `mcp` takes 20 us for each, in C
+"""Matches a lone surrogate in JSON without ``\\\\``, which a text cut within a character leaves."""
+_TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # 20 us each for `mcp`
 
 
 _HERE = threading.local()
 
 
 def _is_logged(record: logging.LogRecord) -> bool:
-    """Return False for ``mcp``'s page-long logs of wrong answers, which callers get anyway."""
+    """Return False for ``mcp``'s long logs of invalid answers, which callers get anyway."""
     return record.levelno < logging.WARNING or not hasattr(_HERE, "is_ours")
 
 
@@ -104,17 +105,18 @@ logging.getLogger("client").addFilter(_is_logged)  # of ``mcp.client.session``
 
 
 class _Unreadable(Exception):
-    """What a server sent is not a message."""
+    """The server sent something that is not a message."""
 
 
 T = TypeVar("T")
 
 Opening: TypeAlias = "Callable[[contextlib.AsyncExitStack, TextIO], Any]"
-"""Makes a transport of the ``mcp`` package, with where a program's errors go."""
+"""Opens a transport of the ``mcp`` package; the second argument takes a program's standard error.
+"""
 
 
 class Connection:
-    """A connection that is open: its thread, its loop, and the tools that call through it."""
+    """An open connection: its thread, its event loop, and the tools that call through it."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
@@ -126,7 +128,7 @@ class Connection:
         self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._calls: set[asyncio.Task[CallToolResult]] = set()
         self._unreadable: _Unreadable | None = None
-        self._sessions = 0  # that were begun after the first,
+        self._sessions = 0  # sessions begun after the first,
         self._beginning = asyncio.Lock()  # one at a time
         self._pace: _Pace
         self._pid = os.getpid()
@@ -139,14 +141,14 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """End it, and wait until it has ended. A second call does nothing."""
-        # A loop that is closed has ended by itself.
+        """End the connection and wait until it has ended. Calling it again does nothing."""
+        # A closed loop has ended by itself.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
     def _run(self) -> None:
-        """Run the thread, from the connection's beginning to its end."""
+        """Return the body of the thread, from the beginning of the connection to its end."""
         _HERE.is_ours = True
         self._pace = _Pace()
 
@@ -174,7 +176,8 @@ class Connection:
         deadline = anyio.current_time() + self._server._connect_timeout
 
         async def receive(message: object) -> None:
-            """Give up what is waited for where an answer cannot be read: nobody knows to what."""
+            """Fail all waiting calls if an answer cannot be read, because nobody knows which call
+            it answers."""
             why = _why_unreadable(message)
             if why is not None:
                 give_up(why)
@@ -195,14 +198,14 @@ class Connection:
                 self._client = client
                 client.session.validate_tool_result = _unchecked
                 listed = [tool async for tool in self._listed(client)]
-                # In another thread: what the server lists may take long to compile.
+                # In another thread: the server's tools may take long to compile.
                 tools = await in_thread(lambda: self._offered(listed), "mcp tools")
                 scope.deadline = math.inf
                 self._ready.set_result(tools)
                 while not self._stop.is_set():
                     with anyio.move_on_after(_LOOK_SECONDS):
                         await self._stop.wait()
-                    # Of what it asks, each waits in a task until it reads the answer.
+                    # Each request of the server waits in a task until the server reads the answer.
                     if len(asyncio.all_tasks()) > _MOST_TASKS + 9 * len(self._calls):
                         give_up("more requests of its own than it reads answers to")
                         break
@@ -250,12 +253,13 @@ class Connection:
         spent = [0]
         for tool in wanted.values():
             if self._ready.done():
-                break  # It took too long, and nobody waits for the rest.
+                break  # It took too long; nobody waits for the rest.
             offered.append(self._tool(tool, spent))
         return tuple(offered)
 
     def _tool(self, tool: McpTool, spent: list[int]) -> Tool:
-        """Make a tool; all tools share the compile steps counted in ``spent``."""
+        """Make a tool. All tools of a server share the limit on compile steps, counted in
+        ``spent``."""
 
         async def call(**arguments: Any) -> str:
             return await self._called(tool.name, arguments)
@@ -293,16 +297,16 @@ class Connection:
         """Call a tool, from any loop.
 
         Raises:
-            ToolFailure: it failed, or the server did.
+            ToolFailure: the tool or the server failed.
         """
         if self._ended is not None:
             raise self._tool_failure("has disconnected", self._ended)
         called = self._call(name, arguments)
         try:
-            if self._pid != os.getpid():  # its thread is the parent's: a call would wait in vain
+            if self._pid != os.getpid():  # the thread is the parent's: it would never end
                 raise RuntimeError("this process was forked from the one that is connected")
             future = asyncio.run_coroutine_threadsafe(called, self._loop)
-        except RuntimeError as error:  # also: the loop is closed
+        except RuntimeError as error:  # or the loop is closed
             called.close()
             raise self._tool_failure("is closed", error) from error
         answer = asyncio.wrap_future(future)
@@ -313,7 +317,7 @@ class Connection:
             raise
         if not answer.cancelled():
             return answer.result()
-        # The connection has ended, and what was under way with it. The caller is not cancelled.
+        # The connection has ended, and calls under way with it. The caller is not cancelled.
         if self._ended is not None:
             raise self._tool_failure(f"disconnected during a call of {name}", self._ended)
         raise ToolFailure(f"The MCP server {self._server.name} was closed during a call of {name}.")
@@ -321,8 +325,8 @@ class Connection:
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
         try:
             json.dumps(arguments, allow_nan=False)
-            to_json([{"params": {"arguments": arguments}}])  # as deep as the message, and a little
-        except ValueError as error:  # it would end the connection, or be null
+            to_json([{"params": {"arguments": arguments}}])  # a little deeper than the message
+        except ValueError as error:  # it would end the connection, or become null
             raise ToolFailure(f"The arguments cannot be written as JSON: {error}") from error
         exchange = _Exchange(math.inf)
         _CALL.set(exchange)
@@ -348,9 +352,10 @@ class Connection:
     async def _answer(
         self, name: str, arguments: dict[str, Any], exchange: _Exchange
     ) -> CallToolResult:
-        """Call a tool, in a new session if the server knows this one no longer: after a restart."""
+        """Call a tool; in a new session if the server has restarted and does not know this one."""
         assert self._client is not None
-        # Not of the client: it lists the tools again where a server says so, and keeps all.
+        # Not by the client's method: it lists the tools again whenever a server says so, and keeps
+        # all lists.
         session, sessions = self._client.session, self._sessions
         try:
             return await session.call_tool(name, arguments)
@@ -383,7 +388,8 @@ class Connection:
         await session.send_notification(types.InitializedNotification())
 
     def _tool_failure(self, what: str, error: BaseException) -> ToolFailure:
-        """Return what the model reads, and, with the server's last words, the caller."""
+        """Return the failure: a text for the model, and one for the caller with the server's last
+        output."""
         failure = self._failure(what, error)
         return ToolFailure(str(failure).partition("\n")[0], detail=str(failure))
 
@@ -391,7 +397,7 @@ class Connection:
         if isinstance(error, ToolServerError):
             return error
         inner = getattr(error, "exceptions", ())
-        if inner:  # of a group, as anyio raises
+        if inner:  # of an exception group, which anyio raises
             return self._failure(what, inner[0])
         if isinstance(error, ValidationError) and error.error_count() > _MOST_WRONG:
             error = ValueError(f"{error.error_count():,} values of its {error.title} are invalid")
@@ -411,7 +417,7 @@ class Connection:
 
 
 def _why_unreadable(message: object) -> str | None:
-    """Return why something received is not a message, if it should have been one."""
+    """Return why something received is not a message, if it should be one."""
     if not isinstance(message, ValidationError):
         return None
     first = message.errors(include_url=False)[0]
@@ -428,16 +434,16 @@ def _why_unreadable(message: object) -> str | None:
 
 
 async def _unchecked(name: str, result: CallToolResult) -> None:
-    """Take what a tool returns for what its server says of it.
+    """Accept what a tool returns without checking it against the server's output schema.
 
-    ``mcp`` would match it with the server's patterns by Python's ``re``, which stops all threads
-    until it has matched, which may be never.
+    ``mcp`` would match the server's patterns with Python's ``re``, which blocks all threads and may
+    never end.
     """
 
 
 @contextlib.contextmanager
 def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
-    """A file to write to, of which the last lines are kept."""
+    """Yield a file to write to; its last lines are kept."""
     read, write = os.pipe()
 
     def follow() -> None:
@@ -455,21 +461,22 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
         with open(write, "w", encoding="utf-8") as file:
             yield file
     finally:
-        thread.join(0.2)  # An error is to have what was written last.
+        thread.join(0.2)  # The error should have what was written last.
 
 
 class _Pace:
-    """Has its thread sleep where it computes too much: others wait for the interpreter then.
+    """Makes its thread sleep if it computes too much, because other threads wait for the
+    interpreter meanwhile.
 
-    What a server sends unasked has no other bound. An honest one needs a hundredth of this.
+    Nothing else limits what a server sends unasked. An honest server needs a hundredth of this.
     """
 
     def __init__(self) -> None:
-        self.left = _BURST_SECONDS  # that the thread may compute
+        self.left = _BURST_SECONDS  # seconds that the thread may still compute
         self._seen, self._used = time.monotonic(), time.thread_time()
 
     def rest(self) -> None:
-        """Sleep, if need be."""
+        """Sleep if necessary."""
         now, used = time.monotonic(), time.thread_time()
         earned = (now - self._seen) * _SHARE
         self.left = min(self.left + earned - (used - self._used), _BURST_SECONDS)
@@ -488,19 +495,18 @@ def _has_many(text: str) -> bool:
 
 
 def _decoded(data: bytes | bytearray) -> str:
-    """Decode JSON, with ``\ufffd`` for halves of characters, which ``mcp`` does not read."""
-    text = data.decode("utf-8-sig", "replace").replace(r"\\", r"\u005c")  # it escapes what follows
+    """Decode JSON, with ``\ufffd`` for lone surrogates, which ``mcp`` cannot read."""
+    text = data.decode("utf-8-sig", "replace").replace(r"\\", r"\u005c")  # as it escapes
     return _HALF.sub(r"\\ufffd", text, MAX_VALUES)
 
 
 class _Lines(codecs.IncrementalDecoder):
-    """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped. In
-    place of one with too many values is a note that it has. What else programs print is dropped:
-    what is not an object, and a short one that does not say that it is a message, as logs have
-    them.
+    """Decodes UTF-8 by whole lines. A line that is too long is cut. One with too many values is
+    replaced by a note that says so. Other output of programs is dropped: whatever is not an object,
+    and short objects that do not say they are messages, as in logs.
 
-    ``mcp`` reads a program's output by an encoding that can be named, and would keep what has no
-    end. What is not UTF-8 would end its reader.
+    ``mcp`` lets its user choose the encoding of a program's output; this codec uses that. ``mcp``
+    itself would keep an endless line, and stop reading at invalid UTF-8.
     """
 
     def __init__(self, errors: str = "strict") -> None:
@@ -542,11 +548,11 @@ codecs.register(_lines_codec)
 
 
 class _Received:
-    """What a server sends, as ``mcp`` gets it: answers, and that something was asked.
+    """What ``mcp`` gets of a server's messages: answers, and the fact that something was asked.
 
-    Nothing here waits for a notification, and ``mcp`` has a task for each, and a page of its log
-    for one that is wrong. A request it keeps until the server reads that it is refused. It looks
-    for all that is wrong with an answer.
+    structgen uses no notifications, but ``mcp`` starts a task for each, and writes a page of log
+    for an invalid one. It keeps a request until the server has read the refusal. It collects all
+    errors of an invalid answer.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -582,7 +588,7 @@ class _Received:
 
 
 def _wrong_with(result: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with an answer: too much of something, or that it is a question."""
+    """Return what is wrong with an answer: it has too much of something, or is a request."""
     if result.get("resultType", "complete") != "complete":
         return "a request for input, which structgen does not provide"
     parts = result.get("content")
@@ -592,24 +598,24 @@ def _wrong_with(result: Mapping[str, Any]) -> str | None:
 
 @contextlib.asynccontextmanager
 async def _received(transport: Any) -> AsyncIterator[tuple[Any, Any]]:
-    """A transport of which only `_Received` is read."""
+    """A transport read through `_Received`."""
     async with transport as (read, write):
         yield _Received(read), write
 
 
 class _Exchange:
-    """Requests over HTTP and their answers, which are left when their call ends, or in time.
+    """Requests over HTTP with their answers, dropped when their call ends or its time is up.
 
-    ``mcp`` would continue after that with what has no end: comments of streams, heads of answers.
+    ``mcp`` would go on reading what may have no end: comments of streams, headers of answers.
     """
 
     def __init__(self, seconds: float) -> None:
         self._until = asyncio.get_running_loop().time() + seconds
         self._scope: Any = None
-        self.is_session_over = False  # which the answer was
+        self.is_session_over = False  # as the answer said
 
     async def wait(self, awaited: Awaitable[T]) -> T:
-        """Wait for something, no longer than that."""
+        """Wait for something, at most until the exchange ends."""
         import anyio
 
         with anyio.CancelScope(deadline=self._until) as self._scope:
@@ -617,7 +623,7 @@ class _Exchange:
         raise _Unreadable("an answer after the call had ended")
 
     def end(self) -> None:
-        """Leave what is under way, and what begins later."""
+        """Drop requests under way and those that begin later."""
         self._until = -math.inf
         if self._scope is not None:
             self._scope.cancel()
@@ -626,14 +632,16 @@ class _Exchange:
 _CALL: contextvars.ContextVar[_Exchange | None] = contextvars.ContextVar(
     "structgen_mcp_call", default=None
 )
-"""That of the call that this code runs for."""
+"""The exchange of the call that this code runs for."""
 
 
 class _Bounded:
-    """Sends requests over HTTP. Their answers have an end, and little of them is held.
+    """Sends requests over HTTP. Answers are limited in size and time, and little of them is held in
+    memory.
 
-    What a server sends unasked has no use here. An error is the answer to a message: by others
-    ``mcp`` ends the connection, which all callers share. ``seconds`` is for what is not a call.
+    What a server sends unasked is not used. HTTP errors are turned into answers to a message;
+    otherwise ``mcp`` would end the connection that all callers share. ``seconds`` limits requests
+    that are not calls.
     """
 
     def __init__(self, client: Any, web: Any, seconds: float) -> None:
@@ -654,16 +662,16 @@ class _Bounded:
             return self._web.Response(502, json=answer, request=request)
 
     async def _sent(self, request: Any, options: Mapping[str, Any]) -> Any:
-        from structgen.remote import bound_cookies  # 30 ms, which few Runners need
+        from structgen.remote import bound_cookies  # importing takes 30 ms, and few Runners need it
 
         exchange = _CALL.get()
         is_resumed = "last-event-id" in request.headers
-        # Of one that was redirected, what it says has yet to be read.
+        # The body of a redirected answer has not been read yet.
         sent = {} if is_resumed else from_json(request.read() or b"{}")
         if sent.get("method") == "initialize":
             request.headers.pop("mcp-session-id", None)
         if exchange is None or not (is_resumed or "id" in sent):
-            exchange = _Exchange(self._seconds)  # also what says that a call is cancelled
+            exchange = _Exchange(self._seconds)  # also the notice that a call is cancelled
         if request.method == "GET":
             if not is_resumed:
                 raise _Unreadable("an unrequested event stream")
@@ -686,7 +694,7 @@ class _Bounded:
                         try:
                             async for piece in pieces:
                                 yield piece
-                        except _Unreadable as error:  # other errors have it resumed
+                        except _Unreadable as error:  # other errors make `mcp` resume it
                             raise web.SSEError(f"{error}") from error
 
                     async def aclose(self) -> None:
@@ -698,8 +706,8 @@ class _Bounded:
             held = b"".join([one async for one in pieces])
             status = response.status_code
             if status == 404 and "mcp-session-id" in request.headers and not is_resumed:
-                # What answers the call itself says of a method that it is not there. And of a
-                # stream that broke off, the call may have run: it is not to run again.
+                # Only the answer to the call itself says that a method does not exist. And after a
+                # broken stream the call may have run: it must not run again.
                 exchange.is_session_over = _id_of(held) != sent.get("id")
             if status >= 400 and status != 404 and b'"jsonrpc"' not in held:
                 raise _Unreadable(f"HTTP status {status} {response.reason_phrase}")
@@ -713,7 +721,7 @@ class _Bounded:
     async def _pieces(
         self, whole: Any, exchange: _Exchange, *, is_stream: bool
     ) -> AsyncIterator[bytes]:
-        """Read an answer: all of it at once, or whole events of a stream."""
+        """Yield an answer: all of it at once, or whole events of a stream."""
         left = most = _MOST_STREAM if is_stream else _MOST_BYTES
         held, pieces, is_over = bytearray(), aiter(whole), False
         try:
@@ -745,7 +753,7 @@ class _Bounded:
 
 
 def _id_of(answer: bytes) -> Any:
-    """Return which request it answers; None where that cannot be read."""
+    """Return the id of the request that a message answers; None if it cannot be read."""
     try:
         return from_json(answer)["id"]
     except (ValueError, LookupError, TypeError):
@@ -753,7 +761,7 @@ def _id_of(answer: bytes) -> Any:
 
 
 def _text(result: CallToolResult) -> str:
-    """Return what a tool returned, as text: models read nothing else."""
+    """Return what a tool returned as text; models read nothing else."""
     parts: list[str] = []
     for item in result.content:
         if item.type == "text":
@@ -771,7 +779,7 @@ def _text(result: CallToolResult) -> str:
 
 
 def _bytes() -> Vocabulary:
-    """Return a vocabulary for what is compiled only to see whether it can be."""
+    """Return a byte vocabulary, to test whether something compiles."""
     return Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], [256])
 
 
@@ -787,7 +795,7 @@ def package() -> Any:
 
 
 CONNECT_SECONDS = 30.0
-"""How long a server may take to answer at first, by default."""
+"""Seconds in which a server must answer at first, by default."""
 
 
 @final
@@ -796,8 +804,8 @@ class McpServer:
 
     Make one with `stdio` or `http`, and connect with ``with`` or ``async with``. While it is
     connected, `tools` has its tools, and the server itself can be an item of ``tools=``. If a call
-    fails, also because the server died, the model reads it, and ``agentic_tool_calls`` of the
-    answer has the error.
+    fails, for example because the server died, the model reads the error, and
+    ``agentic_tool_calls`` of the answer has it.
     """
 
     def __init__(
@@ -846,7 +854,7 @@ class McpServer:
             arguments: of its command line.
             env: environment variables. It gets these and a few harmless ones (PATH, HOME, …); this
                 process's other variables are not passed on.
-            cwd: its working folder.
+            cwd: the program's working folder.
             name: its name in messages; None: the command.
             prefix: put before the names of its tools, to tell them from other servers' tools.
             only: names of the tools to offer; None: all.
@@ -902,10 +910,10 @@ class McpServer:
         transport = importlib.import_module("mcp.client.streamable_http")
 
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:
-            # Compressed, a few bytes may be gigabytes.
+            # A few compressed bytes may become gigabytes.
             headers_ = {"Accept-Encoding": "identity", **(headers or {})}
             web = transport.httpx2
-            # A call has its own, also to wait for one of its 100 connections.
+            # A call has its own time limit, also while it waits for one of the 100 connections.
             seconds = web.Timeout(connect_timeout, read=None, pool=None)
             client = transport.create_mcp_http_client(headers=headers_, timeout=seconds)
             _Bounded(client, web, connect_timeout)
@@ -922,10 +930,10 @@ class McpServer:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """Its tools at the time of connecting.
+        """The server's tools, as they were when it was connected.
 
         Raises:
-            ToolServerError: it is not connected.
+            ToolServerError: the server is not connected.
         """
         connection = self._connection
         if connection is None:
@@ -964,7 +972,7 @@ class McpServer:
     async def __aenter__(self) -> McpServer:
         try:
             return await in_thread(self.start, "mcp start")
-        except asyncio.CancelledError:  # nobody leaves what was not entered
+        except asyncio.CancelledError:  # what was not entered is never left
             threading.Thread(target=self.close, name="mcp close", daemon=True).start()
             raise
 

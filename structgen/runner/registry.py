@@ -1,14 +1,14 @@
 """The models of a Runner by id: their state, who uses them, and which one to unload.
 
-This module loads and unloads models, and owns aliases, the default model, the queue for each model,
-and the memory budget. It lives in one event loop, so nothing here is locked; loading runs beside
-it. Knows nothing about requests.
+The registry loads and unloads models, and has the aliases, the default model, a queue for each
+model, and the memory budget. It is used in one event loop, so it needs no locks; loading runs
+beside the loop. Knows nothing about requests.
 
     unloaded ─▶ loading ─▶ loaded ─▶ unloading ─▶ unloaded      (loading may end in failed)
 
-A model that is in use, or that somebody waits for, is never unloaded to make room. Whoever needs
-the room waits. After a while, the model that was loaded first of those in use begins no more
-requests until there is room.
+A model in use, or one that somebody waits for, is never unloaded to make room; a request that needs
+the room waits. After a while, the model in use that was loaded first starts no more requests until
+there is room.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .hosts import Host, ModelConfig, known_kind, opened, size_of
 from .loops import Places
 
 _RANKS = "all-minilm-l6-v2"
-"""The embedder that ranks passages where no other is known."""
+"""The embedder that ranks passages if no other is known."""
 
 _TURN = 30.0
 """Seconds for which a model in use keeps its room when another is waiting for it."""
@@ -42,23 +42,25 @@ class Entry:
     """One model.
 
     Attributes:
-        id: what requests call it.
-        config: how to load it.
+        id: the name that requests use.
+        config: how to load the model.
         status: see above.
-        host: it, where it is loaded.
+        host: the loaded model; None: it is not loaded.
         error: why loading failed.
-        bytes: what it takes; before it has been loaded, what its files take; None: not known.
-        held: what of that counts now: of those that are loaded, and that have room to be.
-        users: requests that run on it.
-        wanted: requests that wait until it is loaded.
-        used: when it was last used, by a counter.
+        bytes: its size in memory; before it has been loaded, the size of its files; None: not
+            known.
+        held: the part of ``bytes`` that counts now, because the model is loaded or has room
+            reserved.
+        users: the number of requests that run on it.
+        wanted: the number of requests that wait until it is loaded.
+        used: the value of a counter when it was last used.
         since: when it was loaded, by `time.monotonic`.
-        leaving: requests that run on what it was before a `Registry.swap`.
-        swaps: whether one is under way.
-        weights: what it was converted from, where the configuration does not say.
-        task: what loads it.
-        places: of its requests, the Runner's ``max_concurrency``.
-        seconds: how long its requests take, on average.
+        leaving: requests that still run on the model from before a `Registry.swap`.
+        swaps: whether a swap is under way.
+        weights: the weights that it was converted from, if the configuration does not name them.
+        task: the task that loads it.
+        places: the places for its requests, ``max_concurrency`` of the Runner.
+        seconds: the average time of its requests.
     """
 
     id: str
@@ -86,7 +88,7 @@ class Registry:
     """The models. Used in one event loop only.
 
     Attributes:
-        default: id of the model that requests without one get.
+        default: id of the model for requests that name none.
     """
 
     def __init__(
@@ -99,10 +101,10 @@ class Registry:
         max_concurrency: int,
         max_queue: int,
     ) -> None:
-        """Take over models, none of which is loaded.
+        """Take models in; none is loaded yet.
 
         Raises:
-            OptionError, ModelNotFound: a name is taken, or names nothing.
+            OptionError, ModelNotFound: a name is taken, or names no model.
         """
         self.entries: dict[str, Entry] = {}
         self.aliases: dict[str, str] = {}
@@ -115,7 +117,7 @@ class Registry:
         self._is_closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._making_room = asyncio.Lock()
-        self._yields: Entry | None = None  # begins no requests until another has room
+        self._yields: Entry | None = None  # starts no requests until another model has room
         for id_, config in configs.items():
             self.add(id_, config)
         for alias, id_ in aliases.items():
@@ -126,10 +128,10 @@ class Registry:
     # -- names ------------------------------------------------------------------------------
 
     def add(self, id_: str, config: ModelConfig) -> None:
-        """Take a model in, unloaded.
+        """Add a model, unloaded.
 
         Raises:
-            OptionError: the id is taken, or no text.
+            OptionError: the id is taken or not a text.
         """
         if not isinstance(id_, str) or not id_:
             raise OptionError(f"The model id {id_!r} is not a string.")
@@ -142,10 +144,10 @@ class Registry:
             self.default = id_
 
     def add_alias(self, alias: str, id_: str) -> None:
-        """Let a model have another name.
+        """Give a model another name.
 
         Raises:
-            OptionError: the name is taken, or no text.
+            OptionError: the name is taken or not a text.
             ModelNotFound: there is no such model.
         """
         if not isinstance(alias, str) or not alias:
@@ -157,7 +159,7 @@ class Registry:
         self.aliases[alias] = self.entry(id_).id
 
     def entry(self, name: str | None) -> Entry:
-        """Return the model of an id or alias; the default where there is no name.
+        """Return the model of an id or alias; without a name, the default.
 
         Raises:
             ModelNotFound: there is none.
@@ -180,11 +182,11 @@ class Registry:
         return error
 
     def ranking(self, given: str | None) -> str:
-        """Id of the model that ranks passages: this one, or the first that is known to be an
-        embedder, or the usual one. It is added if need be.
+        """Return the id of the model that ranks passages: the named one, otherwise the first that
+        is known to be an embedder, otherwise the usual one, which is added if necessary.
 
         Raises:
-            ModelNotFound, OptionError: it is no source.
+            ModelNotFound, OptionError: it is not a model.
         """
         if given is None:
             given = next(filter(self._is_embedder, self.entries), _RANKS)
@@ -200,7 +202,7 @@ class Registry:
         return kind == "embedding"
 
     def embedders(self) -> str:
-        """Return the end of a message: what to pass instead of a model without vectors."""
+        """Return the end of an error message: which models have vectors."""
         known = [f"model={id_!r}" for id_ in self.entries if self._is_embedder(id_)]
         if known:
             return f"Pass {' or '.join(known)}."
@@ -210,10 +212,10 @@ class Registry:
 
     @contextlib.asynccontextmanager
     async def lease(self, entry: Entry) -> AsyncIterator[Host]:
-        """Use a model for a request: it is loaded, and stays so meanwhile.
+        """Load a model if necessary, and keep it loaded for a request.
 
         Raises:
-            Overloaded: too many wait for it.
+            Overloaded: too many requests wait for the model.
             StructgenError: it cannot be loaded.
         """
         async with entry.places.of(owner()):
@@ -233,7 +235,7 @@ class Registry:
                 entry.seconds += 0.1 * (time.monotonic() - began - entry.seconds)
 
     def _overloaded(self, id_: str) -> Overloaded:
-        """Return the error of requests for which the queue has no room."""
+        """Return the error for requests that the queue has no room for."""
         entry = self.entries[id_]
         waiting = entry.places.waiting
         seconds = max(1.0, entry.seconds * (waiting + 1) / (entry.config.max_seqs or self._most))
@@ -245,9 +247,9 @@ class Registry:
         )
 
     async def _loaded(self, entry: Entry) -> Host:
-        """Load the model for a call, and count one user.
+        """Load the model for a request, and count a user.
 
-        A wrong option of the model is a ModelError here: the caller has not passed it.
+        A wrong option of the model is a ModelError here, because the request did not set it.
         """
         entry.wanted += 1
         try:
@@ -270,7 +272,7 @@ class Registry:
     # -- states -----------------------------------------------------------------------------
 
     async def load(self, entry: Entry) -> None:
-        """Have a model loaded, unless it is.
+        """Load a model unless it is loaded.
 
         Raises:
             ModelNotFound: it was removed.
@@ -288,7 +290,7 @@ class Registry:
             if entry.task is None:
                 entry.status, entry.error = "loading", None
                 entry.task = asyncio.ensure_future(self._load(entry))
-                # Else it is a traceback in the log, where nobody waits any more.
+                # Otherwise asyncio logs a traceback if nobody waits any more.
                 entry.task.add_done_callback(lambda task: task.cancelled() or task.exception())
             task = entry.task
             try:
@@ -296,7 +298,7 @@ class Registry:
             except asyncio.CancelledError:
                 if not task.cancelled():
                     raise
-                # It was unloaded meanwhile, which ends the loading of a model that hangs.
+                # It was unloaded meanwhile, which stops the loading of a model that hangs.
 
     async def _load(self, entry: Entry) -> None:
         try:
@@ -308,7 +310,7 @@ class Registry:
                     entry.bytes = entry.held = need
             host = await opened(entry.config)
         except BaseException as error:
-            if entry.task is asyncio.current_task():  # else it was unloaded
+            if entry.task is asyncio.current_task():  # otherwise it was unloaded
                 entry.status, entry.error, entry.held = "failed", error, 0
                 entry.task = None
                 self._notify()
@@ -319,11 +321,11 @@ class Registry:
             entry.bytes = max(host.memory, need)
         entry.held = 0 if entry.config.is_loaded else entry.bytes or 0
         self._notify()
-        if self._budget is not None:  # it may have turned out to take more than its files do
+        if self._budget is not None:  # it may need more than its files take
             await self._make_room(entry, entry.held, waits=False)
 
     async def _make_room(self, entry: Entry, need: int, *, waits: bool = True) -> None:
-        """Unload who was used longest ago, until there is room, or nobody more can be."""
+        """Unload models, least recently used first, until there is room or none is left."""
         budget = self._budget
         assert budget is not None
         if need > budget and waits:
@@ -349,7 +351,7 @@ class Registry:
                     continue
                 if not waits:
                     return
-                # All that have room are in use, or on their way in or out.
+                # All models that hold memory are in use, loading or unloading.
                 first = min(others, key=lambda one: one.since, default=None)
                 if first is None or self._yields in others:
                     await self._wait()
@@ -363,13 +365,13 @@ class Registry:
                 self._notify()
 
     def _held(self, beside: Entry) -> int:
-        """Return bytes of all models that are loaded or have room to be, but for one."""
+        """Return the bytes held by all models but one, those with room reserved included."""
         return sum(one.held for one in self.entries.values() if one is not beside)
 
     async def unload(self, entry: Entry) -> None:
-        """Unload a model when those who use it have ended; others wait, and load it again.
+        """Unload a model when its running requests have ended; waiting ones load it again.
 
-        One that is being loaded is not waited for: it may hang.
+        A model that is being loaded is not waited for, because it may hang.
         """
         while entry.status == "unloading":
             await self._wait()
@@ -392,7 +394,7 @@ class Registry:
             await asyncio.shield(self._begin(self._close(entry, host)))
 
     def _begin(self, closing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Close a model, even if the one who asked for it gives up."""
+        """Start to close a model; it goes on even if the caller gives up."""
         task = asyncio.ensure_future(closing)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -406,12 +408,12 @@ class Registry:
             self._notify()
 
     async def swap(self, entry: Entry, source: Any) -> None:
-        """Have a model be of another source, which is loaded first; requests under way end on the
-        old one.
+        """Replace a model's source. The new one is loaded first; running requests finish on the old
+        one.
 
         Raises:
-            ModelError: its configuration has changed meanwhile, or there is no room for both.
-            StructgenError: the other cannot be loaded: the model stays as it is.
+            ModelError: the configuration has changed meanwhile, or memory has no room for both.
+            StructgenError: the new one cannot be loaded; the model stays as it is.
         """
         before, need = entry.config, 0
         config = replace(before, source=source)
@@ -452,21 +454,21 @@ class Registry:
         try:
             await self.unload(entry)
         finally:
-            # Unless the caller has given up.
+            # Unless the caller gives up.
             entry.is_removed = entry.host is None and entry.status != "loading"
             if entry.is_removed:
                 self._forget(entry)
 
     def _forget(self, entry: Entry) -> None:
         if self.entries.get(entry.id) is not entry:
-            return  # removed by somebody else meanwhile
+            return  # removed by another call meanwhile
         self.entries.pop(entry.id, None)
         self.aliases = {alias: id_ for alias, id_ in self.aliases.items() if id_ != entry.id}
         if self.default == entry.id:
             self.default = next(iter(self.entries), None)
 
     async def close(self) -> None:
-        """End all models and wait until they have ended. Requests under way fail."""
+        """Close all models and wait until they have ended. Running requests fail."""
         self._is_closed = True
         tasks = [entry.task for entry in self.entries.values() if entry.task is not None]
         for task in tasks:
@@ -479,13 +481,13 @@ class Registry:
         await asyncio.gather(*self._closing)
 
     def _notify(self) -> None:
-        """Wake all who wait for something to change."""
+        """Wake everything that waits for a change."""
         self._change.set()
         self._change = asyncio.Event()
 
     async def _wait(self, seconds: float | None = None) -> None:
-        """Wait until something has changed, or for that many seconds."""
-        # Not by `asyncio.wait_for`, which may swallow a cancellation before Python 3.12.
+        """Wait until something has changed, at most so many seconds."""
+        # Not `asyncio.wait_for`, which before Python 3.12 may lose a cancellation.
         loop = asyncio.get_running_loop()
         timer = None if seconds is None else loop.call_later(seconds, self._notify)
         try:
@@ -495,7 +497,7 @@ class Registry:
                 timer.cancel()
 
     def info(self, entry: Entry) -> dict[str, Any]:
-        """Return what is known of a model, with the sampling defaults of a text model."""
+        """Return the facts about a model, with a text model's sampling defaults."""
         defaults = getattr(entry.host, "search_defaults", None)
         return {
             "id": entry.id,

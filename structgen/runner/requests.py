@@ -1,10 +1,9 @@
 """Requests to a Runner: messages and typed requests, in the shape of OpenAI's API.
 
-This module defines the fields of each request, what a message may contain, and how chat templates
-take messages; it finds errors that need no model. Dicts are validated into these classes. A field
-that is unknown or not supported here is refused by its path, so nothing is silently ignored. `work`
-says what a field means for the decode loop and for prompts, `constraints` which form of answer it
-asks for.
+The classes define the fields of each request, what a message may contain, and how chat templates
+receive messages; they find all errors that need no model. Dicts are validated into these classes.
+An unknown or unsupported field is refused by its path, so nothing is silently ignored. `work` turns
+fields into prompts and options of the decode loop, `constraints` into the form of the answer.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ from .fields import (
 
 
 class TextPart(Strictly):
-    """A part of a message's content that is text."""
+    """A text as a part of a message's content."""
 
     type: Literal["text"] = "text"
     text: StrictStr
 
 
 def _part_schema(kind: str, required: str, **properties: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a part that is of a kind, and has an object under that name."""
+    """Return the JSON Schema of a part of a kind, with an object under the kind's name."""
 
     def closed(required: list[str], properties: Mapping[str, Any]) -> dict[str, Any]:
         shape = {"type": "object", "required": required, "properties": properties}
@@ -83,7 +82,7 @@ _MEDIA_SCHEMA = {
         _part_schema("input_audio", "data", data=_TEXT, format=_TEXT),
     ]
 }
-"""How JSON has a picture or a sound."""
+"""The JSON forms of a picture and a sound."""
 
 ContentPart: TypeAlias = Annotated[
     Annotated[TextPart, Tag("text-part")]
@@ -96,7 +95,7 @@ ContentPart: TypeAlias = Annotated[
 
 
 class CalledFunction(Strictly):
-    """What a call calls: a name, and its arguments as JSON text."""
+    """The function of a call: its name, and the arguments as JSON text."""
 
     name: StrictStr
     arguments: StrictStr
@@ -130,7 +129,7 @@ class Message(Strictly):
         tool_calls: calls in an earlier answer of the assistant's.
         tool_call_id: the id of the call that this is the result of, with the role ``tool``.
         reasoning_content: the thinking of the assistant, for templates that show it.
-        refusal: None, as in answers.
+        refusal: always None, as in answers.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -182,7 +181,7 @@ class Message(Strictly):
             raise Wrong("the message has no content. Pass a string.", "content")
         if self.role != "user" and self.has_media:
             raise Wrong("only a message with the role 'user' may have images or audio.", "content")
-        if self.role == "tool" and NOT_TEXT.search(self.text):  # which no user wrote
+        if self.role == "tool" and NOT_TEXT.search(self.text):  # which no user has written
             self.content = NOT_TEXT.sub("\ufffd", self.text)
         return self
 
@@ -229,14 +228,14 @@ class Message(Strictly):
 
 
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-"""What no prompt can hold: NUL, and halves of characters."""
+"""What no prompt can contain: NUL and lone surrogates."""
 
-_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # as JSON has it
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # as in JSON
 
 
 def _arguments(text: str) -> Any:
-    """Arguments as templates want them: as a value, where they are JSON. A NUL, which no prompt can
-    hold, is told as in results of tools."""
+    """Return arguments as chat templates expect them: as a value if they are JSON. A NUL, which no
+    prompt can contain, is replaced as in results of tools."""
     try:
         return json.loads(_NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text)
     except ValueError:
@@ -246,16 +245,17 @@ def _arguments(text: str) -> Any:
 _TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 Stop = Annotated[StrictStr, Field(max_length=1_000)]
-"""A text that ends an output. Each piece of an output is held against all of them."""
+"""A text that ends an output. It is bounded because each piece of an output is compared with all of
+them."""
 
 # -- texts ------------------------------------------------------------------------------------
 
 
 class StreamOptions(Strictly):
-    """What a stream sends beside its pieces.
+    """Options of a stream.
 
     Attributes:
-        include_usage: whether a last chunk without choices has the usage.
+        include_usage: whether the stream ends with a chunk that has the usage and no choices.
     """
 
     include_usage: StrictBool = False
@@ -270,7 +270,7 @@ def _no_count(given: Any) -> Any:
 
 
 class OptionField:
-    """Reads a field that is an option of a call, as the table of options says."""
+    """Validates a field that is an option of a call, by the table of options."""
 
     def __init__(self, option: str, field: str | None = None) -> None:
         self._option = OPTIONS[option]
@@ -280,7 +280,7 @@ class OptionField:
         """Check a value.
 
         Raises:
-            Wrong: it is out of range, or of another type.
+            Wrong: the value is out of range or of another type.
         """
         if given is None:
             return None
@@ -317,18 +317,18 @@ else:
 
 
 class Sampled(OptionFields):
-    """What requests for text have in common.
+    """The base of requests for text.
 
-    Fields that other programs send and that change nothing here are taken and not read: ``user``,
-    ``metadata``, ``safety_identifier``, ``prompt_cache_key``.
+    Fields that clients send and that have no effect here are accepted: ``user``, ``metadata``,
+    ``safety_identifier``, ``prompt_cache_key``.
 
-    The options of calls that have a field are fields here, too: see `structgen.options.FIELDS`.
+    Options of calls are fields here, too: see `structgen.options.FIELDS`.
 
     Attributes:
-        n: how many outputs.
-        stream_options: for streams.
+        n: number of outputs.
+        stream_options: options of a stream.
         grammar: the form of the text: a regular expression, JSON Schema, grammar or choices.
-        grammar_type: which of these it is.
+        grammar_type: the kind of ``grammar``.
         output_type: the form of the text, as a Python type or another output type of structgen's.
     """
 
@@ -336,7 +336,7 @@ class Sampled(OptionFields):
         "service_tier": (("auto", "default"), "Omit it, or pass 'auto' or 'default'."),
         "store": ((False,), "Answers are not stored. Omit it, or pass false."),
     }
-    """Fields of which one value only is supported: that which changes nothing."""
+    """Fields for which only the values that have no effect are supported."""
 
     logit_bias: Annotated[dict[str | int, Number], WrapValidator(in_slices)] | None = None
     stop: Stop | Annotated[Many[Stop], Field(max_length=100)] | None = None
@@ -353,7 +353,7 @@ class Sampled(OptionFields):
     service_tier: Any = None
     store: Any = None
     _is_foreign: bool = PrivateAttr(default=False)
-    """Whether there are tools of somebody else's, so that types have bounds."""
+    """Whether some tools are foreign (of an MCP server), so that types have limits."""
 
     @field_validator("logit_bias", "stop", "abstain_below")
     @classmethod
@@ -395,9 +395,9 @@ class WebSearchOptions(Strictly):
 
     Attributes:
         search_context_size: how much the model reads: 3, 6 or 12 passages a query.
-        user_location: where the user is; the model reads it.
+        user_location: where the user is, for the model.
         search_description: replaces the description of the tool.
-        extract_description: refused. It belongs to a tool of mistral.rs that reads pages.
+        extract_description: refused, because it is for a tool of mistral.rs that reads pages.
     """
 
     search_context_size: Literal["low", "medium", "high"] | None = None
@@ -417,10 +417,10 @@ class ChatRequest(Sampled):
         max_completion_tokens: another name for ``max_tokens``.
         response_format: the form of the answer, as in OpenAI's API.
         tools: tools that the model may call: as in OpenAI's API, or functions and classes.
-        tool_choice: ``none``, ``auto``, ``required``, or as in OpenAI's API one tool or some.
+        tool_choice: ``none``, ``auto``, ``required``, or one or several tools in OpenAI's form.
         parallel_tool_calls: whether an answer may contain several calls.
         logprobs: whether to return the log probabilities of the answer's tokens.
-        top_logprobs: how many of the likeliest tokens it lists beside each.
+        top_logprobs: number of likeliest tokens to list for each.
         with_schema_hint: whether to put the JSON Schema of the answer into the system message; the
             mask alone does not show the model its descriptions.
         enable_thinking: whether the model thinks before it answers.
@@ -470,11 +470,11 @@ class ChatRequest(Sampled):
     enable_code_execution: StrictBool = False
     web_search_options: WebSearchOptions | None = None
     _needs_text: bool = PrivateAttr(default=False)
-    """Whether an answer that is free text must not be blank, nor a call written out."""
+    """Whether a free-text answer must not be blank or a written-out call."""
 
     @property
     def _runs_tools(self) -> bool:
-        """Whether calls of tools run here."""
+        """Whether the Runner runs the called tools."""
         own = self.enable_code_execution or self.web_search_options is not None
         return own or self.max_tool_rounds is not None
 
@@ -492,7 +492,7 @@ class ChatRequest(Sampled):
         if isinstance(messages, str):
             return [{"role": "user", "content": messages}]
         if isinstance(messages, (list, tuple)):
-            # An answer's message, or one of another library, may be among them.
+            # Messages of answers and of other libraries may be among them.
             return [
                 one.model_dump(exclude_none=True)
                 if isinstance(one, BaseModel) and not isinstance(one, Message)
@@ -569,7 +569,7 @@ class CompletionRequest(Sampled):
 
 
 def are_tokens(given: Any) -> bool:
-    """Return whether these are token ids, one at least."""
+    """Return whether a list has only token ids, and at least one."""
     return isinstance(given, (list, tuple)) and bool(given) and all(type(i) is int for i in given)
 
 
@@ -581,7 +581,7 @@ class EmbeddingRequest(Request):
 
     Attributes:
         input: a text, or a list of texts.
-        dimensions: keep this many numbers of each vector.
+        dimensions: number of leading values of each vector to keep.
         encoding_format: how vectors are written.
         prompt_name: which of the model's prompts to put before each text, such as ``query``.
         input_type: the kind of texts; the model's prompt for this kind, if it has one, goes before
@@ -625,7 +625,7 @@ class TranscriptionRequest(Request):
         """The sound.
 
         Raises:
-            RequestError: it is not a sound.
+            RequestError: the file is not a sound.
         """
         try:
             audio = self.file if isinstance(self.file, Audio) else Audio(self.file)
@@ -665,10 +665,10 @@ class ExplainRequest(Request):
         response_format: the form of the output, as in a `ChatRequest`.
         grammar: the same.
         grammar_type: the same.
-        max_tokens: the limit on its tokens.
-        before: ids of its tokens before the place.
-        token: an id, the name of a special token, or text.
-        chosen: id of the token that is there.
+        max_tokens: the limit on the output's tokens.
+        before: ids of the output's tokens before the place.
+        token: the token in question: an id, the name of a special token, or text.
+        chosen: id of the token that was chosen there.
     """
 
     response_format: Any = None
@@ -684,12 +684,12 @@ class DecisionRequest(Request):
     """Typed questions about a state. See `structgen.decisions`.
 
     Attributes:
-        state: text, messages, or any JSON value.
+        state: text, messages or any JSON value.
         questions: questions of `structgen.decisions` by name, as JSON or objects; or a class.
-        abstain_below: the least probability of an answer.
+        abstain_below: the lowest probability of an answer; below it there is none.
         debias: ``none``, ``prior`` or ``contextual``.
-        tolerance: the greatest error of a probability.
-        adapter: name of a loaded adapter to run with.
+        tolerance: the largest error of a probability.
+        adapter: name of a loaded adapter.
         timeout: most seconds.
     """
 

@@ -1,10 +1,9 @@
-"""What a Runner answers: typed, with `model_dump` giving the wire form of OpenAI's API.
+"""Answers of a Runner: typed objects, whose `model_dump` gives the wire form of OpenAI's API.
 
-Owns the shapes of chats, completions, the pieces of their streams, embeddings, rankings and
-decisions, and what they share: ids, times and usage. Fields that only this package has are left out
-of the wire form where they have nothing to say; those that OpenAI's clients expect are there, as
-null. The typed value of an answer is a field that is not serialised. Knows nothing of how an answer
-comes about.
+These are the answers to chats, completions, embeddings, rankings and decisions, the chunks of
+streams, and what they share: ids, times and usage. Fields that OpenAI's clients expect are always
+in the wire form, null if empty; fields that only this package has are left out if empty. The typed
+value of an answer is not serialised. Knows nothing of how an answer is made.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from structgen.types import QuotedText, T
 
 
 def new_id(prefix: str) -> str:
-    """Return an id that no other answer has."""
+    """Return a new unique id."""
     return prefix + secrets.token_hex(12)
 
 
 def now() -> int:
-    """Seconds since 1970."""
+    """Return the seconds since 1970."""
     return int(time.time())
 
 
 _OMIT = "left out where it is None"
 OmitNone: TypeAlias = Annotated[T | None, _OMIT]
-"""A field that the wire form leaves out where it is None."""
+"""A field that the wire form leaves out if it is None."""
 
 
 class Shape(BaseModel):
-    """A part of an answer."""
+    """The base of all parts of an answer."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -66,7 +65,7 @@ class Shape(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the wire form's schema: all fields are required but the optional ones."""
+        """Return the wire form's schema, in which all fields but `OmitNone` ones are required."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         schema["required"] = [name for name in cls.model_fields if name not in cls._own]
         return schema
@@ -81,19 +80,19 @@ class Shape(BaseModel):
 
 
 class PromptTokensDetails(Shape):
-    """Of the prompt's tokens."""
+    """Details of a prompt's tokens."""
 
     cached_tokens: int = 0
 
 
 class CompletionTokensDetails(Shape):
-    """Of the answer's tokens.
+    """Details of an answer's tokens.
 
     Attributes:
-        reasoning_tokens: those of thoughts, tags included.
-        forced_tokens: those that were the only way on, and not chosen.
-        accepted_prediction_tokens: those that were guessed, by speculation, and came.
-        rejected_prediction_tokens: guessed ones that did not.
+        reasoning_tokens: tokens of thoughts, tags included.
+        forced_tokens: tokens that were the only allowed one, so that nothing was chosen.
+        accepted_prediction_tokens: tokens that speculation guessed right.
+        rejected_prediction_tokens: tokens that speculation guessed wrong.
     """
 
     reasoning_tokens: int = 0
@@ -109,8 +108,8 @@ class Usage(Shape):
         prompt_tokens: tokens of the prompt, after the chat template.
         completion_tokens: tokens of all outputs, thinking included.
         total_tokens: the sum of both.
-        prompt_tokens_details: how many of them were cached.
-        completion_tokens_details: how many of them were thinking, forced, or guessed.
+        prompt_tokens_details: how many prompt tokens were cached.
+        completion_tokens_details: how many output tokens were thinking, forced or guessed.
         time_to_first_token: seconds from the request to the first text, time in the queue included.
         total_time: seconds to the end.
         tokens_per_second: ``completion_tokens`` divided by ``total_time``.
@@ -137,7 +136,7 @@ class Usage(Shape):
         first: float | None,
         total: float,
     ) -> Usage:
-        """Return the usage of these tokens and seconds."""
+        """Return the usage for counts of tokens and seconds."""
         return cls(
             prompt_tokens=prompt,
             completion_tokens=output,
@@ -193,7 +192,7 @@ class TokenLogprob(TopLogprob):
 
 
 class ChoiceLogprobs(Shape):
-    """The log probabilities of an answer's tokens, among those that were allowed."""
+    """The log probabilities of an answer's tokens, relative to the allowed tokens."""
 
     content: list[TokenLogprob] | None = None
     refusal: None = None
@@ -213,24 +212,24 @@ class LikelyToken(Shape):
 
 
 class TokenStep(Shape):
-    """What happened at one token. See `structgen.insight.TraceStep`.
+    """What happened at one token: see `structgen.insight.TraceStep`.
 
     Attributes:
-        index: which token of the output it is. In a stream a step may come again, with more known
-            of it; it takes the place of the one before.
-        token: its text; where its bytes are none by themselves, as ``logprobs`` write it.
+        index: the number of the token in the output. A stream may send a step again with more
+            details; it replaces the earlier one.
+        token: its text; if its bytes alone are not text, as ``logprobs`` write it.
         token_id: its id.
         bytes: its bytes.
         start: offset of its first byte in the output.
-        path: JSON path of the value it is in; ``$`` where there is none.
-        is_end: whether it is the end of the output.
-        is_forced: whether it was the only way on.
-        allowed: how many tokens the form allowed.
-        logprob: of those that were allowed.
-        own_logprob: in the model's own view; None: it was not asked.
-        removed: the probability that the model gave to all that was not allowed.
-        top: the likeliest of those allowed.
-        own_top: the likeliest in the model's own view.
+        path: JSON path of the value it belongs to; ``$`` if there is none.
+        is_end: whether it ends the output.
+        is_forced: whether it was the only allowed token.
+        allowed: number of tokens that the form allowed.
+        logprob: log probability among the allowed tokens.
+        own_logprob: log probability among all tokens; None: the model was not asked.
+        removed: the probability of all tokens that were not allowed.
+        top: the likeliest allowed tokens.
+        own_top: the likeliest of all tokens.
     """
 
     index: int
@@ -250,18 +249,18 @@ class TokenStep(Shape):
 
 
 class LikelyValue(Shape):
-    """One of the values that could have stood at a place."""
+    """A value that was possible at a place."""
 
     value: Any
     probability: float
 
 
 class ValueSureness(Shape):
-    """How sure the model is of a value that was a choice among few.
+    """How sure the model is of a value that was one of a few possible ones.
 
     Attributes:
-        probability: of what was chosen, over all the ways to write it.
-        alternatives: the likeliest of what could have stood there, what was chosen among them.
+        probability: that of the chosen value, summed over all ways to write it.
+        alternatives: the likeliest possible values, the chosen one included.
     """
 
     probability: float
@@ -269,25 +268,25 @@ class ValueSureness(Shape):
 
 
 class _Valued(Shape):
-    """What has a typed value beside its text."""
+    """The base of outputs with a typed value."""
 
     _result: GenerationResult[Any] | None = PrivateAttr(default=None)
     _made: Callable[[], Any] | None = PrivateAttr(default=None)
 
     @property
     def value(self) -> Any:
-        """The output as a value of its type; the text where there is none.
+        """The output as a value of its type; the text if there is no type.
 
         Raises:
-            ParseError: the text fits the type's grammar, but not a check that only its class can
+            ParseError: the text fits the type's grammar, but fails a check that only its class can
                 make.
-            IncompleteOutput: it was cut before it was whole.
+            IncompleteOutput: the output was cut off.
         """
         return None if self._made is None else self._made()
 
     @property
     def result(self) -> GenerationResult[Any] | None:
-        """The `structgen.GenerationResult`, with all there is to say of the output."""
+        """The `structgen.GenerationResult`, with all details of the output."""
         return self._result
 
 
@@ -298,10 +297,10 @@ class Choice(_Valued):
         index: its number, from 0.
         message: the message.
         finish_reason: why it ended, as in OpenAI's API.
-        logprobs: with ``logprobs``, those of its tokens.
+        logprobs: with ``logprobs``, the log probabilities of its tokens.
         shortened: JSON paths of the values that the limit on tokens changed.
         trace: with ``trace``, what happened at each token.
-        confidence: with ``abstain_below``, how sure the model is of each value that was asked for.
+        confidence: with ``abstain_below``, how sure the model is of each named value.
     """
 
     index: int = 0
@@ -314,11 +313,11 @@ class Choice(_Valued):
 
     @classmethod
     def begun(cls, index: int = 0) -> Choice:
-        """Return a choice of which nothing has come yet."""
+        """Return a choice that has no content yet."""
         return cls(index=index, message=ResponseMessage(), finish_reason="stop")
 
     def add(self, more: ChunkChoice) -> None:
-        """Add what a chunk has of this choice."""
+        """Add a chunk's part of this choice."""
         message, delta = self.message, more.delta
         if delta.content:
             message.content = (message.content or "") + delta.content
@@ -334,7 +333,7 @@ class Choice(_Valued):
             self.logprobs = self.logprobs or ChoiceLogprobs()
             self.logprobs.content = self.logprobs.content or []
             self.logprobs.content += more.logprobs.content or ()
-        for step in more.trace or ():  # one that comes again replaces the first
+        for step in more.trace or ():  # one sent again replaces the first
             self.trace = self.trace or []
             self.trace[step.index : step.index + 1] = [step]
         if more.finish_reason is not None:
@@ -354,7 +353,7 @@ class AgenticToolCall(Shape):
 
     Attributes:
         round: the number of the round, from 1.
-        id: of the call.
+        id: the id of the call.
         name: the name of the tool.
         arguments: as the model wrote them, valid for the tool's schema.
         status: ``running`` in the first event of a stream; then ``completed``, ``failed`` or
@@ -488,14 +487,14 @@ class ChatResponse(Shape):
 
 
 class DeltaFunction(Shape):
-    """More of a call: its name at first, then pieces of its arguments."""
+    """A part of a call: first its name, then pieces of its arguments."""
 
     name: OmitNone[str] = None
     arguments: str = ""
 
 
 class DeltaToolCall(Shape):
-    """More of the call at an index; the first piece has its id and name."""
+    """A part of the call at an index; the first part has its id and name."""
 
     index: int
     id: OmitNone[str] = None
@@ -504,7 +503,7 @@ class DeltaToolCall(Shape):
 
 
 class Delta(Shape):
-    """What a chunk adds to an answer."""
+    """The part of an answer that a chunk adds."""
 
     role: OmitNone[Literal["assistant"]] = None
     content: OmitNone[str] = None
@@ -514,7 +513,7 @@ class Delta(Shape):
 
 
 class ChunkChoice(_Valued):
-    """More of one of the answers. See `Choice`."""
+    """A part of one of the answers: see `Choice`."""
 
     index: int = 0
     delta: Delta
@@ -551,7 +550,7 @@ class ChatChunk(Shape):
 
 
 class CompletionLogprobs(Shape):
-    """The log probabilities of a text's tokens, in lists side by side."""
+    """The log probabilities of a text's tokens, as parallel lists."""
 
     tokens: list[str]
     token_logprobs: list[float]
@@ -560,7 +559,7 @@ class CompletionLogprobs(Shape):
 
 
 class CompletionChoice(_Valued):
-    """One of the texts. See `Choice`."""
+    """One of the texts: see `Choice`."""
 
     index: int = 0
     text: str
@@ -571,7 +570,7 @@ class CompletionChoice(_Valued):
 
 
 class CompletionResponse(Shape):
-    """The answer to a `CompletionRequest`; a chunk of it is one with more of its texts."""
+    """The answer to a `CompletionRequest`, or a chunk of it with more of its texts."""
 
     id: str = Field(default_factory=lambda: new_id("cmpl-"))
     object: Literal["text_completion"] = "text_completion"
@@ -612,7 +611,7 @@ class InputUsage(Shape):
 
 
 class DecisionUsage(InputUsage):
-    """The same, and how many of the tokens the model had read before."""
+    """The same, with the number of tokens that were cached."""
 
     prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
 
@@ -695,7 +694,7 @@ class TranscriptionResponse(Shape):
 
 
 class RerankResult(Shape):
-    """One document's place."""
+    """The place of one document."""
 
     index: int
     relevance_score: float
@@ -713,7 +712,8 @@ class RerankResponse(Shape):
 
 
 class DecisionResponse(Shape):
-    """The answer to a `DecisionRequest`: by name, as `structgen.decisions` writes it in JSON."""
+    """The answer to a `DecisionRequest`: decisions by name, in the JSON form of
+    `structgen.decisions`."""
 
     id: str = Field(default_factory=lambda: new_id("decision-"))
     object: Literal["decision"] = "decision"

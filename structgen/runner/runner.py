@@ -1,10 +1,10 @@
 """`Runner`: several models behind one object, for programs that serve or orchestrate.
 
-Owns the public methods, each sync and async: for its models, their states, tokens and adapters; for
-chats, streams, agents and sessions; for completions, embeddings, rankings and decisions. Owns the
-event loop that all of it runs in, and where the tools of an agent run. The rest is behind it:
-`registry` (which model), `agent` (a chat), `answers` (text), `vectors` (what makes no text). Async
-methods may be awaited in any event loop; sync ones may be called from any thread.
+The public methods, each sync and async: for models, their states, tokens and adapters; for chats,
+streams, agents and sessions; for completions, embeddings, rankings and decisions. All work runs in
+the Runner's own event loop. The rest is elsewhere: `registry` (models), `agent` (a chat), `answers`
+(text), `vectors` (requests that make no text). Async methods may be awaited in any event loop; sync
+ones may be called from any thread.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ from .work import prompt_length
 
 
 def text_host(host: Host, entry: Entry) -> TextHost:
-    """Return the host, which has to make text.
+    """Return the host of a text model.
 
     Raises:
-        RequestError: it makes vectors.
+        RequestError: the model makes vectors.
     """
     if not isinstance(host, TextHost):
         raise RequestError(
@@ -80,7 +80,8 @@ def text_host(host: Host, entry: Entry) -> TextHost:
 def _web_search(
     callback: SearchCallback | None, model: str, registry: Registry, thread: LoopThread
 ) -> WebSearch:
-    """Return a search whose passages a model ranks. It does not hold the Runner, which holds it."""
+    """Return a search whose passages a model ranks. It has only a weak reference to the Runner,
+    which refers to it."""
 
     async def ranked(request: RerankRequest) -> RerankResponse:
         entry = registry.entry(model)
@@ -91,10 +92,10 @@ def _web_search(
 
 
 def embedding_host(host: Host, entry: Entry, registry: Registry) -> EmbeddingHost:
-    """Return the host, which has to make vectors.
+    """Return the host of an embedder.
 
     Raises:
-        RequestError: it makes text.
+        RequestError: the model makes text.
     """
     if not isinstance(host, EmbeddingHost):
         raise RequestError(
@@ -106,13 +107,13 @@ def embedding_host(host: Host, entry: Entry, registry: Registry) -> EmbeddingHos
 
 
 def _tokenised(model: Model, prompt: Any, is_bare: bool, is_bounded: bool) -> Passes[list[int]]:
-    """Return an errand: the tokens of a prompt; no pass of the model is made.
+    """Return an errand that returns the tokens of a prompt, without a pass of the model.
 
     Args:
         model: the model.
         prompt: a text, or messages.
-        is_bare: whether a text is taken as it is, without the tokens that prompts begin with.
-        is_bounded: whether it has to be one that the model may hold.
+        is_bare: whether to leave out the tokens that start a prompt.
+        is_bounded: whether the prompt must fit the model's context.
     """
     if isinstance(prompt, str) and (is_bare or not prompt):
         if is_bounded:
@@ -126,14 +127,14 @@ def _tokenised(model: Model, prompt: Any, is_bare: bool, is_bounded: bool) -> Pa
 P = ParamSpec("P")
 T = TypeVar("T")
 Work: TypeAlias = "Callable[Concatenate[Runner, P], Coroutine[Any, Any, T]]"
-"""A method of a Runner that returns some work."""
+"""A method of a Runner that returns work to run in its event loop."""
 
 
 def _both(begin: Work[P, T]) -> tuple[Callable[Concatenate[Runner, P], T], Work[P, T]]:
-    """Return a method that waits for some work, and its twin for asynchronous code.
+    """Return a sync and an async method from one that begins some work.
 
     Args:
-        begin: checks the arguments where the call is made, and returns the work, which runs in the
+        begin: checks the arguments in the caller's thread and returns the work, which runs in the
             Runner's loop.
     """
 
@@ -147,7 +148,7 @@ def _both(begin: Work[P, T]) -> tuple[Callable[Concatenate[Runner, P], T], Work[
 
     name = begin.__name__.lstrip("_")
     waits.__name__, awaits.__name__ = name, f"a{name}"
-    begin.__qualname__ = f"Runner.{name}"  # Python names it where arguments do not fit
+    begin.__qualname__ = f"Runner.{name}"  # Python uses this name in errors about arguments
     awaits.__doc__ = f"`{name}`, for asynchronous code."
     return waits, awaits
 
@@ -198,10 +199,9 @@ class Runner(
         """Make a Runner; nothing is loaded.
 
         Args:
-            models: sources by id: each a name of the catalogue, a folder, a Hugging Face
-                repository, a `ModelConfig`, its fields as a dict, or a loaded
-                `structgen.AsyncModel` or `structgen.Embedder`. A single name is a model of that
-                id.
+            models: models by id: each a name of the catalogue, a folder, a Hugging Face repository,
+                a `ModelConfig`, its fields as a dict, or a loaded `structgen.AsyncModel` or
+                `structgen.Embedder`. A single name is a model of that id.
             default: id or alias of the model that requests without one get; None: the first.
             aliases: other names of models.
             memory_budget: most bytes that loaded models may take; None: no limit. The model that
@@ -215,7 +215,7 @@ class Runner(
                 ``opentelemetry``.
             trace_contents: whether spans have prompts, answers, arguments and results.
             enable_search: whether requests with ``web_search_options`` may search the web.
-            search_callback: searches: a function, sync or async, that is given a query and returns
+            search_callback: the search: a function, sync or async, that takes a query and returns
                 dicts with ``title``, ``description``, ``url`` and ``content``, all texts.
             search_embedding_model: what ranks passages of results: one of ``models``, or the source
                 of an embedder, which is added. None: the first of ``models`` that is declared an
@@ -717,7 +717,7 @@ class Runner(
     def stream_complete(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> ChunkStream[CompletionChunk]:
-        """Run `complete`, and return its text piece by piece."""
+        """`complete`, piece by piece."""
         return ChunkStream(self._thread, self._completion_stream(request, model, fields))
 
     def astream_complete(
@@ -774,7 +774,7 @@ class Runner(
     def _answer(
         self, request: ChatRequest, loop: asyncio.AbstractEventLoop | None, *, streams: bool
     ) -> Asked:
-        """Return the chunks of a chat, and then the response."""
+        """Yield the chunks of a chat, then the response."""
 
         async def ask(asked: ChatRequest) -> Asked:
             began = time.perf_counter()
@@ -792,7 +792,7 @@ class Runner(
     async def _seen(
         self, kind: str, model: str | None
     ) -> AsyncIterator[tuple[Entry, RequestRecord, Host]]:
-        """A request that is counted, and has a span, and the model it is for, loaded."""
+        """Count a request and begin its span; yield them with the loaded model."""
         entry = self._registry.entry(model)
         span = self._conversations.traces.begin(kind, entry.id, request_model=entry.id)
         with self.metrics.request(kind, entry.id) as record, span:
@@ -801,7 +801,7 @@ class Runner(
             span.count(record.tokens)
 
     def _own_loop(self, request: ChatRequest) -> asyncio.AbstractEventLoop | None:
-        """Return a loop of the Runner's for the tools of a request made outside any loop."""
+        """Return the Runner's loop for tools of a request that was made outside any event loop."""
         if not request._runs_tools:
             return None
         with self._tools_lock:
@@ -987,7 +987,7 @@ class Runner(
             try:
                 self._thread.wait(self._registry.close())
             except StructgenError:
-                if not self._thread.is_stopping:  # somebody else closes it, too
+                if not self._thread.is_stopping:  # somebody else is closing it, too
                     raise
             self._end()
 
@@ -1009,7 +1009,7 @@ class Runner(
             self._conversations.sessions.close()
 
     def _watch(self) -> None:
-        """Have the metrics tell what the registry keeps."""
+        """Add the registry's gauges to the metrics."""
         entries = self._registry.entries
 
         def waiting() -> dict[str, float]:

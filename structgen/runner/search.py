@@ -1,8 +1,8 @@
 """Web search: a tool that calls the program's own search function.
 
-This module limits what comes from outside, cuts pages into passages, selects those that the model
-reads, and builds the document that an answer may quote. It downloads nothing: `search_callback`
-does. The ranking function is passed in; an agent runs the tool.
+Limits the results, cuts pages into passages, selects those that the model reads, and builds the
+document that an answer may quote. Only the program's `search_callback` accesses the network. The
+ranking function is passed in; an agent runs the tool.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from .responses import RerankResponse, SearchPassage
 from .tools import Tool, ToolFailure, shown
 
 SOURCE = "web_search"
-"""What the tool is called, and the document that quotes name: ``Quote(source="web_search")``."""
+"""The name of the tool, and of the document in quotes: ``Quote(source="web_search")``."""
 
 ROUNDS = 4
-"""How often may be searched where the request does not say."""
+"""How many searches a request may make by default."""
 
 _PASSAGES: Mapping[str, int] = {"low": 3, "medium": 6, "high": 12}
-"""How many passages the model gets for one query, by ``search_context_size``."""
+"""Passages that the model gets for a query, by ``search_context_size``."""
 
 _MOST_RESULTS = 10
-_LONGEST_CONTENT = 100_000  # characters of a result that are looked at
-_LONGEST_NAME = 300  # of a title or an address
+_LONGEST_CONTENT = 100_000  # characters of a result that are read
+_LONGEST_NAME = 300  # of a title or address
 _PASSAGE = 800  # characters
 _LEAST_PASSAGE = 200
-_MOST_RANKED = 64  # passages; ranking one takes some 10 ms
-_MOST_KEPT = 100  # passages of all queries of a request
+_MOST_RANKED = 64  # passages; ranking one takes about 10 ms
+_MOST_KEPT = 100  # passages of all of a request's queries
 _BETWEEN = "\n\n"
 _WORD = re.compile(r"\w+")
 
 Rerank: TypeAlias = Callable[[RerankRequest], Awaitable[RerankResponse]]
 SearchCallback: TypeAlias = Callable[[str], Any]
-"""Given a query, returns results, or an awaitable of them: dicts with ``title``, ``description``,
-``url`` and ``content``."""
+"""Takes a query and returns results, or an awaitable of them: dicts with ``title``,
+``description``, ``url`` and ``content``."""
 
 
 @final
 class WebSearch:
-    """The search of a Runner. Safe to share by requests.
+    """The web search of a Runner. Requests share it.
 
     Args:
         callback: finds results.
@@ -69,7 +69,7 @@ class WebSearch:
         self._rerank = rerank
 
     async def passages(self, query: str, most: int) -> list[SearchPassage]:
-        """Return the passages that answer a query best.
+        """Return the passages that best answer a query.
 
         Raises:
             ToolFailure: the callback returned something else.
@@ -100,11 +100,11 @@ class WebSearch:
 
 @final
 class Search:
-    """What one request has found so far.
+    """What one request has found so far, and its tool.
 
     Attributes:
-        found: the passages that the model got, without those that it knew.
-        tool: what the model calls.
+        found: the passages that the model got, each once.
+        tool: the tool that the model calls.
     """
 
     def __init__(self, search: WebSearch, options: WebSearchOptions, output_type: Any) -> None:
@@ -126,7 +126,7 @@ class Search:
 
     async def _called(self, query: str) -> str:
         passages = await self._search.passages(query, self._most)
-        # Now, since another search of the same round may have ended meanwhile.
+        # Computed now: another search of the same round may have ended meanwhile.
         known = {(one.url, one.text): number for number, one in enumerate(self.found, 1)}
         texts = []
         for one in passages:
@@ -142,9 +142,9 @@ class Search:
         return _BETWEEN.join(texts) or "Nothing was found."
 
     def form(self, request: ChatRequest, *, is_last: bool) -> dict[str, Any]:
-        """Return a round's form besides its tools: quotes come from what was found.
+        """Return the form of a round's answer, whose quotes come from what was found.
 
-        An answer that quotes cannot come before something was found: then the model has to search.
+        Before something was found an answer that quotes is impossible: then the model must search.
         """
         if not self._quotes:
             return {}
@@ -155,7 +155,7 @@ class Search:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Say why where an answer has to quote, and nothing was found."""
+        """Explain an error if an answer must quote and nothing was found."""
         try:
             yield
         except Unsatisfiable as error:
@@ -168,19 +168,19 @@ class Search:
 
 
 def _quotes(output_type: Any) -> bool:
-    """Return whether an output type quotes what was found."""
+    """Return whether an output type quotes search results."""
     try:
         filled(output_type, {SOURCE: "x"})
     except OptionError:
-        return False  # it quotes nothing, or documents of its own
+        return False  # it quotes nothing, or only its own documents
     return output_type is not None
 
 
 def _results(given: Any) -> list[tuple[str, str, str]]:
-    """Title, address and content of each result, in bounds.
+    """Return title, address and content of each result, cut to limits.
 
     Raises:
-        ToolFailure: they are none.
+        ToolFailure: these are not results.
     """
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
         raise ToolFailure(
@@ -210,7 +210,7 @@ def _results(given: Any) -> list[tuple[str, str, str]]:
 
 
 def _cut(title: str, url: str, text: str) -> list[SearchPassage]:
-    """Return a page as passages, which end where a sentence or a line does, if one does."""
+    """Cut a page into passages that end with a sentence or line where possible."""
     found = []
     while text:
         end = len(text)

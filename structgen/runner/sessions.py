@@ -1,14 +1,15 @@
-"""Sessions: conversations that are kept between requests, by name, in memory or in an SQLite file.
+"""Sessions: conversations stored between requests, by id, in memory or in an SQLite file.
 
-`Sessions` keeps messages by session id, one turn at a time, limited in number, size and age,
-and imports and exports it as JSON. A turn starts from the stored messages and adds to them; a turn
-that fails changes nothing. Within a process, two turns of one session never run at once: the second
-waits. The model's sequences cache what it has read of a conversation: the next turn begins with the
-same text, which is not run again.
+`Sessions` stores messages by session id, with limits on number, size and age, and imports and
+exports sessions as JSON. A turn starts from the stored messages and adds to them; a turn that fails
+changes nothing. Within a process, two turns of one session never run at once: the second waits. The
+model's sequences cache what they have read of a conversation, so the next turn does not run the
+same text again.
 
-`Database` is the file, its transactions, and the errors of a file that cannot be read or written. A
-row is written whole or not at all. A writer names the turn that it has read: if two processes
-continue from the same turn, the second to finish gets an error, and nothing is overwritten.
+`Database` has the file, its transactions, and the errors for a file that cannot be read or written.
+A row is written completely or not at all. A writer names the turn that it has read: if two
+processes continue from the same turn, the second to finish gets an error, and nothing is
+overwritten.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from .tools import check_seconds
 
 _APPLICATION_ID = 0x5347454E  # "SGEN"
 _VERSION = 1
-_BUSY_SECONDS = 10.0  # how long to wait for another process that writes
-_LONGEST_ROW = 256 << 20  # bytes: one of 600 MB in a foreign file took twice as much
+_BUSY_SECONDS = 10.0  # seconds to wait for another process that writes
+_LONGEST_ROW = 256 << 20  # bytes: a row of 600 MB in a foreign file took twice as much memory
 
 _TABLE = """
 CREATE TABLE sessions (
@@ -60,15 +61,16 @@ CREATE TABLE sessions (
 _PLAIN = re.compile(
     r"CREATE TABLE \w+ \((?:\s*\w+ (?:TEXT|INTEGER|REAL)(?: PRIMARY KEY| NOT NULL)?,?)+\s*\)"
 )
-"""A table that computes nothing. A server has one of its own beside the sessions."""
+"""Matches the definition of a table that computes nothing. A server has a table of its own beside
+the sessions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A session as it is kept.
+    """A session as it is stored.
 
     Attributes:
-        turn: how often it was written.
+        turn: how often the session was written.
         created: when it began, in seconds since 1970.
         used: when it was last read or written for a turn.
         messages: JSON.
@@ -82,13 +84,13 @@ class Row:
 
 @final
 class Database:
-    """An SQLite file. Safe to use by all threads, and by several processes with one file.
+    """An SQLite file. Safe to use by all threads, and by several processes at once.
 
     Args:
-        path: the file, made if it is not there, for its owner only; None: in memory.
+        path: the file, created if necessary, readable by its owner only; None: in memory.
 
     Raises:
-        SessionError: the file is of something else, or cannot be read or made.
+        SessionError: the file is something else, or cannot be read or created.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -102,7 +104,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, undone if anything goes wrong."""
+        """Run one transaction, which is rolled back if anything goes wrong."""
         with self._lock:
             if self._is_closed:
                 raise SessionError("The sessions are closed because their Runner is closed.")
@@ -120,7 +122,7 @@ class Database:
                 raise self._failure(error) from error
 
     def close(self) -> None:
-        """Close the file. What is read or written after that is refused."""
+        """Close the file. Later reads and writes raise an error."""
         with self._lock:
             self._is_closed = True
             if self._connection is not None:
@@ -130,9 +132,9 @@ class Database:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is not None and (self.path is None or self._process == os.getpid()):
             return self._connection
-        # A connection does not outlive a fork; the parent's is left as it is.
+        # A connection cannot be used after a fork; the parent's is left alone.
         if self.path is not None:
-            # For the owner alone: chats are private.
+            # For the owner only: chats are private.
             file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
             try:
                 if os.name == "posix" and os.fstat(file).st_mode & 0o077:
@@ -153,12 +155,12 @@ class Database:
             connection.close()
             raise
         self._connection, self._process = connection, os.getpid()
-        weakref.finalize(self, connection.close).atexit = False  # where nobody closes it
+        weakref.finalize(self, connection.close).atexit = False  # if nobody closes it
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Make the table, or check that it is ours."""
-        connection.execute("PRAGMA secure_delete = ON")  # what is deleted is not left in the file
+        """Create the table, or check that it is ours."""
+        connection.execute("PRAGMA secure_delete = ON")  # deleted data does not stay in the file
         connection.execute("BEGIN IMMEDIATE")
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -177,8 +179,8 @@ class Database:
                 f"{self.path} was written by another version of structgen (format {version}; this "
                 f"version reads format {_VERSION}). structgen did not change it. Use another file."
             )
-        # What a trigger, a view, an index or a check computes may have no end. SQLite's own indexes
-        # have no text.
+        # Triggers, views, indexes and checks may compute forever. SQLite's own indexes have no
+        # text.
         elif ("table", "sessions", _TABLE.strip()) not in made or not all(
             kind == "index" if sql is None else _PLAIN.fullmatch(sql) for kind, _, sql in made
         ):
@@ -218,7 +220,7 @@ _LONGEST_ID = 200
 _IN_TURNS: contextvars.ContextVar[frozenset[Future[None]]] = contextvars.ContextVar(
     "structgen_sessions_in_turns", default=frozenset()
 )
-"""The places in line of the turns that this code runs within."""
+"""The places in line of the turns that this code runs inside."""
 
 Messages: TypeAlias = list[dict[str, Any]]
 
@@ -226,7 +228,7 @@ _KEPT = TypeAdapter(list[Message])
 
 
 class _Exported(BaseModel):
-    """A session in JSON."""
+    """A session as exported JSON."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -272,7 +274,7 @@ class Sessions:
         self._clock = clock
         self._file = Database(None if path is None else Path(path).expanduser().absolute())
         self._lock = fork_safe(threading.Lock())
-        # Who wants a turn, the first first, and the turns within which each asks for it.
+        # The callers that want a turn, in order, each with the turns it is inside.
         self._lanes: dict[str, dict[Future[None], frozenset[Future[None]]]] = {}
 
     def ids(self) -> list[str]:
@@ -297,7 +299,7 @@ class Sessions:
             return done.rowcount == 1
 
     def export(self, session_id: str) -> str:
-        """Return a session as JSON, for `load`.
+        """Return a session as JSON that `load` accepts.
 
         Raises:
             SessionError: there is no such session.
@@ -358,7 +360,7 @@ class Sessions:
         return name
 
     def turn(self, session_id: str) -> Turn:
-        """Begin a turn of a session, which may be new. Use it with ``async with``.
+        """Begin a turn of a new or stored session. Use it with ``async with``.
 
         Raises:
             SessionError: the id is not valid.
@@ -377,7 +379,7 @@ class Sessions:
         try:
             if isinstance(exported, Mapping):
                 return _Exported.model_validate(dict(exported))
-            most = 2 * self.max_bytes + 10_000  # as JSON may be written with blanks and escapes
+            most = 2 * self.max_bytes + 10_000  # since JSON may be written with blanks and escapes
             if len(exported) > most:
                 raise SessionError(
                     f"This session has {len(exported):,} characters; the limit is {most:,}. "
@@ -406,7 +408,7 @@ class Sessions:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, without rows that have expired."""
+        """Run one transaction, in which expired rows have been deleted."""
         with self._file.transaction() as connection:
             if self._max_age is not None:
                 oldest = self._clock() - self._max_age
@@ -434,14 +436,15 @@ class Sessions:
         return row
 
     def _begin(self, session_id: str) -> Row | None:
-        """Return the row, which is used now; None: there is none."""
+        """Return the row, marked as used now; None: there is none."""
         with self._transaction() as connection:
             now = self._clock()
             connection.execute("UPDATE sessions SET used = ? WHERE id = ?", (now, session_id))
             return self._row(connection, session_id)
 
     def _write(self, session_id: str, messages: str, turn: int) -> bool:
-        """Write a row, if it still is at the turn that was read (0: there was none); whether."""
+        """Write a row if it is still at the turn that was read (0: it did not exist); return
+        whether it was."""
         with self._lock:
             in_turns = {*self._lanes, session_id}
         with self._transaction() as connection:
@@ -475,7 +478,7 @@ class Sessions:
         connection.executemany("DELETE FROM sessions WHERE id = ?", free)
 
     def _enter(self, session_id: str) -> Future[None]:
-        """Return a place in the line of those who want a turn."""
+        """Return a place in the line of callers that want a turn."""
         ticket: Future[None] = Future()
         within = _IN_TURNS.get()
         with self._lock:
@@ -497,7 +500,7 @@ class Sessions:
         return ticket
 
     def _needed(self, turns: Iterable[Future[None]]) -> set[Future[None]]:
-        """Return all turns that have to end before these have ended."""
+        """Return all turns that must end before these can end."""
         found: set[Future[None]] = set()
         left = [*turns]
         while left:
@@ -519,16 +522,16 @@ class Sessions:
             elif not (first := next(iter(lane))).done():
                 try:
                     first.set_result(None)
-                except InvalidStateError:  # cancelled just now: it leaves, and goes on from there
+                except InvalidStateError:  # just cancelled: it leaves the line itself
                     return
 
 
 @final
 class Turn:
-    """One turn of a session: the messages before it, and then what is added.
+    """One turn of a session: the messages before it, then those that it adds.
 
     Attributes:
-        session_id: whose.
+        session_id: the id of the session.
     """
 
     def __init__(self, sessions: Sessions, session_id: str) -> None:
@@ -539,11 +542,11 @@ class Turn:
         self._ticket: Future[None] | None = None
 
     async def __aenter__(self) -> Turn:
-        """Wait for turns of this session that are under way, and begin.
+        """Wait for earlier turns of this session, and begin.
 
         Raises:
-            SessionError: it is asked for from within a turn of the same session, or one that this
-                waits for, which would wait for itself; or the file cannot be read.
+            SessionError: begun inside a turn of the same session, or of one that waits for this, so
+                it would wait for itself; or the file cannot be read.
         """
         sessions = self._sessions
         ticket = self._ticket = sessions._enter(self.session_id)
@@ -566,11 +569,11 @@ class Turn:
             self._sessions._leave(self.session_id, self._ticket)
 
     def with_history(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
-        """Return the session's messages, and then ``messages``. A system message at their beginning
-        is in place of the session's.
+        """Return the session's messages, then ``messages``. If these begin with a system message,
+        it replaces the session's.
 
         Raises:
-            SessionError: together they are longer than a session may be.
+            SessionError: together they exceed the size limit of a session.
         """
         new = [dict(message) for message in messages]
         before = self._before
@@ -583,11 +586,11 @@ class Turn:
         return together
 
     async def end(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Keep ``messages`` as the whole session.
+        """Store ``messages`` as the whole session.
 
         Raises:
-            SessionError: another process has continued the session meanwhile, or it was
-                deleted; or the file cannot be written. What is kept is as it was.
+            SessionError: another process has continued the session meanwhile, or it was deleted, or
+                the file cannot be written. The stored session is unchanged.
         """
         sessions = self._sessions
         written = await asyncio.to_thread(
@@ -615,10 +618,10 @@ def _text(messages: Messages) -> str:
 
 
 def _messages(session_id: str, text: str) -> Messages:
-    """Return what is kept of a session.
+    """Return the messages of a stored session.
 
     Raises:
-        SessionError: somebody else has changed it.
+        SessionError: the stored text is invalid, because something else changed it.
     """
     try:
         check_json(text, len(text))

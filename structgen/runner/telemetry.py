@@ -5,14 +5,12 @@ in histograms with fixed buckets. It returns plain data (`snapshot`) or the Prom
 It receives `RequestRecord`s and knows no model. Cost: one lock and a few additions, some
 microseconds a request.
 
-The text format is written here, in a few dozen lines. prometheus_client keeps its numbers in one
-registry per process, which two runners would share; and a runner counts whether or not that package
-is installed.
+The text format takes a few dozen lines here. prometheus_client has one registry per process, which
+two Runners would share, and a Runner counts whether or not that package is installed.
 
-`Traces` decides whether there are spans and what they contain, by OpenTelemetry's conventions for
-generative models (``gen_ai.*``). It imports ``opentelemetry`` only if asked to, or if the program
-has imported it already; otherwise a span is an object that does nothing. Spans contain prompts,
-answers, arguments and results only on request.
+`Traces` makes spans by OpenTelemetry's conventions for generative models (``gen_ai.*``). It imports
+``opentelemetry`` only on request or if the program has imported it already; otherwise a span does
+nothing. Spans contain prompts, answers, arguments and results only on request.
 """
 
 from __future__ import annotations
@@ -39,25 +37,26 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-"""Bounds of times."""
+"""Bounds of histograms of seconds."""
 
 RATES = (1, 2, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
-"""Bounds of tokens a second."""
+"""Bounds of histograms of tokens per second."""
 
 MOST_SERIES = 1_000
-"""Most combinations of labels that one number is kept for; others are counted as ``other``."""
+"""Most combinations of labels of one number; further ones are counted as ``other``."""
 
 _FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(slots=True)
 class Histogram:
-    """How many values lie below each of some bounds.
+    """Counts of values between fixed bounds.
 
     Attributes:
         bounds: in ascending order.
-        counts: values above the bound before and up to each, and those above the last.
-        sum: of all values.
+        counts: for each bound, the values up to it and above the bound before; last, the values
+            above all bounds.
+        sum: the sum of all values.
     """
 
     bounds: Sequence[float]
@@ -78,9 +77,9 @@ class Histogram:
         self.sum += value
 
     def quantile(self, share: float) -> float | None:
-        """Return a bound that this share of the values does not exceed; None where there are none.
+        """Return a bound that a share of the values does not exceed; None if there are no values.
 
-        Infinite where more than the rest lies above the last bound.
+        Infinity if that value lies above the last bound.
         """
         need, seen = share * self.count, 0
         if not self.count:
@@ -94,7 +93,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class _Family:
-    """One number, for each combination of its labels."""
+    """One metric: a number for each combination of its labels."""
 
     kind: Kind
     about: str
@@ -120,10 +119,10 @@ class RequestRecord:
     """One request.
 
     Attributes:
-        kind: as OpenTelemetry names the operation, such as ``chat`` or ``embeddings``.
-        model: the model's id, as soon as it is known; may be set until the end.
-        tokens: by type.
-        times: values of histograms, such as ``tokens_per_second``, by their names.
+        kind: OpenTelemetry's name of the operation, such as ``chat`` or ``embeddings``.
+        model: the model's id, which may be set until the request ends.
+        tokens: numbers of tokens by type.
+        times: values for histograms, such as ``tokens_per_second``, by name.
     """
 
     kind: str
@@ -134,7 +133,7 @@ class RequestRecord:
 
 @final
 class Metrics:
-    """The counters of a Runner. All threads may read and write them."""
+    """The counters of a Runner. Thread-safe."""
 
     content_type = _FORMAT
     """The Content-Type of `prometheus`."""
@@ -278,7 +277,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def _read(self) -> dict[str, _Family]:
-        """Return a copy of all numbers, and of those that others keep."""
+        """Return a copy of all numbers, with those of gauges."""
         with self._lock:
             gauges = dict(self._gauges)
             found = {
@@ -299,7 +298,7 @@ def _copied(series: dict[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, int]]:
-    """Return each bound with how many values were at most that."""
+    """Return each bound with the number of values up to it."""
     found, seen = [], 0
     for bound, count in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
         seen += count
@@ -317,14 +316,14 @@ def _labels(pairs: Sequence[tuple[str, str]]) -> str:
 
 @final
 class Span:
-    """A span, used with ``with``; one that does nothing where there are none."""
+    """A span, used with ``with``. This one does nothing."""
 
     def __init__(self, inner: OtelSpan | None = None, contents: bool = False) -> None:
         self.inner = inner
         self._contents = contents
 
     def set(self, **attributes: Any) -> None:
-        """Add attributes of `_NAMES`; None: there is nothing to say."""
+        """Add attributes of `_NAMES`; those that are None are left out."""
         for name, value in attributes.items():
             if value is not None and self.inner is not None:
                 self.inner.set_attribute(_NAMES[name], value)
@@ -337,18 +336,19 @@ class Span:
                 self.inner.set_attribute(name, count)
 
     def content(self, name: str, make: Callable[[], Any]) -> None:
-        """Add a prompt, an answer, arguments or a result, which is made if that was asked for."""
+        """Add a prompt, an answer, arguments or a result; it is only computed if contents were
+        requested."""
         if self._contents and self.inner is not None:
             value = make()
             text = value if isinstance(value, str) else json.dumps(value, default=str)
             self.inner.set_attribute(name, text)
 
     def failed(self, kind: str, error: object) -> None:
-        """Say that it failed, and, where contents were asked for, in which words."""
+        """Mark it as failed, with the message if contents were requested."""
         if self.inner is not None:
             from opentelemetry.trace import StatusCode
 
-            # They may quote the prompt or the output.
+            # Messages may quote the prompt or the output.
             about = str(error) if self._contents else ""
             self.inner.set_attribute("error.type", kind)
             self.inner.set_status(StatusCode.ERROR, about or None)
@@ -373,8 +373,8 @@ class Traces:
     """Where spans go.
 
     Args:
-        asked: False: nowhere. True: to the global tracer provider, and an error where
-            ``opentelemetry`` is not installed. None: to that one if the program has imported
+        asked: where spans go. False: nowhere. True: to the global tracer provider; an error if
+            ``opentelemetry`` is not installed. None: to the global one if the program has imported
             ``opentelemetry``. Or a tracer provider.
         contents: whether spans have prompts, answers, arguments and results.
 
@@ -405,8 +405,8 @@ class Traces:
 
         Args:
             operation: ``chat``, ``execute_tool`` and so on.
-            name: of the model or the tool.
-            parent: the span that it is part of; None: the current one of the caller.
+            name: the name of the model or tool.
+            parent: the span that it is part of; None: the caller's current one.
             attributes: as for `Span.set`.
         """
         tracer = self.tracer()
@@ -423,7 +423,7 @@ class Traces:
         return made
 
     def tracer(self) -> Tracer | None:
-        """Return what makes spans; None: nobody wants any."""
+        """Return the tracer; None: no spans are wanted."""
         if self._asked is False:
             return None
         if self._asked is None and "opentelemetry.trace" not in sys.modules:

@@ -1,12 +1,12 @@
-"""Tools that run: what a model may call, the code behind it, and what the model reads of results.
+"""Tools with code: what a model may call, how it runs, and what the model reads of results.
 
-A `Tool` is a function, a class, or a schema with a callback. This module runs one, with its time
-limit and its exceptions, and turns results into text. `structgen.types` defines what arguments look
-like to a grammar; the agent decides when to call.
+A `Tool` is a function, a class, or a schema with a callback. It runs with a time limit, its
+exceptions are caught, and its result becomes text. `structgen.types` defines the grammar of
+arguments; the agent decides when to call.
 
-A tool runs other people's code: it may raise, return non-JSON or ten megabytes, never return, or
-print. None of this ends a chat. The model learns of it, and so does the caller (`ToolOutcome`).
-Only what is not an `Exception` propagates: KeyboardInterrupt, SystemExit, and cancellation.
+A tool runs other people's code, which may raise, return ten megabytes or something that is not
+JSON, or never return. None of this ends a chat: the model and the caller are told (`ToolOutcome`).
+Only what is not an `Exception` is raised: KeyboardInterrupt, SystemExit, and cancellation.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .loops import CancelledInside, OutOfTime, in_thread, is_async, within
 from .requests import NOT_TEXT
 
 TIMEOUT_SECONDS = 60.0
-"""How long a call may take by default."""
+"""Seconds that a call may take by default."""
 
 LONGEST_RESULT = 20_000
-"""Characters of a result that the model is shown by default."""
+"""Characters of a result that the model gets by default."""
 
 _LONGEST_ERROR = 100_000
-_MESSAGE_SECONDS = 1.0  # that an exception has to say what it is
-_MOST_LEFT_RUNNING = 8  # calls of one tool that ran out of time and whose threads still run
+_MESSAGE_SECONDS = 1.0  # seconds that an exception's `__str__` may take
+_MOST_LEFT_RUNNING = 8  # timed-out calls of one tool whose threads still run
 
 
 ResultT = TypeVar("ResultT")
@@ -65,7 +65,7 @@ class ToolOutcome:
     Attributes:
         content: the text that the model gets.
         result: what the tool returned; None where it failed.
-        error: what went wrong, or None.
+        error: what went wrong; None: nothing.
         seconds: how long it ran.
         arguments: the checked arguments by name; None where they are not valid.
         cut: whether ``content`` is only the beginning of the result.
@@ -81,17 +81,17 @@ class ToolOutcome:
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """What has several tools: a server of tools, say."""
+    """Something that has several tools, such as an MCP server."""
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """They, ready to run."""
+        """The tools, ready to run."""
 
 
 AnyTool: TypeAlias = (
     "Tool | ToolSource | Callable[..., Any] | type | JsonSchema | Mapping[str, Any]"
 )
-"""What a caller may pass as a tool, or as several."""
+"""What a caller may pass as one tool or several."""
 
 
 @final
@@ -125,7 +125,7 @@ class Tool:
         if callback is not None and not callable(callback):
             raise OptionError(f"Tool: callback={callback!r} is not callable. Pass a function.")
         check_seconds("Tool: timeout", timeout)
-        if isinstance(source, Mapping):  # as OpenAI's API has it, or a schema with a title
+        if isinstance(source, Mapping):  # in OpenAI's format, or a schema with a title
             function = source.get("function", source)
             if isinstance(function, Mapping) and "name" in function:
                 source = {"type": "function", "function": closed_function(function)}
@@ -135,7 +135,7 @@ class Tool:
         self.source = source
         self.timeout = timeout
         self._callback = callback
-        self._is_foreign = False  # of a server of somebody else's
+        self._is_foreign = False  # of an MCP server
         self._left_running = 0
         self._lock = threading.Lock()
 
@@ -181,9 +181,9 @@ class Tool:
         return call
 
     async def checked(self, arguments: str, limit: float | None) -> Call:
-        """Return what `parse` does, made in a thread within ``limit`` seconds.
+        """Run `parse` in a thread, within ``limit`` seconds.
 
-        A class's own checks run in it.
+        It runs a class's own validators.
         """
         return await self._in_thread(lambda: self.parse(arguments), limit)
 
@@ -230,12 +230,12 @@ class Tool:
         return ToolOutcome(reply, None, why, time.perf_counter() - started, checked, cut)
 
     async def _result(self, call: Call, limit: float | None) -> tuple[Any, str]:
-        """Return what the call gives, and the text of it."""
+        """Return the result of a call and its text."""
         function = self._function(call)
 
         def called() -> tuple[Any, str | None]:
             result = function()
-            # Also the text: making it may take long, and runs code of the result's classes.
+            # The text, too: writing it may take long and runs code of the result's classes.
             return result, None if inspect.isawaitable(result) else as_text(result)
 
         if is_async(self._callback or self.source):
@@ -248,7 +248,7 @@ class Tool:
         return result, await self._in_thread(lambda: as_text(result), limit)
 
     async def problem(self, error: Exception, limit: float | None, *, is_check: bool) -> str:
-        """Describe in a sentence what its code raised, or the check of its arguments."""
+        """Describe in a sentence what the tool's code or the check of its arguments raised."""
         if isinstance(error, OutOfTime):
             what = "its checks" if is_check else "it"
             return f"The tool timed out: {what} did not return within {limit:g} s."
@@ -262,14 +262,14 @@ class Tool:
         return f"The tool raised {_kind(error)}: {text}"
 
     async def _message(self, error: Exception, limit: float | None) -> str:
-        """Return what an exception says, or its beginning; nothing, where its own code raises
-        another or takes long."""
+        """Return the beginning of an exception's message; empty if its own code raises or takes too
+        long."""
         if type(error) is ToolFailure and all(type(arg) is str for arg in error.args):
             return shown(str(error), _LONGEST_ERROR)[0]
         seconds = _MESSAGE_SECONDS if limit is None else min(limit, _MESSAGE_SECONDS)
         try:
             return shown(await self._in_thread(lambda: str(error), seconds), _LONGEST_ERROR)[0]
-        except Exception:  # OutOfTime and CancelledInside among them
+        except Exception:  # includes OutOfTime and CancelledInside
             return ""
 
     def _function(self, call: Call) -> Callable[[], Any]:
@@ -285,7 +285,7 @@ class Tool:
         return made
 
     async def _in_thread(self, function: Callable[[], ResultT], limit: float | None) -> ResultT:
-        """Return what a function returns, in a thread."""
+        """Run a function in a thread and return its result."""
         with self._lock:
             if self._left_running >= _MOST_LEFT_RUNNING:
                 raise ToolFailure(
@@ -317,13 +317,13 @@ class Tool:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as a model reads it: a str as it is, anything else as JSON.
+    """Return a value as text for a model: a str unchanged, anything else as JSON.
 
     Raises:
-        ToolFailure: it is not JSON.
+        ToolFailure: it cannot be written as JSON.
     """
     if isinstance(value, str):
-        return str.__str__(value)  # without the code of a class of its own
+        return str.__str__(value)  # does not run code of a str subclass
     if isinstance(value, Iterator):
         raise ToolFailure(
             f"The tool returned an iterator ({_kind(value)}), which may never end. Return a value "
@@ -331,7 +331,7 @@ def as_text(value: Any) -> str:
         )
     try:
         text = to_json(value, inf_nan_mode="strings").decode()
-    except Exception as error:  # of any class in it
+    except Exception as error:  # raised by code of any class in it
         try:
             why = str(error)
         except (Exception, asyncio.CancelledError):
@@ -344,14 +344,14 @@ def as_text(value: Any) -> str:
 
 
 def _kind(value: object) -> str:
-    """Return the name of a value's class, whatever its metaclass says of names."""
+    """Return the name of a value's class, without running code of its metaclass."""
     name: str = vars(type)["__name__"].__get__(type(value))
     return name
 
 
 def shown(text: str, longest: int) -> tuple[str, bool]:
-    """Return a text as a model reads it, and whether it was cut. What no prompt can hold (NUL,
-    halves of surrogate pairs) becomes ``\ufffd``."""
+    """Return a text cut to a length, and whether it was cut. What no prompt can contain (NUL, lone
+    surrogates) becomes ``\ufffd``."""
     if len(text) <= longest:
         return NOT_TEXT.sub("\ufffd", text), False
     begins = NOT_TEXT.sub("\ufffd", text[:longest])
@@ -362,10 +362,10 @@ def shown(text: str, longest: int) -> tuple[str, bool]:
 
 
 def tools_of(values: Iterable[AnyTool]) -> dict[str, Tool]:
-    """Return the tools that a user named, by name.
+    """Return the tools that a caller passed, by name.
 
     Raises:
-        OutputTypeError: one is none, cannot be enforced, or has the name of another.
+        OutputTypeError: an item is not a tool, cannot be enforced, or has the name of another.
     """
     if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
         raise OutputTypeError(f"tools= must be a list of tools, got {values!r}.")

@@ -1,14 +1,14 @@
-"""Compile strangers' output types in a separate process, where they can do no harm.
+"""Compile foreign output types in a separate process, where they can do no harm.
 
-`Trials` runs processes that compile the form of a request as the Runner would, with a deadline and
-a memory limit. A process that exceeds either is killed and replaced, and the request is refused.
-The engine's own work limit (`CompileLimitExceeded`) stops most hostile forms first, but until then
-they would hold up a server's threads, which share one interpreter lock. Owners share the processes
-fairly (`loops.Places`). Each place has a running process in advance, because starting one takes
-seconds on a busy machine.
+`Trials` has processes that compile the form of a request as the Runner would, with limits on time
+and memory. A process that exceeds one is killed and replaced, and the request is refused. The
+engine's own work limit (`CompileLimitExceeded`) stops most hostile forms earlier, but until then
+they would block a server's threads, which share one interpreter lock. Owners share the processes
+fairly (`loops.Places`). Processes are started in advance, because starting one takes seconds on a
+busy machine.
 
-A process's answer is a verdict and is remembered: the same form gets it again. A process that was
-lost, or that ran out of time, gave no verdict.
+Answers are cached: the same form gets the same answer again. A process that died or ran out of time
+gives no answer.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from .loops import Places
 from .requests import ChatRequest, Sampled
 
 PROCESSES = 3
-"""How many forms are tried at once, those of one owner at most two; and as many more of owners of
-whom none is tried."""
+"""Forms compiled at once, at most two of one owner; and as many more for owners that have none
+running."""
 
 RUNNING = PROCESSES + 1
-"""How many processes run: one is there for an owner who finds the others at work."""
+"""Processes that run: one more, for an owner that finds the others busy."""
 
 _MOST_WAITING = 64
-"""Most forms that wait to be tried, half a megabyte each."""
+"""Most forms that wait, half a megabyte each."""
 
 _NICE = 5
-"""By how much these processes are behind the models', so that they slow nobody's tokens down."""
+"""The nice value of these processes, so that they do not slow the models down."""
 
 _KEPT_BYTES = 4 << 20
-"""Most bytes of verdicts that are remembered: some thousands."""
+"""Most bytes of cached answers, some thousands of them."""
 
 _TIRED = 256 << 20
-"""Bytes from which on a process that holds them after a form is replaced."""
+"""A process that holds more bytes than this after a form is replaced."""
 
 _TRIES = 2
-"""How often a form is tried whose process is lost."""
+"""How often a form is tried if its process dies."""
 
 _FIELDS = (
     "response_format",
@@ -73,10 +73,10 @@ _HEAD = struct.Struct(">I")
 
 
 def check_form(request: Sampled, max_work: int = reading.MAX_WORK) -> None:
-    """Compile the form that a request asks for, for no model, in that many steps.
+    """Compile the form of a request, for no particular model, within a number of steps.
 
     Raises:
-        RequestError: it cannot be enforced; ``param`` says where that is.
+        RequestError: it cannot be enforced; ``param`` names the field.
     """
     asked = wanted(request)
     if asked.type is None:
@@ -92,8 +92,8 @@ def check_form(request: Sampled, max_work: int = reading.MAX_WORK) -> None:
 def problems_of(
     grammar_type: str, grammar: Any, max_work: int = reading.MAX_WORK
 ) -> list[dict[str, Any]]:
-    """Return what is wrong with a form, found in that many steps: of each ``message``, ``line``,
-    ``path``, ``is_error``."""
+    """Return the problems of a form, found within a number of steps, each with ``message``,
+    ``line``, ``path`` and ``is_error``."""
     found: list[dict[str, Any]] = []
     if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
         kind = dialect(grammar_type, grammar)
@@ -113,10 +113,10 @@ def problems_of(
 
 
 def picture_of(pattern: str) -> dict[str, Any]:
-    """Return the automaton of a regular expression: ``states``, ``edges``, ``is_whole``.
+    """Return the automaton of a regular expression, as ``states``, ``edges`` and ``is_whole``.
 
     Raises:
-        RequestError: it is none, or no text matches.
+        RequestError: it is not a regular expression, or matches no text.
     """
     try:
         grammar = lower(Regex(pattern)).grammar
@@ -128,15 +128,15 @@ def picture_of(pattern: str) -> dict[str, Any]:
 
 @final
 class Trials:
-    """Processes that try forms out. For one event loop; close it there."""
+    """Processes that compile foreign forms. For one event loop; close it there."""
 
     def __init__(self, seconds: float, memory: int) -> None:
-        """Start nothing yet.
+        """Set the limits; no process starts yet.
 
         Args:
-            seconds: that a form may take.
-            memory: bytes of addresses that a process may have, Python and all; some 300 MB are in
-                use before the first form.
+            seconds: the time that a form may take.
+            memory: bytes of address space that a process may have; about 300 MB of it are used
+                before the first form.
         """
         self._seconds = seconds
         self._memory = memory
@@ -148,16 +148,16 @@ class Trials:
         )
 
     async def start(self, number: int = RUNNING) -> None:
-        """Start that many processes, so that no form waits for one."""
+        """Start the processes, so that no form waits for one to start."""
         while len(self._idle) < number - self._places.active:
             async with self._places.of(None):
                 self._idle.append(await self._process())
 
     async def check(self, request: Sampled) -> None:
-        """Try the form of a request out.
+        """Check the form of a request.
 
         Raises:
-            RequestError: it cannot be enforced, or takes too much.
+            RequestError: it cannot be enforced, or takes too much time or memory.
         """
         fields = {
             name: value for name in _FIELDS if (value := getattr(request, name, None)) is not None
@@ -180,7 +180,7 @@ class Trials:
             raise RequestError(message, param=param, kind=kind or "invalid") from cause
 
     async def problems(self, grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
-        """`problems_of`, out there; a form that takes too much is a problem, too."""
+        """`problems_of`, in a process. A form that takes too much is a problem, too."""
         text = _asks("problems", grammar_type=grammar_type, grammar=grammar)
         try:
             return list(_answer_in(await self._asked(text)))
@@ -188,19 +188,19 @@ class Trials:
             return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
 
     async def picture(self, pattern: str) -> dict[str, Any]:
-        """`picture_of`, out there.
+        """`picture_of`, in a process.
 
         Raises:
-            RequestError: as there, or it takes too much.
+            RequestError: as in `picture_of`, or it takes too much.
         """
         return dict(_answer_in(await self._asked(_asks("picture", regex=pattern))))
 
     async def _asked(self, text: bytes) -> dict[str, Any]:
-        """Return what a process answers: an ``answer``, or an ``error`` and its ``param``.
+        """Return a process's answer: an ``answer``, or an ``error`` with its ``param``.
 
         Raises:
-            RequestError: it ran out of time, which is not a verdict.
-            WorkerDied: it was lost, and so was another.
+            RequestError: it ran out of time; this is not cached.
+            WorkerDied: the process died, and so did another for the same form.
         """
         for _ in range(_TRIES):
             reply = await self._places.hold(owner(), lambda _: self._tried(text))
@@ -219,12 +219,12 @@ class Trials:
         )
 
     async def _tried(self, text: bytes) -> dict[str, Any] | None:
-        """Return what one process answers; None: it was lost."""
+        """Return one process's answer; None: it died."""
         process = self._idle.pop() if self._idle else await self._process()
         is_fine = False
         try:
             reply = await asyncio.wait_for(_exchange(process, text), self._seconds)
-            # What earlier forms have left counts, too, or it would refuse those that come later.
+            # A process that still holds much memory would refuse later forms.
             is_fine = "memory" not in reply and resident(process.pid) < _TIRED
         except asyncio.TimeoutError:
             raise RequestError(
@@ -238,14 +238,14 @@ class Trials:
         return reply
 
     async def _back(self, process: asyncio.subprocess.Process, is_fine: bool) -> None:
-        """Have a process for the next form: this one, or another in its place."""
+        """Make a process ready for the next form: this one or a new one."""
         is_needed = len(self._idle) < RUNNING and not self._is_closed
         if is_fine and is_needed:
             self._idle.append(process)
             return
         await _ended(process)
         if is_needed:
-            with contextlib.suppress(WorkerDied):  # the next form starts one, or says so
+            with contextlib.suppress(WorkerDied):  # the next form starts one or reports the error
                 self._idle.append(await self._process())
 
     async def _process(self) -> asyncio.subprocess.Process:
@@ -257,7 +257,7 @@ class Trials:
             *python(code), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         try:
-            await _read(process)  # it is there; from now on its time counts
+            await _read(process)  # it has started; from now on its time counts
         except BaseException as error:
             await _ended(process)
             if not isinstance(error, asyncio.IncompleteReadError):
@@ -276,7 +276,7 @@ class Trials:
 
 
 def _asks(do: str, **given: Any) -> bytes:
-    """Return what a process is asked, and how many steps it may take."""
+    """Return the message for a process, and the number of steps it may take."""
     stranger = STRANGER.get()
     most = reading.MAX_WORK if stranger is None else stranger.max_work
     return json.dumps({"do": do, "max_work": most, **given}).encode()
@@ -289,7 +289,7 @@ def _answer_in(reply: dict[str, Any]) -> Any:
 
 
 def _place(text: bytes) -> str | None:
-    """Return which field a form that takes too much is in."""
+    """Return the field of a form that takes too much."""
     given = json.loads(text)
     places = given.get("fields", given)
     return next((name for name in (*_FIELDS, "regex") if name in places), None)
@@ -319,11 +319,11 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 def work(memory: int) -> None:
-    """Answer until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
+    """Answer requests until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     try:
         _answer_all(memory)
-    except BrokenPipeError:  # the parent was killed, and the end of Python would write once more
+    except BrokenPipeError:  # the parent was killed, and Python's exit would write once more
         os._exit(1)
 
 
@@ -344,7 +344,7 @@ def _answer_all(memory: int) -> None:
 def _answer(asked: Mapping[str, Any], memory: int) -> dict[str, Any]:
     try:
         most = asked["max_work"]
-        if asked["do"] == "check":  # where Pydantic gets no memory, it aborts
+        if asked["do"] == "check":  # without memory Pydantic aborts the process
             request = ChatRequest.of(_CHAT, asked["fields"])
         with _within(memory):
             if asked["do"] == "problems":
@@ -354,7 +354,7 @@ def _answer(asked: Mapping[str, Any], memory: int) -> dict[str, Any]:
                     return {"answer": picture_of(asked["regex"])}
             check_form(request, most)
     except StructgenError as error:
-        # None: not a field is wrong, but the form in it.
+        # None: the form in the field is wrong, not the field itself.
         kind = None if error.__cause__ is not None else getattr(error, "kind", None)
         return {"error": str(error), "param": getattr(error, "param", None), "kind": kind}
     return {"answer": None}
@@ -362,9 +362,9 @@ def _answer(asked: Mapping[str, Any], memory: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _within(memory: int) -> Iterator[None]:
-    """Have no more bytes than these, where the system knows such a limit.
+    """Limit this process's memory, if the system can.
 
-    It is lifted in the end, so that there is memory to say that there was too little.
+    The limit is lifted at the end, so that there is memory to report that it was reached.
     """
     try:
         import resource

@@ -1,6 +1,6 @@
 """Requests that make no text: embeddings, rankings and decisions.
 
-Calls of embedders and their decisions run in threads, a few at once, and their graphs in processes
+Embedders and their decisions are called in threads, a few at once; their graphs run in processes
 (see `hosts`). Decisions and vectors of a text model run in its process, between the passes of
 outputs.
 """
@@ -37,14 +37,14 @@ from .responses import (
 T = TypeVar("T")
 
 _TURN_TOKENS = 512
-"""Most tokens that run side by side: all who wait, wait for that. Four times as many take about a
-tenth less time in all."""
+"""Most tokens that run in one batch, which all other callers wait for. Four times as many would
+save about a tenth of the total time."""
 
 
 async def embed(
     host: Host, request: EmbeddingRequest, model: str, instead: str
 ) -> EmbeddingResponse:
-    """Return the vectors of texts; ``instead`` says what to pass where a model has none.
+    """Return the vectors of texts; ``instead`` ends the error for a model without vectors.
 
     Raises:
         RequestError: a field is wrong, a text too long, or the model has no vectors.
@@ -72,7 +72,7 @@ async def embed(
 async def _embedded(
     host: EmbeddingHost, request: EmbeddingRequest, texts: Sequence[Any], model: str
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """Return the vectors of an embedder, and how many tokens the texts have."""
+    """Return an embedder's vectors and the number of tokens of the texts."""
     embedder = host.embedder
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} is a reranker and cannot make embeddings.", param="model")
@@ -87,11 +87,11 @@ async def _embedded(
 
 
 def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool | None) -> str:
-    """Return a text that is no longer than an embedder could read; ``cuts``: the beginning of it;
-    None: it cannot be cut.
+    """Return a text that is not much longer than the embedder can read. ``cuts``: return its
+    beginning; None: it cannot be cut.
 
     Raises:
-        RequestError: it is.
+        RequestError: the text is too long.
     """
     length = embedder.max_length
     if len(text) <= (most := most_characters(length)):
@@ -112,7 +112,7 @@ async def _turn(
     request: EmbeddingRequest | RerankRequest,
     ask: Callable[..., Coroutine[Any, Any, T]],
 ) -> T:
-    """Return what an embedder says of a request, with its errors in the request's words."""
+    """Run an embedder for a request, with errors that name the request's fields."""
     on_truncation = "ignore" if request.truncate_sequence else "error"
     ask = partial(ask, on_truncation=on_truncation, batch_tokens=_TURN_TOKENS)
     try:
@@ -125,7 +125,7 @@ async def _turn(
 
 
 def _inputs(host: Host, request: EmbeddingRequest) -> list[str | tuple[int, ...]]:
-    """Return an ``input``'s texts, as texts or, for a text model, as token ids."""
+    """Return the texts of an ``input``, as strings or, for a text model, as token ids."""
     given, cuts = request.input, request.truncate_sequence
     if isinstance(given, str) or are_tokens(given):
         given = [given]
@@ -153,7 +153,7 @@ def _inputs(host: Host, request: EmbeddingRequest) -> list[str | tuple[int, ...]
 
 
 async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> RerankResponse:
-    """Documents in the order of how well they answer a query: by a cross-encoder, else by cosine.
+    """Rank documents by how well they answer a query: with a cross-encoder, otherwise by cosine.
 
     Raises:
         RequestError: a field is wrong, or a text too long.
@@ -188,7 +188,7 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
 
 
 async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionResponse:
-    """Answers to typed questions, with the probability of each.
+    """Answer typed questions, with the probability of each answer.
 
     Raises:
         RequestError: a question or option is wrong.
@@ -252,10 +252,10 @@ def _vectors(
 
     Args:
         model: the model.
-        texts: each a text, or its tokens, which are taken as they are.
+        texts: each a text, or its tokens, which are used unchanged.
         pooling: as for `structgen.TextModel.embed`.
-        dimensions: the same.
-        cuts: whether texts that are too long are cut.
+        dimensions: as for `structgen.TextModel.embed`.
+        cuts: whether to cut texts that are too long.
     """
     rows = []
     for text in texts:
@@ -281,7 +281,8 @@ async def _text_vectors(
     model: str,
     instead: str,
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """Return the vectors of texts, and their tokens; ``instead`` as in `vectors.embed`.
+    """Return the vectors of texts, and the number of their tokens; ``instead`` as in
+    `vectors.embed`.
 
     Raises:
         RequestError: a field is wrong, a text too long, or the model has no vectors.

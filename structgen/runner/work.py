@@ -1,9 +1,9 @@
 """One request for text as calls of a generator: prompts, options, output type, and who runs it.
 
-This module turns `ChatRequest`s and `CompletionRequest`s into outputs, whole or streamed, and into
-errors that name the request's fields. Each field becomes an option of the decode loop or is refused
-by name; `structgen.decoding.options` checks the values. `hosts` picks the process that makes the
-outputs, `constraints` their type. Knows no shapes of answers, no registry and no sessions.
+Turns a `ChatRequest` or `CompletionRequest` into outputs, whole or streamed, and errors into ones
+that name the request's fields. Each field becomes an option of the decode loop or is refused by
+name. `hosts` picks the process that makes the outputs, `constraints` their type. Knows no answers,
+no registry and no sessions.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ EFFORTS = {"minimal": 128, "low": 512, "medium": 1024, "high": 4096, "xhigh": 81
 
 DEFAULT_EFFORT = "medium"
 
-_USUAL_TOKEN = 128  # bytes of the longest of published models
+_USUAL_TOKEN = 128  # bytes of the longest token of published models
 
 _SECTIONS = ("think", "draft")
-"""Options of a generator that put something before the answer."""
+"""Options of a generator that put a section before the answer."""
 
 
 def search_of(request: Sampled) -> dict[str, Any]:
-    """Return the options of a call, but for the limit on its tokens.
+    """Return the options of a call except its limit on tokens.
 
     Raises:
-        RequestError: a value is wrong; it names the field.
+        RequestError: a value is wrong; the error names the field.
     """
     found: dict[str, Any] = {}
     for name, option in FIELDS.items():
@@ -77,7 +77,7 @@ def search_of(request: Sampled) -> dict[str, Any]:
 
 
 def settings_of(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a call with some options has on a model with these defaults."""
+    """Return the search settings of a call, from its options and the model's defaults."""
     return search_options.resolve(search_options.parse(options), defaults)
 
 
@@ -86,7 +86,7 @@ def samples_how(request: Sampled, defaults: Mapping[str, Any] | None) -> dict[st
 
     Args:
         request: the request.
-        defaults: the model's own settings; None: they are not known yet.
+        defaults: the model's own settings; None: not known yet.
     """
     settings = settings_of(search_of(request), defaults or {})
     if not settings.get("do_sample"):
@@ -98,8 +98,8 @@ def samples_how(request: Sampled, defaults: Mapping[str, Any] | None) -> dict[st
 
 
 def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:
-    """Return the limit on an output's tokens as an option, and what `structgen.Generator` is told
-    of thinking.
+    """Return the limit on an output's tokens as an option, and the thinking options of
+    `structgen.Generator`.
 
     Raises:
         RequestError: a value is wrong, or two contradict each other.
@@ -116,7 +116,7 @@ def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:
         most = request.max_completion_tokens
     think = _thinking(request, context_length) if isinstance(request, ChatRequest) else None
     if think and most is not None:
-        # The limit is on both: at least a quarter of it is left for the answer.
+        # The limit counts both: at least a quarter of it is left for the answer.
         think = min(think, most - max(most // 4, 1))
         if think < 1:
             raise RequestError(
@@ -153,25 +153,25 @@ def _thinking(request: ChatRequest, context_length: int) -> int | None:
 
 
 _BEGINNING = 40
-"""Characters that tell one prompt from another, where there is a choice of processes."""
+"""Characters by which prompts are told apart to choose a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a request comes to on a model.
+    """A request as calls of a generator on a model.
 
     Attributes:
         host: the model.
-        place: which of its processes makes the outputs.
-        generator: makes them, in that.
-        prompts: each as a generator takes it.
-        options: of the calls.
-        n: how many outputs of each prompt.
-        made: how many of these are made; the others are the same, as nothing is left to chance.
-        scores: the most log probabilities that all of these may have.
-        asked: the form.
-        began: when the request came.
-        thinking: the field that asks for thoughts, if any.
+        place: the number of the process that makes the outputs.
+        generator: the generator in that process.
+        prompts: the prompts, in a form that a generator accepts.
+        options: the options of the calls.
+        n: number of outputs of each prompt.
+        made: how many of these are generated; without sampling all are equal, so one is enough.
+        scores: the most log probabilities that all outputs may have.
+        asked: the form of the request.
+        began: the time when the request arrived.
+        thinking: the field that asks for thinking; None: none does.
     """
 
     host: TextHost
@@ -188,7 +188,7 @@ class Work:
 
 
 async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
-    """Return what a request comes to.
+    """Return the work for a request.
 
     Raises:
         RequestError: a field is wrong for this model, or its form cannot be enforced.
@@ -196,7 +196,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     """
     if STRANGER.get() is None and not request._is_foreign:
         asked, prompts = _read(host, request)
-    else:  # half a megabyte takes a tenth of a second to look through, or more
+    else:  # looking through half a megabyte takes a tenth of a second or more
         asked, prompts = await host.aside(partial(_read, host, request))
     options = search_of(request)
     limit, think = limits(request, host.context_length)
@@ -226,7 +226,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
 
 
 def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
-    """Return the form that a request asks for, and its prompts. Raises as `work_of`."""
+    """Return the form and the prompts of a request. Raises as `work_of`."""
     asked = wanted(request)
     # Each prompt is sent for each of n= outputs. The first model has what is asked of one here.
     model, cuts = cast(Any, host.models[0]), bool(request.truncate_sequence)
@@ -234,7 +234,7 @@ def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
     if isinstance(request, ChatRequest):
         messages = [message.for_template() for message in request.messages]
         calls, most = [one.get("tool_calls") for one in messages], 2 * model.context_length
-        if not cuts and has_more(calls, most):  # each is a token, or more
+        if not cuts and has_more(calls, most):  # each value is a token or more
             raise too_long(model, f"tool calls with more than {most:,} tokens")
         prompts = [chat.parse(messages)]
     else:
@@ -244,10 +244,12 @@ def _read(host: TextHost, request: Sampled) -> tuple[Wanted, list[Any]]:
 
 
 def _scores(options: Mapping[str, Any], n_outputs: int, host: TextHost) -> int:
-    """Bound the log probabilities of ``n_outputs``; long tokens count several times.
+    """Return the number of log probabilities of ``n_outputs``, checked against the limit; long
+    tokens count several times.
 
     Raises:
-        RequestError: a stranger asks for more than there may be, or the tokens are a stranger's.
+        RequestError: there may be more than the limit, and the request is foreign or the model has
+            very long tokens.
     """
     each = 2 * TOP + 2 if options.get("trace") else 0
     if options.get("logprobs"):
@@ -267,7 +269,7 @@ def _scores(options: Mapping[str, Any], n_outputs: int, host: TextHost) -> int:
 
 
 def _beginning(request: Sampled) -> Hashable:
-    """Return the common prefix of the prompts of a conversation, however it continues."""
+    """Return the beginning that all prompts of a conversation share, however it continues."""
     if isinstance(request, ChatRequest):
         found = []
         for message in request.messages:
@@ -299,7 +301,7 @@ def _thinking_field(request: Sampled) -> str | None:
 
 
 async def prompt_length(host: TextHost, request: ChatRequest) -> int:
-    """Return how many tokens the prompt of a chat has.
+    """Return the number of tokens in the prompt of a chat.
 
     Raises:
         As `work_of`.
@@ -312,18 +314,19 @@ async def prompt_length(host: TextHost, request: ChatRequest) -> int:
 
 
 def with_field(error: Exception, work: Work) -> Exception:
-    """Return an error of a call, with the field that it is about, where there is one."""
+    """Return an error of a call with the field that it is about, if there is one."""
     if isinstance(error, CompileLimitExceeded) and work.asked.param != "output_type":
         return placed(error, work.asked.param)  # by a mask
     if not isinstance(error, OptionError):
         return error
-    # Requests have one limit, on what is written.
+    # Requests have one limit, that on output tokens.
     param = "max_tokens" if error.option == "max_length" else field_of(error.option)
     return _in_words(error, work.thinking, param)
 
 
 def _in_words(error: OptionError, thinking: str | None, param: str | None) -> RequestError:
-    """Return an error that names fields: ``thinking`` for thoughts, otherwise ``param``."""
+    """Return an error that names the request's field: ``thinking`` for errors of thinking,
+    otherwise ``param``."""
     if error.option in _SECTIONS:
         param = thinking
     return RequestError(error.naming(param) if param else str(error), param=param)
@@ -332,9 +335,10 @@ def _in_words(error: OptionError, thinking: str | None, param: str | None) -> Re
 async def pieces_of(
     work: Work, *, streams: bool
 ) -> AsyncGenerator[tuple[int, Chunk | GenerationResult[Any]], None]:
-    """Yield the pieces of all outputs as they come, each with its number; the last is the result.
+    """Yield the pieces of all outputs as they are made, each with the number of its output; the
+    last piece of each is its result.
 
-    Where they are not to be a stream: the results alone, those of a prompt when all are made.
+    Unless they are streamed, yield only the results, those of a prompt when all are done.
 
     Raises:
         RequestError: the prompt does not fit the model, or the limit is too low.
