@@ -1,6 +1,6 @@
 """The application: endpoints, errors and layers, put together.
 
-Owns `create_app`. It loads nothing itself, and starts no server: any ASGI server runs it.
+`create_app` loads no model and starts no server; any ASGI server can run the application.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def create_app(
     """Make the ASGI application.
 
     Args:
-        runner: answers the requests.
+        runner: the Runner that answers requests.
         settings: the settings; None: the defaults.
-        owns_runner: whether the Runner is closed when the application shuts down.
+        owns_runner: whether to close the Runner when the application shuts down.
 
     Raises:
         OptionError: a key, or the file of keys, is wrong; or the folder of files cannot be used.
@@ -76,9 +76,9 @@ def create_app(
         docs_url=None,
         openapi_url="/openapi.json" if settings.docs else None,
         redoc_url=None,
-        redirect_slashes=False,  # it would lead to whatever host a request names
+        redirect_slashes=False,  # a redirect would lead to whatever host the request names
         lifespan=life,
-        # FastAPI's own come beside ours, without the setting, and read the baggage of strangers.
+        # FastAPI's own spans would come beside ours, ignore the setting, and read foreign baggage.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.n_keys = len(keys)
@@ -90,7 +90,7 @@ def create_app(
         app.state.files = Files(settings.files, settings.max_files_bytes, by_owner=bool(keys))
         app.state.batches = Batches(app, app.state.files, settings)
     app.state.bodies = wire.reader()
-    app.state.pictures = Aside(8, 1_024, "structgen-pictures")  # a host may be slow
+    app.state.pictures = Aside(8, 1_024, "structgen-pictures")  # the host may be slow
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy
@@ -119,7 +119,7 @@ def create_app(
 
 
 async def _docs() -> HTMLResponse:
-    """Swagger UI, and where to look without a network."""
+    """Return the page with Swagger UI, and a hint for machines without a network."""
     page = get_swagger_ui_html(
         openapi_url="openapi.json", title="structgen API", swagger_favicon_url="favicon.ico"
     )
@@ -132,7 +132,7 @@ async def _docs() -> HTMLResponse:
 
 
 async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
-    """Load what is to be loaded at the start, one after the other."""
+    """Load the models that are to be loaded at the start, one after the other."""
     await app.state.trials.start(1)
     for id_ in () if settings.lazy else runner.list_models():
         begun = time.perf_counter()
@@ -146,7 +146,7 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Return what Starlette finds wrong: no such path, or not with this method."""
+    """Return Starlette's error: no such path, or not with this method."""
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path}"
     if error.status_code == 404:
@@ -155,7 +155,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         api = ApiError(404, f"There is no {what}. {near}", code="not_found")
     elif error.status_code == 405:
         methods = ", ".join(_methods(request, request.url.path))
-        methods = methods or (error.headers or {}).get("Allow", "")  # in no document: the page
+        methods = methods or (error.headers or {}).get("Allow", "")  # the page is in no document
         api = ApiError(
             405,
             f"There is no {what}. Use {methods}.",
@@ -168,7 +168,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request, asked: str) -> list[str]:
-    """Return the methods of a path: Starlette names those of the first endpoint only."""
+    """Return all methods of a path; Starlette names only those of the first endpoint."""
     found: dict[str, Any] = {}
     for path, methods in request.app.openapi()["paths"].items():
         pattern = re.sub(r"\\\{\w+\\\}", ".+", re.escape(path))

@@ -1,11 +1,10 @@
 """Files and batches of OpenAI's API: storage on disk, ownership, and running the batches.
 
-Each owner has a subfolder: files, each with a description beside it, and batches, each with its
-state and the parts of its answers (`structgen.jobs`). All of it survives the server: an unfinished
-batch continues when the next server starts. Batches run one after the other, those of different
-owners in turn. Their requests go through the application like any others, for their owner, without
-a socket. A line of answers has ``custom_id``, and status, id and body exactly as the server would
-have sent them.
+Each owner has a subfolder with files, each with a description beside it, and batches, each with its
+state and the parts of its answers (`structgen.jobs`). An unfinished batch continues when the next
+server starts. Batches run one after the other, those of different owners in turn. Their requests go
+through the application like any others, on behalf of the owner, without a socket. A line of answers
+has ``custom_id``, and the status, id and body that the server would have sent.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ ENDPOINTS = (
     "/v1/embeddings",
     "/v1/decisions",
 )
-"""What a line may ask for."""
+"""The endpoints that a line may ask for."""
 
 _LINE = {"custom_id", "method", "url", "body"}
 _ATTEMPTS = 5
@@ -67,25 +66,26 @@ _ENVELOPE = 64 << 10
 """Most bytes of a line beside its body."""
 
 _NOTED = 1.0
-"""Seconds after which it is written again how many lines are answered."""
+"""Seconds between writes of the number of answered lines."""
 
 _TURN = 30.0
 """Seconds after which a batch lets those of other owners go first."""
 
 _ROOM = 5.0
-"""Seconds after which a line is asked again for which there is no room beside others."""
+"""Seconds after which a line is tried again that found no room beside other requests."""
 
 _PAUSE = 60.0
-"""Seconds after which a batch continues that could not be written, for a full disk, say."""
+"""Seconds after which a batch continues that could not be written, for example because the disk was
+full."""
 
 _ID = re.compile(r"(file|batch)-[0-9a-f]{24}")
 _WRITTEN = re.compile(rb'"(?:completion|output)_tokens": ?(\d{1,9})')
-_GOOD = b'"response": {"status_code": 200, '  # parsing holds all up; in texts, quotes have \
+_GOOD = b'"response": {"status_code": 200, '  # parsing blocks all; quotes in texts have a \
 _UNDER_WAY = ("validating", "in_progress", "finalizing", "cancelling")
 
 
 async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple[int, str, bytes]:
-    """POST JSON to an application on behalf of an owner, who need not show a key again.
+    """POST JSON to an application on behalf of an owner, without a key.
 
     Returns the status, the request's id, and the answer's body.
     """
@@ -96,7 +96,7 @@ async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple
     async def receive() -> Message:
         if waiting:
             return waiting.pop()
-        await asyncio.Event().wait()  # this client does not go away
+        await asyncio.Event().wait()  # this client never disconnects
         raise AssertionError
 
     async def send(message: Message) -> None:
@@ -128,7 +128,7 @@ async def _call(app: ASGIApp, url: str, body: bytes, owner: str | None) -> tuple
 
 
 def outcome(row: Row) -> tuple[Any, int]:
-    """Return a line's error, and how many tokens were written for it: see `Job`."""
+    """Return a line's error and its number of output tokens: see `Job`."""
     if (response := row["response"]) is None:
         return row["error"], 0
     if response["status_code"] != 200:
@@ -138,35 +138,36 @@ def outcome(row: Row) -> tuple[Any, int]:
 
 
 def _refused_line(custom_id: Any, message: str) -> Row:
-    """Return the answer to a line that is not asked at all."""
+    """Return the answer for a line that is not sent at all."""
     error = {"code": "invalid_request", "message": message}
     if not isinstance(custom_id, (str, int, float)):
-        custom_id = None  # it may be deep
+        custom_id = None  # it may be deeply nested
     return {"id": None, "custom_id": custom_id, "response": None, "error": error}
 
 
 class _Stopped(StructgenError):
-    """A batch is cancelled, or the server ends."""
+    """A batch was cancelled, or the server is ending."""
 
 
 class _Full(StructgenError):
-    """There is no room for more answers."""
+    """The folder has no room for more answers."""
 
 
 @final
 class Files:
-    """What is kept. Its methods read and write files: off the event loop, call them by `aside`."""
+    """The stored files and batches. The methods access the disk: from the event loop, call them
+    through `aside`."""
 
     def __init__(self, folder: Path, max_bytes: int, *, by_owner: bool = True) -> None:
-        """Open a folder, or make it, for this user alone.
+        """Open or create a folder that only this user can read.
 
         Args:
-            folder: where.
+            folder: the folder.
             max_bytes: most bytes of one owner's files.
-            by_owner: whether each owner may have so many, or all of them together.
+            by_owner: whether the limit is per owner, or for all owners together.
 
         Raises:
-            OptionError: another server uses it, or it cannot be made.
+            OptionError: another server uses the folder, or it cannot be created.
         """
         self.folder = folder.expanduser()
         self._max_bytes = max_bytes
@@ -184,8 +185,8 @@ class Files:
         except OSError as error:
             raise OptionError(f"Cannot store files in {self.folder}: {error.strerror}.") from None
 
-        # A server was killed while it wrote, or before it had removed what it no longer needs.
-        # Only in folders of owners: whatever else is in the folder is not ours.
+        # Left by a server that was killed while it wrote, or before it removed something. Only in
+        # folders of owners: anything else in the folder is not ours.
         for path in (*self.folder.glob(f"{_OF}/file-*.data"), *self.folder.glob(f"{_OF}/.*-*.*.*")):
             if not path.with_suffix(".json").exists():
                 path.unlink(missing_ok=True)
@@ -195,11 +196,11 @@ class Files:
                 shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
-        """Let another server use the folder."""
+        """Release the folder for other servers."""
         self._own.release()
 
     async def aside(self, owner: str, work: Callable[[], T]) -> T:
-        """Do something with what is kept, in a thread for which owners take turns.
+        """Run work on stored files in a thread, for which owners take turns.
 
         Raises:
             Overloaded: too much waits.
@@ -207,10 +208,10 @@ class Files:
         return await self._turns.do(owner, work)
 
     def add(self, owner: str, data: bytes, name: str) -> dict[str, Any]:
-        """Keep a file of requests.
+        """Store a file of requests.
 
         Raises:
-            ApiError: the owner has too many, or too much.
+            ApiError: the owner has too many files or bytes.
         """
         self._check_room(owner, len(data))
         return self.keep(owner, secrets.token_hex(12), [data], name, "batch")
@@ -218,7 +219,7 @@ class Files:
     def keep(
         self, owner: str, id_: str, lines: Iterable[bytes], name: str, purpose: str
     ) -> dict[str, Any]:
-        """Keep a file for which there is room, in place of one of the same id.
+        """Store a file that there is room for; it replaces one with the same id.
 
         Raises:
             ApiError: it cannot be written.
@@ -237,22 +238,22 @@ class Files:
         try:
             self._describe(owner, about)
         except ApiError:
-            self.content(owner, id_).unlink(missing_ok=True)  # it would count, and nobody see it
+            self.content(owner, id_).unlink(missing_ok=True)  # or it would count unseen
             raise
         return about
 
     def room(self, owner: str) -> int:
-        """Return how many bytes more the owner may have."""
-        top = self._of(owner) if self._by_owner else self.folder  # `walk` passes over what is gone
+        """Return how many more bytes the owner may store."""
+        top = self._of(owner) if self._by_owner else self.folder  # `walk` skips what is gone
         files = (Path(place, name) for place, _, names in os.walk(top) for name in names)
         kept = (one for one in files if one.suffix == ".data" or one.parent.suffix == ".parts")
         return self._max_bytes - sum(map(_size, kept))
 
     def get(self, owner: str, id_: str) -> dict[str, Any]:
-        """Return what is known of a file or batch.
+        """Return the description of a file or batch.
 
         Raises:
-            ApiError: the owner has none of that id.
+            ApiError: the owner has no such file or batch.
         """
         found = _read(self._about(owner, id_)) if _ID.fullmatch(id_) else None
         if found is None:
@@ -260,23 +261,23 @@ class Files:
         return found
 
     def all(self, owner: str, kind: str = "file") -> list[dict[str, Any]]:
-        """Return all files of an owner, or batches, the newest first."""
+        """Return all files or batches of an owner, the newest first."""
         paths = self._of(owner).glob(f"{kind}-*.json")
         found = [one for path in paths if (one := _read(path)) is not None]
         return sorted(found, key=lambda one: (one["created_at"], one["id"]), reverse=True)
 
     def remove(self, owner: str, id_: str) -> None:
-        """Forget a file or batch."""
+        """Delete a file or batch."""
         self.get(owner, id_)
         self._about(owner, id_).unlink(missing_ok=True)
         self.content(owner, id_).unlink(missing_ok=True)
         shutil.rmtree(self.parts(owner, id_), ignore_errors=True)
 
     def begin(self, owner: str, batch: dict[str, Any]) -> None:
-        """Write down a new batch. Beyond 500, the oldest that has ended is forgotten.
+        """Store a new batch. Beyond 500, the oldest ended one is deleted.
 
         Raises:
-            ApiError: the owner has too many under way, or too many files.
+            ApiError: the owner has too many running batches, or too many files.
         """
         with self._lock:
             self._check_room(owner)
@@ -296,7 +297,7 @@ class Files:
             self._describe(owner, batch)
 
     def note(self, owner: str, batch: dict[str, Any]) -> None:
-        """Write down what has become of a batch; one that is being cancelled stays so."""
+        """Store the state of a batch; one that is being cancelled stays so."""
         with self._lock:
             known = self.get(owner, batch["id"])
             if known["status"] == "cancelling" and is_under_way(batch):
@@ -304,10 +305,10 @@ class Files:
             self._describe(owner, batch)
 
     def cancel(self, owner: str, id_: str) -> dict[str, Any]:
-        """Write down that a batch is to end.
+        """Mark a batch to be cancelled.
 
         Raises:
-            ApiError: it has.
+            ApiError: it has ended.
         """
         with self._lock:
             batch = self.get(owner, id_)
@@ -320,15 +321,15 @@ class Files:
         return batch
 
     def content(self, owner: str, id_: str) -> Path:
-        """Return where a file's content is."""
+        """Return the path of a file's content."""
         return self._of(owner) / f"{id_}.data"
 
     def parts(self, owner: str, id_: str) -> Path:
-        """Return where the parts of a batch's answers are."""
+        """Return the folder with the parts of a batch's answers."""
         return self._of(owner) / f"{id_}.parts"
 
     def unfinished(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the batches that are under way, with their owners, the oldest first."""
+        """Return the unfinished batches with their owners, the oldest first."""
         found = []
         for path in self.folder.glob("*/owner"):
             with contextlib.suppress(OSError, ValueError):
@@ -375,7 +376,7 @@ class Files:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return the description of a file or batch; None: there is none, or what is there is none."""
+    """Return the description of a file or batch; None: it is missing or not valid."""
     try:
         given = path.read_bytes()
         kind = FileAnswer if path.name.startswith("file-") else BatchAnswer
@@ -386,7 +387,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _size(path: Path) -> int:
-    """Return bytes of a file; 0 where it has just been deleted."""
+    """Return the size of a file in bytes; 0 if it has just been deleted."""
     try:
         return path.stat().st_size
     except OSError:
@@ -394,21 +395,21 @@ def _size(path: Path) -> int:
 
 
 def none(id_: str) -> ApiError:
-    """Return the answer to who asks for what there is not."""
+    """Return the error for an unknown id."""
     return ApiError(404, f"There is no {id_[:100]!r}.", code="not_found")
 
 
 def is_under_way(batch: Mapping[str, Any]) -> bool:
-    """Return whether something is still done for a batch."""
+    """Return whether a batch has not ended."""
     return batch["status"] in _UNDER_WAY
 
 
 @final
 class Asking:
-    """Asks of each line by an application.
+    """Sends each line to an application.
 
     Attributes:
-        n_bytes: of all answers so far.
+        n_bytes: bytes of all answers so far.
     """
 
     size = 1
@@ -427,16 +428,16 @@ class Asking:
 
         Args:
             app: the application.
-            loop: in which it lives.
-            owner: on whose behalf, who need not show a key again; None: nobody's.
-            url: what all lines ask for; None: each says.
-            model: answers every line, whatever model it names; None: the one that it names.
-            is_over: whether no more lines begin now.
+            loop: the application's event loop.
+            owner: the owner on whose behalf lines are sent, without a key; None: no owner.
+            url: the endpoint of all lines; None: each line names its own.
+            model: the model that answers every line; None: the one that the line names.
+            is_over: returns whether to start no more lines.
         """
         self._app, self._loop, self._owner = app, loop, owner
         self._url, self._model, self._is_over = url, model, is_over
         self._under_way: dict[object, Future[tuple[int, str, bytes]] | None] = {}
-        self._beside: set[object] = set()  # those beside which there were others at some time
+        self._beside: set[object] = set()  # batches beside which there were others at some time
         self._is_last, self._is_stopped = threading.Event(), False
         self._refused = threading.RLock()
         self.n_bytes = 0
@@ -445,20 +446,20 @@ class Asking:
         """Return the answer to each line.
 
         Raises:
-            _Stopped: nothing more is asked.
+            _Stopped: no more lines are sent.
         """
         return [self._answer(row) for row in rows]
 
     def finish(self) -> None:
-        """Begin nothing more."""
+        """Start no more lines."""
         self._is_last.set()
 
     def stop(self) -> None:
-        """Begin nothing more, and end what is under way."""
+        """Start no more lines, and cancel those under way."""
         self._is_stopped = True
         self.finish()
         for one in list(self._under_way.values()):
-            if one is not None:  # else it looks itself
+            if one is not None:  # otherwise the line checks itself
                 one.cancel()
 
     def _answer(self, row: Row | BadRow) -> Row:
@@ -482,15 +483,15 @@ class Asking:
             return _refused_line(custom_id, "body must be an object without stream and background.")
         try:
             body = body if self._model is None else {**body, "model": self._model}
-            # Hardly longer than the line, whose bytes have the same bound.
+            # Hardly longer than the line, whose bytes have the same limit.
             text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-            data = text.encode(errors="backslashreplace")  # halves of characters
+            data = text.encode(errors="backslashreplace")  # lone surrogates
         except RecursionError:
             return _refused_line(custom_id, "body is nested too deeply.")
         status, id_, made = self._post(url, data)
         self.n_bytes += len(made)
         if status >= 500:
-            self._wait(0)  # the server ends, and with it the models: no answer to the line
+            self._wait(0)  # the server and its models are ending: this is no answer
         response = {"status_code": status, "request_id": id_, "body": Unread(made or b"null")}
         return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
 
@@ -499,7 +500,7 @@ class Asking:
             raise _Stopped
 
     def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
-        """Answer a line; try again after too much work under way or a lost process."""
+        """Answer a line; try again if the server is overloaded or a process died."""
         n_failed = 0
         with contextlib.ExitStack() as refusing:
             while True:
@@ -518,10 +519,10 @@ class Asking:
                     raise _Stopped from None
                 finally:
                     del self._under_way[mine]
-                had_others = mine in self._beside  # which may have ended since
+                had_others = mine in self._beside  # it may have ended since
                 self._beside.discard(mine)
                 if made[0] == 429 and (had_others or self._under_way):
-                    # One at a time: lines that are refused in turn would wait for each other.
+                    # One at a time: refused lines would wait for each other in turn.
                     refusing.enter_context(self._refused)
                     self._wait(_ROOM if self._under_way else 0)
                     continue
@@ -533,7 +534,7 @@ class Asking:
 
 @final
 class Batches:
-    """The batches of a server. For its event loop."""
+    """The batches of a server. Used in its event loop only."""
 
     def __init__(self, app: Any, files: Files, settings: Settings) -> None:
         """Start without batches."""
@@ -545,15 +546,15 @@ class Batches:
         self._now: tuple[str, Asking] | None = None
         self._more = asyncio.Event()
         self._is_ending = False
-        self._latest: list[str] = []  # owners, who was served last at the end
+        self._latest: list[str] = []  # owners, the one served last at the end
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Go on with what is unfinished, and take more."""
+        """Continue unfinished batches, and accept new ones."""
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self, seconds: float) -> None:
-        """Stop; wait so long for lines under way. The others are the next server's."""
+        """Stop, after some seconds for lines under way. The next server answers the others."""
         self._is_ending = True
         self._more.set()
         for end in (Asking.finish, Asking.stop):
@@ -564,7 +565,7 @@ class Batches:
         self._files.close()
 
     async def create(self, owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Take a batch.
+        """Create a batch.
 
         Raises:
             ApiError: there is no such file, or the owner has too many batches.
@@ -596,7 +597,7 @@ class Batches:
         self._more.set()
 
     async def cancel(self, owner: str, id_: str) -> dict[str, Any]:
-        """End a batch where it is; what has been answered is its output."""
+        """End a batch where it is; the answers so far are its output."""
         batch = await self._files.aside(owner, lambda: self._files.cancel(owner, id_))
         if (owner, id_) in self._waiting:
             self._cancelled.add(id_)
@@ -615,7 +616,7 @@ class Batches:
                 self._more.clear()
                 await self._more.wait()
                 continue
-            # Whoever was served longest ago comes first, but for what only has to be ended.
+            # Batches that only have to be ended come first, then the owner served longest ago.
             last = {owner: n for n, owner in enumerate(self._latest)}
             owner, id_ = min(
                 self._waiting, key=lambda one: (one[1] not in self._cancelled, last.get(one[0], -1))
@@ -635,18 +636,18 @@ class Batches:
                 loop.call_later(again, self._add, owner, id_)
 
     def _answer(self, owner: str, id_: str, loop: asyncio.AbstractEventLoop) -> float | None:
-        """Answer lines of a batch, from where it stopped, and write what has become of it.
+        """Answer lines of a batch from where it stopped, and store its state.
 
         Returns:
-            After how many seconds it continues; None: it has ended.
+            Seconds until it continues; None: it has ended.
         """
         files = self._files
         batch = files.get(owner, id_)
         until = math.inf
 
         def is_over() -> bool:
-            """Return whether it is the turn of other owners, or of batches that only have to be
-            ended. One line is answered, at least."""
+            """Return whether other owners, or batches that only have to be ended, go first now. At
+            least one line is answered."""
             nonlocal until
             if until == math.inf:
                 until = time.monotonic() + _TURN
@@ -661,7 +662,7 @@ class Batches:
             return None
         lines = _NONE
         problems: Sequence[dict[str, Any]] = ()
-        if batch["status"] != "cancelling":  # to read them only to end it would hold up others
+        if batch["status"] != "cancelling":  # reading them only to end the batch would delay others
             lines, problems = self._lines(owner, batch)
             batch |= {"status": "in_progress", "in_progress_at": int(time.time())}
             batch["request_counts"]["total"] = lines.total or 0
@@ -679,7 +680,7 @@ class Batches:
 
         with Parts(files.parts(owner, id_), "jsonl", {"file": batch["input_file_id"]}) as parts:
             if parts.n_done != counts["completed"] + counts["failed"]:
-                # A server that was killed had noted answers that it had not yet written.
+                # A killed server had counted answers that it had not written yet.
                 failed = sum(_GOOD not in line for line in parts.lines())
                 counts.update(completed=parts.n_done - failed, failed=failed)
             failed = counts["failed"]
@@ -712,7 +713,7 @@ class Batches:
     def _lines(
         self, owner: str, batch: Mapping[str, Any]
     ) -> tuple[Source, Sequence[dict[str, Any]]]:
-        """Return the lines of a batch; none and the reasons where they cannot be answered."""
+        """Return the lines of a batch; or none and the reasons why they cannot be answered."""
         id_, most = batch["input_file_id"], self._settings
 
         def read(line: str) -> Any:
@@ -723,7 +724,7 @@ class Batches:
         try:
             with path.open("rb") as file:
                 n_lines = sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
-            # Half of them may be blank. Millions of blank ones would be read one by one.
+            # Half of the lines may be blank. Millions of blank ones would be read one by one.
             if n_lines <= 2 * _MOST_LINES:
                 found = Source.of_lines(path, most.max_body_bytes + _ENVELOPE, read)
                 n_lines = found.total or 0
@@ -738,7 +739,7 @@ class Batches:
         return _NONE, [{"code": "invalid_file", "message": message}]
 
     def _keep(self, owner: str, batch: dict[str, Any], parts: Parts) -> None:
-        """Have what was answered become files."""
+        """Store the answers as files."""
         counts = Counter[bool]()
 
         def lines(is_good: bool) -> Iterator[bytes]:
@@ -751,7 +752,7 @@ class Batches:
             made = lines(is_good)
             if (first := next(made, None)) is not None:
                 title = f"{batch['id']}_{name}.jsonl"
-                # The same id again for a batch that ends twice: a server is killed, a disk is full.
+                # The same id if a batch ends twice, after a kill or a full disk.
                 id_ = hashlib.sha256(title.encode()).hexdigest()[:24]
                 whole = itertools.chain([first], made)
                 file = self._files.keep(owner, id_, whole, title, "batch_output")
@@ -759,9 +760,10 @@ class Batches:
         batch["request_counts"] |= {"completed": counts[True], "failed": counts[False]}
 
     def _fail(self, owner: str, id_: str, error: Exception) -> float | None:
-        """Say that a batch has failed. What could not be written continues later, as `_answer`."""
+        """Mark a batch as failed. If it cannot be written, it is tried again later, as in
+        `_answer`."""
         if isinstance(error, ApiError):
-            return None if error.status == 404 else _PAUSE  # it was forgotten, or the disk is full
+            return None if error.status == 404 else _PAUSE  # it was deleted, or the disk is full
         if isinstance(error.__cause__, OSError):
             return _PAUSE
         message = "An internal error occurred. See the server's log for details."
@@ -785,7 +787,7 @@ _NONE = Source(lambda: iter(()), total=0)
 
 
 def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
-    """Return the errors of the first lines whose ``custom_id`` is that of a line before them."""
+    """Return errors for the first lines whose ``custom_id`` repeats that of an earlier line."""
     known: dict[str, int] = {}
     errors: list[dict[str, Any]] = []
     with path.open("rb") as file:
@@ -793,7 +795,7 @@ def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
             try:
                 custom_id = read(line.decode())["custom_id"]
             except (ValueError, TypeError, LookupError, RecursionError):
-                continue  # its answer will say so
+                continue  # the answer to it will say so
             if not isinstance(custom_id, str):
                 continue
             first = known.setdefault(custom_id, number)
@@ -811,11 +813,11 @@ def listed(found: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, A
     """Return a page of a list.
 
     Args:
-        found: all of it, the newest first.
-        query: ``limit``, ``after`` an id, ``order`` and ``purpose``.
+        found: the whole list, the newest first.
+        query: the parameters ``limit``, ``after`` (an id), ``order`` and ``purpose``.
 
     Raises:
-        ApiError: one of them is wrong.
+        ApiError: a parameter is wrong.
     """
     known = {"limit": "[1-9][0-9]{0,4}", "after": ".*", "order": "asc|desc", "purpose": ".*"}
     for name, value in query.items():

@@ -1,7 +1,7 @@
 """Errors in the shape that OpenAI's clients read: status, type, param, code and message.
 
-This module maps structgen's errors to statuses. Messages of errors that structgen raises on purpose
-are sent as they are. Of any other error the client learns only that it happened; it is logged.
+Maps structgen's errors to HTTP statuses. The messages of these errors are sent to the client. Of
+any other error the client learns only that it happened; it is logged.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ TYPES = {
     408: "timeout_error",
     429: "rate_limit_error",
 }
-"""The type of errors by status, where it is not that of all below 500, or above."""
+"""The type of errors by status, if it is not the usual one below or from 500."""
 
 
 _LONGEST = 4_000
-"""Characters of a message: it may have what somebody sent."""
+"""Most characters of a message, which may quote what the client sent."""
 
 _PROMPTS = {False: "invalid_prompt", True: "context_length_exceeded"}
 
 
 class ApiError(Exception):
-    """An answer that is an error.
+    """An error as an HTTP answer.
 
     Attributes:
-        status: of HTTP.
+        status: the HTTP status.
         message: what is wrong and what to do.
-        param: the field that it is about.
-        code: one word for programs.
-        headers: of the answer.
+        param: the field that is wrong.
+        code: a word for programs.
+        headers: headers of the answer.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:[/\\][^/\\\s:'\"]+)+[/\\]
 
 
 def public(message: str) -> str:
-    """Return what clients may know of a model's error: the log has what its process wrote after the
-    first line, and in which folders of this machine the files are."""
+    """Return a model's error as clients may see it: without the output of its process, which
+    follows the first line, and without paths of this machine. The log has both."""
     return _FOLDERS.sub("", message.partition("\n")[0][: 2 * _LONGEST])
 
 
 def api_error(error: BaseException) -> ApiError:
-    """Return the answer to a request that failed with an error."""
+    """Return the HTTP answer for an error."""
     if isinstance(error, ApiError):
         return error
     message = str(error)
@@ -103,7 +103,7 @@ def api_error(error: BaseException) -> ApiError:
     if isinstance(error, known.RequestError):
         return ApiError(400, message, param=error.param, code=_code(error))
     if isinstance(error, known.BudgetTooSmall):
-        # Not its message, which names the form as Python writes it: a schema, cut off.
+        # Not its message, which quotes the form as Python writes it, cut off.
         left = known.counted(error.budget, "token")
         need = f"about {error.minimum:,}" if error.minimum < 10**9 else "more than a billion"
         message = (
@@ -144,5 +144,5 @@ def _code(error: known.RequestError) -> str | None:
 
 
 def seconds(given: float) -> str:
-    """Seconds for ``Retry-After``: whole ones, at least one."""
+    """Return seconds for ``Retry-After``: a whole number, at least 1."""
     return str(max(1, math.ceil(given)))

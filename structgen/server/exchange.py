@@ -1,9 +1,9 @@
 """Work for a client: it ends with its answer, at its deadline, or when the client disconnects.
 
-This module waits for all three at once, for whole answers and for streams of server-sent events. A
-cancelled task ends the model's work within one pass; the Runner promises that. The first pieces of
-a stream are ready before its answer begins, so an error until then has an HTTP status. A later
-error is an event of its own.
+Waits for all three at once, for whole answers and for streams of server-sent events. Cancelling a
+task ends the model's work within one pass; the Runner guarantees that. A stream's answer begins
+when its first pieces are ready, so an error until then has an HTTP status. A later error is an
+event.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def settings_of(request: Request) -> Settings:
 
 
 ToError: TypeAlias = Callable[[BaseException], ApiError]
-"""Says what the answer to an error is."""
+"""Returns the answer to an error."""
 
 
 async def answered(request: Request, work: Awaitable[T], to_error: ToError = api_error) -> T:
     """Wait for work.
 
     Raises:
-        ApiError: it took too long, or failed, and ``to_error`` says how.
-        ClientGone: nobody waits for it any more.
-        Exception: what is nobody's fault here: it continues as it is, to the log.
+        ApiError: the work took too long, or failed with an error that ``to_error`` knows.
+        ClientGone: the client has disconnected.
+        Exception: any other error, unchanged, for the log.
     """
     try:
         return await within(request.receive, work, settings_of(request).request_seconds)
@@ -58,7 +58,7 @@ async def answered(request: Request, work: Awaitable[T], to_error: ToError = api
 
 
 async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
-    """`answered`, without a request: ``receive`` says when the client is gone."""
+    """`answered`, without a request: ``receive`` tells when the client has disconnected."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(left(receive))
     try:
@@ -75,7 +75,7 @@ async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
 
 
 def too_long(most: float) -> ApiError:
-    """Return the error of an answer that takes longer than answers may."""
+    """Return the error for an answer that takes too long."""
     return ApiError(
         408,
         f"The answer took longer than this server's limit of {most:g} s (request_seconds). Ask "
@@ -85,17 +85,19 @@ def too_long(most: float) -> ApiError:
 
 
 async def written(request: Request, answer: Mapping[str, Any]) -> Response:
-    """Write an answer as JSON, in the thread for large work: it may have all that was sent."""
-    now = dict(answer)  # others keep using it meanwhile
+    """Write an answer as JSON, in the thread for large work, because it may repeat all that was
+    sent."""
+    now = dict(answer)  # other tasks use it meanwhile
     text = await aside(request, lambda: json.dumps(now, ensure_ascii=False), is_large=True)
     return sent(request, text)
 
 
 def sent(request: Request, text: str, kind: str = "application/json") -> Response:
-    """Send a whole answer, held until the client has read it. Batches read theirs at once.
+    """Return a whole answer; its bytes count until the client has read it. Batches read theirs at
+    once.
 
     Raises:
-        ApiError: this client has too much under way.
+        ApiError: this client has too many bytes under way.
     """
     body = text.encode()
     if OWNER not in request.scope:
@@ -108,7 +110,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(data: str, name: str | None = None) -> bytes:
-    """Return an event. JSON has no line breaks, so that it is one line."""
+    """Return an event. Its JSON has no line breaks, so it is one line."""
     head = "" if name is None else f"event: {name}\n"
     return f"{head}data: {data}\n\n".encode()
 
@@ -116,12 +118,12 @@ def event(data: str, name: str | None = None) -> bytes:
 async def begun(
     request: Request, pieces: AsyncChunkStream[T], to_error: ToError
 ) -> AsyncGenerator[T, None]:
-    """Return a stream that has begun: its first piece is there.
+    """Return a stream whose first piece is ready.
 
     Args:
-        request: whose client may go away.
+        request: the request, whose client may disconnect.
         pieces: the stream.
-        to_error: as for `answered`, of what the stream raises until then.
+        to_error: as for `answered`, for errors before the first piece.
 
     Raises:
         As `answered`.
@@ -143,7 +145,7 @@ async def begun(
 
 @final
 class EventStream(Response):
-    """An answer that is a stream of events."""
+    """A streamed answer of events."""
 
     media_type = "text/event-stream"
 
@@ -158,10 +160,11 @@ class EventStream(Response):
         """Make it.
 
         Args:
-            events: its events.
-            most: seconds that it may take.
+            events: the events.
+            most: the most seconds that it may take.
             to_error: makes the error that clients get.
-            failed: the last event of a stream that goes wrong; None: as OpenAI's clients read it.
+            failed: makes the last event of a failed stream; None: the form that OpenAI's clients
+                read.
         """
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]

@@ -19,14 +19,14 @@ _PARAMETER = re.compile(r';[ \t]*([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
 
 
 class Field(NamedTuple):
-    """A part of a form: its content, and the name of the file, if it is one."""
+    """A part of a form: its content, and its file name if it is a file."""
 
     content: bytes
     filename: str | None
 
 
 def check_form(kind: str) -> None:
-    """Refuse a ``Content-Type`` that is not a form's.
+    """Check that a ``Content-Type`` is a form's.
 
     Raises:
         ApiError: it is not one.
@@ -36,21 +36,21 @@ def check_form(kind: str) -> None:
 
 
 def form_schema(required: list[str], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an endpoint says of its form, as ``openapi_extra=``."""
+    """Return the description of an endpoint's form, for ``openapi_extra=``."""
     schema = {"type": "object", "properties": dict(properties), "required": required}
     return {"requestBody": {"required": True, "content": {FORM: {"schema": schema}}}}
 
 
 def fields_of(kind: str, data: bytes, known: Collection[str]) -> list[tuple[str, Field]]:
-    """Return the parts of a form and their names, in order.
+    """Return the names and parts of a form, in order.
 
     Args:
         kind: the ``Content-Type``.
         data: the body.
-        known: names of fields; those that end with ``[]`` may be there several times.
+        known: allowed names; those that end with ``[]`` may be repeated.
 
     Raises:
-        ApiError: it is not a form, or a field is unknown or there twice.
+        ApiError: the body is not a form, or a field is unknown or repeated.
     """
     boundary = _parameters(kind).get("boundary", "")
     if not 1 <= len(boundary) <= 70:
@@ -78,7 +78,7 @@ def fields_of(kind: str, data: bytes, known: Collection[str]) -> list[tuple[str,
 
 
 def _parameters(header: str) -> dict[str, str]:
-    """Return what is behind the value of a header, by name."""
+    """Return the parameters after the value of a header, by name."""
     found = _PARAMETER.findall(header[:_LONGEST_HEAD])
     return {name.lower(): quoted or bare for name, quoted, bare in found}
 

@@ -1,10 +1,9 @@
-"""What every request passes through before an endpoint sees it, and its answer after.
+"""The layer around all endpoints, for every request and its answer.
 
-Owns the id of a request; who may ask (`Keys`, of which only hashes are kept) and how often
-(`RateLimit`); reading the body in bounds of size and time; that every error leaves as JSON; that
-every answer is counted, has a line in the log, and a span where there are spans (`span_of`). One
-layer of ASGI, and not of Starlette's `BaseHTTPMiddleware`, which would be between a stream and
-its client.
+It gives each request an id, checks keys (`Keys`, which keeps only hashes) and rates (`RateLimit`),
+reads the body within limits of size and time, turns every error into JSON, counts every answer,
+writes a line to the log, and makes a span if spans are on (`span_of`). It is a plain ASGI layer,
+because Starlette's `BaseHTTPMiddleware` would come between a stream and its client.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ class Keys:
     """The keys that a server accepts."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        """Take over keys: each as it is, or as ``sha256:`` and its hash.
+        """Take keys: each in plain text, or as ``sha256:`` and its hash.
 
         Raises:
-            OptionError: one is empty, not of printable ASCII, or a hash that is none.
+            OptionError: a key is empty or not printable ASCII, or a hash is not valid.
         """
         self._hashes: list[bytes] = []
         for key in keys:
@@ -72,10 +71,10 @@ class Keys:
         return len(self._hashes)
 
     def holder(self, key: str) -> str | None:
-        """Return a name for the owner of a key, which reveals nothing of it; None: it is not
-        accepted.
+        """Return a name for the owner of a key that reveals nothing of the key; None: the key is
+        not accepted.
 
-        All keys are compared, each in constant time. The next server may give other names.
+        All keys are compared, each in constant time. Names change when the server restarts.
         """
         given = _hash(key)
         found: str | None = None
@@ -86,7 +85,7 @@ class Keys:
 
 
 def owner_of(key: str) -> str:
-    """Return a key's owner: a stable hash, not the one that authorizes keys."""
+    """Return the owner of a key: a stable hash, other than the one that keys are checked by."""
     return hashlib.sha256(b"structgen owner" + _hash(key)).hexdigest()
 
 
@@ -95,10 +94,11 @@ def _hash(key: str) -> bytes:
 
 
 def keys_in(path: Path) -> list[str]:
-    """Return a file's keys, one a line, without empty lines and those that begin with ``#``.
+    """Return the keys of a file, one per line; empty lines and lines that begin with ``#`` are
+    skipped.
 
     Raises:
-        OptionError: it cannot be read, or has none.
+        OptionError: it cannot be read, or has no keys.
     """
     try:
         lines = path.expanduser().read_text(encoding="utf-8").splitlines()
@@ -118,12 +118,12 @@ def bearer(header: str | None) -> str | None:
 
 
 _MOST_HOLDERS = 10_000
-"""Most clients that are counted; beyond, the one that asked longest ago is forgotten."""
+"""Most clients that are counted; beyond that the one that asked longest ago is dropped."""
 
 
 @final
 class RateLimit:
-    """So many requests a minute, for each of those who ask; a full minute's may come at once."""
+    """A limit on requests per minute for each client; a full minute's requests may come at once."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = per_minute
@@ -134,7 +134,7 @@ class RateLimit:
         """Count a request.
 
         Returns:
-            0, or in how many seconds there may be one, where there may be none now.
+            0; or the seconds until a request is allowed, if none is now.
         """
         now = self._clock()
         left, then = self._left.pop(holder, (float(self._most), now))
@@ -150,16 +150,17 @@ class RateLimit:
 def span_of(
     tracer: Tracer | None, method: str, headers: Mapping[str, str], id_: str
 ) -> Iterator[dict[str, Any]]:
-    """A span for the length of the block.
+    """Make a span that lasts as long as the block.
 
     Args:
         tracer: None: there are no spans.
-        method: of the request.
-        headers: its headers, ``traceparent`` maybe among them; ``baggage`` would be logged.
-        id_: of the request.
+        method: the request's method.
+        headers: the request's headers. ``traceparent`` is used if present, ``baggage`` is not,
+            because it would be logged.
+        id_: the request's id.
 
     Yields:
-        What to put the ``status`` into, and the ``route`` if there is one.
+        A dict to put the ``status`` into, and the ``route`` if there is one.
     """
     seen: dict[str, Any] = {}
     if tracer is None:
@@ -190,39 +191,40 @@ _OPEN = re.compile(r"/|/(health(/live|/ready)?|docs|openapi\.json|favicon\.ico|p
 
 
 def needs_no_key(path: str) -> bool:
-    """Return whether everybody may ask for a path."""
+    """Return whether a path needs no key."""
     return _OPEN.fullmatch(path) is not None
 
 
 _MOST_BODIES = 16
-"""How many bodies of the greatest size one key may have under way, or as much in smaller ones, with
-the conversations that they read and the answers that were not read."""
+"""Most bytes that one key may have under way, in bodies of the largest size. Conversations that
+requests read, and answers not yet read by the client, count, too."""
 
 _MOST_REQUESTS = 1_024
-"""Most requests of one key under way: each counts as that part of these bytes, at least."""
+"""Most requests of one key under way: each counts at least as that part of these bytes."""
 
 _MUCH = 64 << 20
-"""Bytes of bodies after which memory that is free is given back: it is in pieces by then."""
+"""Bytes of bodies after which free memory is given back to the system, because it is fragmented by
+then."""
 
-_SOON = 1.0  # seconds until then, in which what has just been answered is let go of
+_SOON = 1.0  # seconds until then, in which finished requests are freed
 
 _NO_BODY = 1_000
-"""Most bytes of a body where no key is asked for: what strangers send there is not counted, or they
-could have ``/health`` refused to others."""
+"""Most bytes of a body on paths that need no key. These bodies are not counted, or strangers could
+make ``/health`` fail for others."""
 
 OWNER = "structgen.owner"
-"""Where a scope that was made in this process says on whose behalf it asks: no key is asked for."""
+"""The key of a scope made in this process that names the owner; no API key is needed then."""
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 @dataclass(frozen=True)
 class Bodies:
-    """What an endpoint takes.
+    """The bodies that an endpoint accepts.
 
     Attributes:
-        most: bytes of a body.
-        check_type: refuses a ``Content-Type``.
+        most: most bytes of a body.
+        check_type: raises on a wrong ``Content-Type``.
     """
 
     most: int
@@ -230,7 +232,7 @@ class Bodies:
 
 
 class ClientGone(Exception):
-    """The client has closed the connection: nobody waits for an answer."""
+    """The client has closed the connection; nobody waits for the answer."""
 
 
 @final
@@ -246,7 +248,8 @@ class Gateway:
         metrics: Metrics,
         bodies: Mapping[str, Bodies],
     ) -> None:
-        """Make it; ``bodies``: by path, where they are not JSON of ``max_body_bytes``."""
+        """Make the layer. ``bodies``: by path, those that are not JSON of at most
+        ``max_body_bytes``."""
         self._app = app
         self._bodies = bodies
         self._json = Bodies(settings.max_body_bytes)
@@ -257,10 +260,11 @@ class Gateway:
         most = settings.requests_per_minute
         self._rate = None if most is None else RateLimit(most)
         self._held: Counter[str | None] = Counter()
-        self._read = 0  # bytes of bodies since memory was given back
+        self._read = 0  # bytes of bodies since memory was last given back
         hosts = settings.allowed_hosts
         if not hosts and settings.is_local and not keys:
-            # Else any web page could ask, under a name of its own that leads to this machine.
+            # Otherwise any web page could ask, under a host name of its own that leads to this
+            # machine.
             hosts = (*LOOPBACK, settings.host)
         self._hosts = {host.lower() for host in hosts}
 
@@ -278,7 +282,7 @@ class Gateway:
         by: str | None = None
 
         def taken(more: int) -> int:
-            """Count more bytes that are held, or fewer; how many there are now, of a key's."""
+            """Change the number of bytes held for a key by some; return the new number."""
             nonlocal size, held
             if by is None:
                 return 0
@@ -329,7 +333,7 @@ class Gateway:
                 known = self._bodies.get(scope["path"], self._json)
                 most = known.most if "holder" in scope["state"] else _NO_BODY
                 body = await self._body(receive, headers, taken, most)
-                # All that the request leads to knows on whose behalf it is done.
+                # All work for the request knows its owner.
                 owner, of = scope["state"].get("owner", ""), self._settings
                 token = STRANGER.set(Stranger(owner, of.max_work, of.max_mask_work))
                 try:
@@ -346,14 +350,14 @@ class Gateway:
                     text = "The server stopped before it answered. Send the request again."
                     after = {"Retry-After": "5"}
                     ended = ApiError(503, text, code="server_ending", headers=after)
-                    with suppress(Exception):  # nobody may listen any more
+                    with suppress(Exception):  # the client may have gone
                         await ended.response(scope, receive, sending)
                 raise
             except Exception as raised:
                 error, api = raised, api_error(raised)
                 log = scope["state"]["log"]
                 log["error"] = api.code or api.status
-                if api.code == "model_unavailable":  # clients do not see the server's folders
+                if api.code == "model_unavailable":  # clients must not see the server's folders
                     log["why"] = str(raised.__cause__ or raised)
                 if not status:
                     await api.response(scope, receive, sending)
@@ -373,10 +377,10 @@ class Gateway:
                     let_go(error)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
-        """Check who asks.
+        """Check that the client may send the request.
 
         Raises:
-            ApiError: they may not.
+            ApiError: it may not.
         """
         if OWNER in scope:
             scope["state"] |= {"owner": scope[OWNER], "holder": "batch"}
@@ -425,9 +429,10 @@ class Gateway:
             self._check_page(path, headers)
 
     def _check_page(self, path: str, headers: Headers) -> None:
-        """Refuse what a web page of somebody else's sends, where no key says who asks.
+        """Refuse requests from foreign web pages if no keys are set.
 
-        Browsers send such requests without asking the server, if their bodies are not JSON.
+        Browsers send such requests without asking the server first if the body is not declared as
+        JSON.
 
         Raises:
             ApiError: so it is.
@@ -439,7 +444,7 @@ class Gateway:
         if origin in self._settings.cors_origins:
             return
         is_own = site in ("same-origin", "none")
-        if site is None:  # an old browser, or no browser
+        if site is None:  # an old browser, or none
             is_own = origin is None or origin.partition("://")[2] == headers.get("host")
         if not is_own:
             raise ApiError(
@@ -452,10 +457,10 @@ class Gateway:
     async def _body(
         self, receive: Receive, headers: Headers, taken: Callable[[int], int], most: int
     ) -> bytes:
-        """Return the whole body; ``taken`` is called with how many bytes of it are held.
+        """Return the whole body; ``taken`` is called with the number of bytes held.
 
         Raises:
-            ApiError: it is too large, or too slow, or too many are held.
+            ApiError: it is too large or too slow, or too many bytes are held.
             ClientGone: it ends before it is whole.
         """
         too_large = ApiError(
@@ -513,5 +518,5 @@ class Gateway:
 
 
 def _endpoint(scope: Scope) -> str | None:
-    """Return the path of the endpoint that was reached, with names in place of what varies."""
+    """Return the path of the endpoint, with names in place of the variable parts."""
     return getattr(scope.get("route"), "path", None)

@@ -1,6 +1,6 @@
-"""Items of the Responses API as chat messages, and an answer that has only begun.
+"""Items of the Responses API as chat messages, and the beginning of an answer.
 
-`shapes` defines the items and has validated the input before.
+`shapes` defines the items; the input has been validated with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def new_id(prefix: str) -> str:
-    """Return an id that nothing else has."""
+    """Return a new unique id."""
     return prefix + secrets.token_hex(16)
 
 
@@ -25,11 +25,11 @@ BEGUN: dict[str, Any] = {
     "output": [],
     "usage": None,
 }
-"""What is different in an answer that has only begun."""
+"""The fields of an answer that has only begun."""
 
 
 def response_of(echo: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer that has only begun, of no model yet; ``echo``: what was asked."""
+    """Return an answer that has only begun, with no model; ``echo``: fields of the request."""
     head = {"id": new_id("resp_"), "object": "response", "created_at": int(time.time())}
     return {**head, **BEGUN, "model": "", **echo}
 
@@ -40,7 +40,7 @@ def text_part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
 
 
 def usage_of(usage: Any) -> dict[str, Any]:
-    """Return tokens of a chat, as they are called here."""
+    """Return the usage of a chat in the Responses API's form."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
@@ -56,7 +56,7 @@ def usage_of(usage: Any) -> dict[str, Any]:
 
 
 def items_of(given: Any) -> list[dict[str, Any]]:
-    """Return an ``input`` that was checked as items, each with its type and id."""
+    """Return a checked ``input`` as items, each with type and id."""
     if given is None:
         return []
     if isinstance(given, str):
@@ -66,7 +66,7 @@ def items_of(given: Any) -> list[dict[str, Any]]:
         for item in given
     ]
     for item in items:
-        if isinstance(text := item.get("content"), str):  # clients read parts
+        if isinstance(text := item.get("content"), str):  # clients read the parts
             is_answer = item["role"] == "assistant"
             part = text_part(text) if is_answer else {"type": "input_text", "text": text}
             item["content"] = [part]
@@ -74,7 +74,7 @@ def items_of(given: Any) -> list[dict[str, Any]]:
 
 
 def messages_in(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Items as messages of a chat: calls in a row are one message."""
+    """Return items as chat messages; consecutive calls are one message."""
     found: list[dict[str, Any]] = []
     thought: str | None = None
     for item in items:
@@ -105,7 +105,7 @@ def messages_in(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _content(content: Any) -> Any:
-    """Return the content of a message: its text, or its parts where some are pictures."""
+    """Return the content of a message: its text, or its parts if some are pictures."""
     if isinstance(content, str) or all(part["type"] != "input_image" for part in content):
         return _joined(content)
     return [
@@ -124,7 +124,7 @@ def _joined(content: Any) -> str:
 
 
 def text_of(part: Any) -> str:
-    """Return what the model reads of a part."""
+    """Return the text of a part for the model."""
     if part["type"] == "input_json":
         return json.dumps(part["data"], ensure_ascii=False)
     text: str = part["text"]

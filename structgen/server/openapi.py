@@ -1,7 +1,7 @@
 """The schemas of bodies and answers in ``/openapi.json``.
 
-Some endpoints read their bodies themselves, so FastAPI cannot describe them. This module adds the
-schemas: those of the Runner's requests and responses, and what HTTP adds.
+Some endpoints read their bodies themselves, so FastAPI cannot describe them. Here their schemas are
+added: those of the Runner's requests and responses, with the fields that HTTP adds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .shapes import ErrorAnswer
 
 _REF = "#/components/schemas/{model}"
 _COMPONENTS: dict[str, Any] = {}
-"""Schemas by name; filled when the endpoints are made."""
+"""Schemas by name, filled when the endpoints are made."""
 
 
 def _schema(kind: type[BaseModel]) -> dict[str, Any]:
@@ -31,13 +31,13 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
 
 
 def _content(kind: type[BaseModel], schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """JSON of a class, whose schema is kept."""
+    """Return the description of JSON content of a class, whose schema is kept."""
     _add(kind.__name__, dict(schema or _schema(kind)))
     return {"application/json": {"schema": {"$ref": _REF.format(model=kind.__name__)}}}
 
 
 def _add(name: str, schema: dict[str, Any]) -> None:
-    """Keep a schema. Two of one name would be taken for each other."""
+    """Keep a schema; another one of the same name is an error."""
     if _COMPONENTS.setdefault(name, schema) != schema:
         raise AssertionError(f"there are two different schemas named {name}")
 
@@ -54,12 +54,12 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 def body(
     kind: type[BaseModel], *, without: tuple[str, ...] = (), more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what an endpoint says of its body, as ``openapi_extra=``.
+    """Return the description of an endpoint's body, for ``openapi_extra=``.
 
     Args:
-        kind: the class that the body is read into.
-        without: its fields that HTTP has not.
-        more: the schemas of fields that HTTP adds.
+        kind: the class of the body.
+        without: fields of the class that HTTP does not have.
+        more: schemas of fields that HTTP adds.
     """
     schema = _schema(kind)
     schema["properties"] = {
@@ -74,12 +74,12 @@ def answers(
     chunk: type[BaseModel] | None = None,
     events: str | None = None,
 ) -> dict[int | str, dict[str, Any]]:
-    """Return what an endpoint says of its answers, as ``responses=``.
+    """Return the description of an endpoint's answers, for ``responses=``.
 
     Args:
         kind: the class of a whole answer.
-        chunk: that of the pieces of a stream.
-        events: or what a stream is of.
+        chunk: the class of a stream's pieces.
+        events: or a description of a stream's events.
     """
     content = {} if kind is None else _content(kind)
     if chunk is not None:
@@ -95,12 +95,12 @@ def answers(
 
 
 class Application(FastAPI):
-    """An application that says all of it."""
+    """The FastAPI application with these schemas in its document."""
 
     def setup(self) -> None:
-        """Serve the document. It takes 3 ms to write, so it is written once.
+        """Serve the document, which is written once because that takes 3 ms.
 
-        Under a prefix of a proxy (``root_path``) it says so, as FastAPI's own does.
+        Behind a proxy with a prefix (``root_path``), it has the prefix, as FastAPI's own does.
         """
 
         @lru_cache(maxsize=4)
@@ -116,7 +116,7 @@ class Application(FastAPI):
             self.add_route(self.openapi_url, document, include_in_schema=False)
 
     def openapi(self) -> dict[str, Any]:
-        """Make the document, once."""
+        """Return the document, which is made once."""
         if self.openapi_schema is None:
             found = get_openapi(
                 title=self.title, version=self.version, summary=self.summary, routes=self.routes
@@ -129,7 +129,7 @@ class Application(FastAPI):
                 for operation in methods.values():
                     operation["responses"].pop("422", None)
                     for answer in operation["responses"].values():
-                        # Beside it is what FastAPI sees in the annotation: an object.
+                        # FastAPI would describe the annotation instead: an object.
                         one = answer.get("content", {}).get("application/json", {})
                         if "$ref" in one.get("schema", {}):
                             one["schema"] = {"$ref": one["schema"]["$ref"]}

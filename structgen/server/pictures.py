@@ -1,8 +1,8 @@
 """Images that requests name by address: downloaded from allowed hosts only.
 
-This module checks addresses and limits the download: bytes, seconds, and where a name may resolve
-to. A name is resolved once, the result is checked, and the connection goes to that result; so a
-later DNS answer does not matter. Knows nothing about images: `structgen.media` reads the bytes.
+Checks addresses and limits the download: bytes, seconds, and what a name may resolve to. A name is
+resolved once, the result is checked, and the connection goes to that result, so a later DNS answer
+has no effect. `structgen.media` reads the images.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .settings import Settings
 from .wire import check_many, refused
 
 _SECONDS = 15.0
-"""Most that the pictures of a request may take together."""
+"""Most seconds that all downloads of a request may take."""
 
 _MOST_REDIRECTS = 3
 _CHUNK = 64 << 10
@@ -35,10 +35,10 @@ _PORTS = {"http": 80, "https": 443}
 
 
 async def with_pictures(request: Request, body: dict[str, Any]) -> int:
-    """Put ``data:`` URIs in the place of addresses in a body; how many bytes these have.
+    """Replace addresses in a body by ``data:`` URIs; return their number of bytes.
 
     Raises:
-        ApiError: one is of no host that was named, or cannot be fetched.
+        ApiError: an address is on a host that is not allowed, or cannot be downloaded.
     """
     found = [*_addresses(body)]
     if not found:
@@ -60,7 +60,7 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> int:
             ) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise refused(f"{param}: {error}", param, "invalid_value") from None
-        finally:  # the thread may still wait for a host that says a byte now and then
+        finally:  # the thread may still wait for a host that sends a byte now and then
             for link in links:
                 with contextlib.suppress(OSError):
                     link.shutdown(socket.SHUT_RDWR)
@@ -71,7 +71,7 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> int:
 
 
 def _addresses(body: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:
-    """Yield the addresses of pictures in a body: the container, its key, and the path."""
+    """Yield the addresses of pictures in a body, each with its container, key and path."""
     for field in ("messages", "input"):
         for i, message in enumerate(_list(body.get(field))):
             content = message.get("content") if isinstance(message, dict) else None
@@ -95,18 +95,18 @@ def _list(value: Any) -> list[Any]:
 
 
 def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socket]) -> bytes:
-    """Return what there is at an address.
+    """Return the bytes at an address.
 
     Args:
-        url: of http or https.
-        hosts: those that may be asked: names or addresses, with a port where it is not the usual.
-        end: until when, by `time.monotonic`.
+        url: an http or https address.
+        hosts: allowed hosts: names or addresses, with a port if it is not the default.
+        end: the deadline, by `time.monotonic`.
         links: connections are added here, so that another thread can end them.
 
     Raises:
-        ValueError: its host is none of these, or it answers with something else than a picture of
-            at most that many bytes.
-        OSError, HTTPException: it cannot be asked.
+        ValueError: the host is not allowed, or its answer is not a picture of at most the allowed
+            bytes.
+        OSError, HTTPException: the host cannot be reached.
     """
     for _ in range(_MOST_REDIRECTS + 1):
         parts = urlsplit(url)
@@ -123,7 +123,7 @@ def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socke
 
 
 def _named(parts: SplitResult, hosts: Sequence[str]) -> str:
-    """Return the host of an address as it was named to the server."""
+    """Return the host of an address in the form of the setting."""
     host, port = (parts.hostname or "").rstrip("."), parts.port
     shown = f"[{host}]" if ":" in host else host
     if port is not None and port != _PORTS[parts.scheme]:
@@ -139,7 +139,7 @@ def _named(parts: SplitResult, hosts: Sequence[str]) -> str:
 def _asked(
     parts: SplitResult, hosts: Sequence[str], end: float, links: list[socket.socket]
 ) -> tuple[int, str | None, bytes]:
-    """Return the status of an answer, where it sends on to, and its bytes."""
+    """Return an answer's status, redirect target and bytes."""
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
     address = _address(host, port, hosts)
@@ -155,7 +155,7 @@ def _asked(
         connection.request("GET", f"{path}?{parts.query}" if parts.query else path)
         answer = connection.getresponse()
         data = bytearray()
-        while answer.status == 200 and not answer.isclosed():  # as of 3.13 with its last byte
+        while answer.status == 200 and not answer.isclosed():  # from 3.13 on with its last byte
             link.settimeout(_left(end))
             chunk = answer.read1(_CHUNK)
             data += chunk
@@ -177,7 +177,7 @@ def _left(end: float) -> float:
 
 
 def _address(host: str, port: int, hosts: Sequence[str]) -> str:
-    """Return the address that a name leads to, if it may be asked."""
+    """Return the address that a name resolves to, if it is allowed."""
     for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         address = str(found[4][0])
         named = {one.rsplit(":", 1)[0] if one.count(":") == 1 else one.strip("[]") for one in hosts}

@@ -28,7 +28,7 @@ _WINDOW = 16
 
 @contextlib.contextmanager
 def _living(app: Any) -> Iterator[asyncio.AbstractEventLoop]:
-    """The loop in which an application lives, in a thread, until the block ends."""
+    """Run an application in an event loop in a thread until the block ends."""
 
     async def here() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
@@ -39,7 +39,7 @@ def _living(app: Any) -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def _each_once(rows: Iterator[Row | BadRow]) -> Iterator[Row | BadRow]:
-    """Yield the lines, without those whose ``custom_id`` is that of a line before them."""
+    """Yield the lines, except those whose ``custom_id`` repeats that of an earlier line."""
     known: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
         custom_id = row.get("custom_id") if isinstance(row, dict) else None
@@ -58,18 +58,18 @@ def answer_files(
     workers: int = 1,
     progress: Callable[[Job], object] | None = None,
 ) -> None:
-    """Answer all lines of files of requests, into a folder that survives being killed.
+    """Answer all lines of request files, into a folder from which a killed run can be continued.
 
     Args:
-        source: the lines.
-        output: the folder.
-        model: answers every line, whatever model that names; None: the catalogue's model of that
-            name.
-        workers: processes that run a model.
-        progress: called after each line; None: a bar on a terminal or in a notebook, else lines.
+        source: the lines of the files.
+        output: the folder for the answers.
+        model: the model that answers every line; None: the catalogue's model that the line names.
+        workers: number of processes per model.
+        progress: called after each line; None: a bar on a terminal or in a notebook, otherwise
+            lines.
 
     Raises:
-        StructgenError: the folder holds other results, or cannot be written; or all lines failed.
+        StructgenError: the folder has other results or cannot be written, or all lines failed.
     """
     read = source.read
     source = replace(source, read=lambda: _each_once(read()))

@@ -28,11 +28,11 @@ from .settings import Settings
 
 
 def runner_of(settings: Settings) -> Runner:
-    """Return a Runner with the models of settings; nothing is loaded.
+    """Return a Runner with the models of the settings; nothing is loaded.
 
     Raises:
-        OptionError, ModelNotFound: a model, alias or the default is wrong, or two models have one
-            id.
+        OptionError, ModelNotFound: a model, an alias or the default is wrong, or two models have
+            the same id.
     """
     configured = {id_: ModelConfig.of(source) for id_, source in settings.models.items()}
     for id_, source in settings.embedders.items():
@@ -61,13 +61,13 @@ def runner_of(settings: Settings) -> Runner:
 
 
 def check(settings: Settings) -> list[str]:
-    """Check settings without loading or fetching a model, or listening.
+    """Check settings without loading or downloading a model, and without listening.
 
     Returns:
-        What a server would do, a line each.
+        Lines that say what a server would do.
 
     Raises:
-        StructgenError: something is wrong.
+        StructgenError: a setting is wrong.
     """
     file = settings.api_key_file
     keys = Keys([*settings.api_keys, *([] if file is None else keys_in(file))])
@@ -86,7 +86,7 @@ def check(settings: Settings) -> list[str]:
 
 
 def _check_sources(settings: Settings) -> None:
-    """Raise if a name can be no model's: the server fails at once instead of later."""
+    """Raise if a name cannot be a model's, so that the server fails at once."""
     tasks: dict[str, Literal["generate", "embed"] | None] = {"models": None, "embedders": "embed"}
     for field, task in tasks.items():
         for id_, given in getattr(settings, field).items():
@@ -94,15 +94,15 @@ def _check_sources(settings: Settings) -> None:
             try:
                 models.check(source, task=task)
             except (ModelNotFound, OptionError) as error:
-                where = "" if source == id_ else f"{field}.{id_}: "  # else it names the model
+                where = "" if source == id_ else f"{field}.{id_}: "  # otherwise it names the model
                 raise type(error)(f"{where}{error}") from None
 
 
 def check_address(settings: Settings) -> None:
-    """Raise if nobody can listen there: models take seconds to load, and this fails before.
+    """Raise if the server cannot listen at an address, before models are loaded for seconds.
 
     Raises:
-        OptionError: the port is in use, or the address is none of this machine's.
+        OptionError: the port is in use, or the address is not this machine's.
     """
     place = f"{_shown(settings.host)}:{settings.port}"
     try:
@@ -111,7 +111,7 @@ def check_address(settings: Settings) -> None:
         )
         for family, kind, protocol, _, address in found:
             with socket.socket(family, kind, protocol) as probe:
-                if os.name == "posix":  # as asyncio does: what has just ended is not in the way
+                if os.name == "posix":  # or a server that just ended blocks it
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -149,7 +149,7 @@ def serve(settings: Settings) -> None:
             port=settings.port,
             log_config=None,
             access_log=False,
-            # Who sends X-Forwarded-For is believed only where the variable says whom to believe.
+            # X-Forwarded-For is trusted only from the proxies that the variable names.
             proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
             server_header=False,
             lifespan="on",
@@ -157,7 +157,7 @@ def serve(settings: Settings) -> None:
             timeout_keep_alive=15,
         )
         have_files()
-        # What is here now stays: a collection walks only what requests leave behind.
+        # Objects that exist now stay: the garbage collector skips them from here on.
         gc.collect()
         gc.freeze()
         uvicorn.Server(config).run()
@@ -177,7 +177,7 @@ def _log_to_stderr(settings: Settings) -> None:
 
 @final
 class _Text(logging.Formatter):
-    """A line for people."""
+    """Formats the log as text."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -192,14 +192,14 @@ class _Text(logging.Formatter):
         return super().format(record)
 
     def formatException(self, ei: Any) -> str:
-        """Return a traceback, whose lines nobody takes for lines of the log."""
+        """Return a traceback whose lines cannot be mistaken for lines of the log."""
         lines = super().formatException(ei).split("\n")
         return "\n".join(f"  {printable(line)}" for line in lines)
 
 
 @final
 class _Json(logging.Formatter):
-    """A line for programs."""
+    """Formats the log as JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {

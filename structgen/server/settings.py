@@ -1,7 +1,7 @@
 """The settings of a server: one set of fields, from flags, environment variables and a TOML file.
 
-This module owns names, defaults and ranges, and the precedence: a flag, then an environment
-variable, then the file. Plain data: it opens nothing but that file and the file of keys.
+It has the names, defaults and ranges, and the precedence: a flag, then an environment variable,
+then the file. Opens only that file and the file of keys.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from structgen.errors import OptionError, failure
 from structgen.runner import MAX_VALUES, by_id
 from structgen.workers import MAX_MASK_WORK, MAX_WORK
 
-# Python 3.10 has none of its own.
+# Python 3.10 has no tomllib.
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 PREFIX = "STRUCTGEN_SERVER_"
-"""What the names of environment variables begin with."""
+"""The prefix of environment variables."""
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -34,7 +34,8 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class Settings(BaseModel):
-    """The settings of a server. Each field is also an environment variable and a key of the file.
+    """The settings of a server. Each field can also be set by an environment variable and in the
+    file.
 
     docs/server.md describes them, under "Settings".
     """
@@ -89,7 +90,7 @@ class Settings(BaseModel):
     @field_validator("host", "files", "sessions", "api_key_file", mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
-        """Refuse "", which would mean every address of this machine, or the current folder."""
+        """Refuse "", which would mean all addresses of this machine, or the current folder."""
         if given == "":
             raise ValueError("it is empty. Set a value, or remove the setting")
         return given
@@ -97,7 +98,7 @@ class Settings(BaseModel):
     @field_validator("api_keys", "cors_origins", "allowed_hosts", "image_hosts", mode="before")
     @classmethod
     def _separated(cls, given: Any, info: ValidationInfo) -> Any:
-        """Return the list of a text with commas, as environment variables have it."""
+        """Return the list for a text with commas, as in environment variables."""
         if isinstance(given, str):
             given = tuple(one.strip() for one in given.split(",") if one.strip())
             if not given and info.field_name == "api_keys":
@@ -107,7 +108,7 @@ class Settings(BaseModel):
     @field_validator("cors_origins", "allowed_hosts", "image_hosts")
     @classmethod
     def _without_path(cls, given: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        """Refuse addresses and patterns in place of hosts and origins: they match nothing."""
+        """Refuse URLs and patterns as hosts or origins, because they would match nothing."""
         is_origin = info.field_name == "cors_origins"
         for one in given:
             if is_origin and one in ("*", "null"):
@@ -119,7 +120,7 @@ class Settings(BaseModel):
                     f"{one!r} is not {what}. Patterns are not supported; list each one"
                 )
             meant = parts.netloc
-            if is_origin:  # as browsers write it
+            if is_origin:  # as browsers send it
                 meant = f"{parts.scheme or 'https'}://{meant}".lower()
             if one != meant:
                 raise ValueError(f"write {meant} instead of {one}")
@@ -140,7 +141,7 @@ class Settings(BaseModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether the server listens to this machine alone."""
+        """Whether the server listens only on this machine."""
         return self.host in LOOPBACK
 
     @classmethod
@@ -153,7 +154,7 @@ class Settings(BaseModel):
         """Return settings from all sources: flags, then environment variables, then the file.
 
         Args:
-            flags: fields; the value None counts as not given.
+            flags: fields; None counts as not set.
             environment: variables; ``STRUCTGEN_SERVER_*`` and ``STRUCTGEN_API_KEY`` are read. None:
                 those of this process.
             file: a TOML file with fields.
@@ -212,7 +213,7 @@ def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Return what a variable says: a value of TOML, or just the text."""
+    """Return the value of a variable: TOML if it is valid, otherwise the text."""
     if text[:1] in "[{" or text in ("true", "false"):
         try:
             return tomllib.loads(f"value = {text}")["value"]

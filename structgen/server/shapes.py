@@ -1,7 +1,7 @@
-"""The shapes of HTTP bodies and answers, without those of the Runner, as Pydantic classes.
+"""HTTP bodies and answers as Pydantic classes, except those of the Runner.
 
-The server checks bodies with the classes of bodies, so the document at ``/openapi.json``, which is
-made of them, is true. The classes of answers are for that document alone; tests hold the answers to
+The server validates bodies with these classes, and ``/openapi.json`` is made from them, so the
+document is true. The classes of answers are only for that document; tests compare the answers with
 it. The schemas at the end describe fields that the Runner reads itself.
 """
 
@@ -36,7 +36,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Body(Strictly):
-    """A part of a body. Unknown fields may be present as null, which changes nothing."""
+    """A part of a body. Unknown fields are accepted only if they are null."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -51,10 +51,10 @@ class Answer(BaseModel):
 
 @dataclass(frozen=True)
 class ByType:
-    """Chooses the class of a union that a part is read into, by the part's ``type``.
+    """Chooses a class of a union by the ``type`` of a part.
 
     Attributes:
-        untyped: a field that a part of the first class has, so that it may leave ``type`` out.
+        untyped: a field of the first class; a part with this field may leave ``type`` out.
     """
 
     untyped: str | None = None
@@ -88,7 +88,7 @@ class ByType:
                 )
             return given
 
-        # A tag with a hyphen is no name of a field, so that paths in errors do not have it.
+        # A tag with a hyphen cannot be a field's name, so it can be left out of paths in errors.
         return core_schema.no_info_before_validator_function(
             check,
             core_schema.tagged_union_schema(
@@ -111,7 +111,7 @@ class InputText(Body):
 
 
 class OutputText(Body):
-    """A text of the assistant, as in answers."""
+    """A text of the assistant, in the form of answers."""
 
     type: Literal["output_text"]
     text: StrictStr
@@ -120,7 +120,7 @@ class OutputText(Body):
 
 
 class InputJson(Body):
-    """A value that the model reads as JSON."""
+    """A JSON value."""
 
     type: Literal["input_json"]
     data: dict[str, Any] | Many[dict[str, Any]]
@@ -138,7 +138,7 @@ Part: TypeAlias = Annotated[InputText | OutputText | InputJson, ByType()]
 
 
 class InputImage(Body):
-    """A picture: a ``data:`` URI, or the address of one on a host that the server may ask."""
+    """A picture: a ``data:`` URI, or an address on an allowed host."""
 
     type: Literal["input_image"]
     image_url: StrictStr
@@ -258,20 +258,20 @@ class Reasoning(Body):
 
 
 class ResponseStreamOptions(Body):
-    """What a stream sends beside its pieces."""
+    """Options of a stream."""
 
     include_obfuscation: Literal[False] | None = None
 
 
 Short = Annotated[StrictStr, Field(max_length=1_000)]
-"""A text that each event of an answer repeats."""
+"""A text that each event of an answer repeats, so it is short."""
 
 Metadata = Annotated[dict[Short, Short], WrapValidator(in_slices)]
 """Short texts by short names."""
 
 
 class ResponsesBody(Body):
-    """The request, without the fields of chats, which the Runner checks."""
+    """The request, except the fields of chats, which the Runner checks."""
 
     input: StrictStr | Many[ResponseItem] | None = None
     instructions: StrictStr | None = None
@@ -346,33 +346,33 @@ class CallOut(Answer):
 
 
 class ResponseError(Answer):
-    """Why there is no answer."""
+    """The reason why there is no answer."""
 
     code: str
     message: str
 
 
 class IncompleteDetails(Answer):
-    """Why an answer is incomplete."""
+    """The reason why an answer is incomplete."""
 
     reason: Literal["max_output_tokens"]
 
 
 class InputTokens(Answer):
-    """Details of the tokens that were read."""
+    """Details of the input tokens."""
 
     cached_tokens: Count
     cache_write_tokens: Count
 
 
 class OutputTokens(Answer):
-    """Details of the tokens that were written."""
+    """Details of the output tokens."""
 
     reasoning_tokens: Count
 
 
 class ResponseUsage(Answer):
-    """How many tokens were read and written."""
+    """Numbers of input and output tokens."""
 
     input_tokens: Count
     input_tokens_details: InputTokens
@@ -382,14 +382,14 @@ class ResponseUsage(Answer):
 
 
 class ReasoningSettings(Answer):
-    """How much the model was asked to think."""
+    """The requested thinking effort."""
 
     effort: Effort | None
     summary: None
 
 
 class ResponseAnswer(Answer):
-    """An answer, as far as it is there."""
+    """An answer, complete or as far as it has come."""
 
     id: str
     object: Literal["response"]
@@ -431,7 +431,7 @@ Instructions: TypeAlias = (
 
 
 class OwnFields(Body):
-    """Fields of structgen that both endpoints take; and fields that change nothing."""
+    """structgen's own fields of both endpoints, and fields without effect."""
 
     model: StrictStr | None = None
     abstain_below: Number | ByName[Number] | None = None
@@ -494,7 +494,7 @@ class ScoreQuestion(Body):
 
 
 def _question(given: Any) -> Any:
-    """Check the type, and that labels are not in the form of `structgen.decisions`' own JSON."""
+    """Check the type, and that labels do not have the form of `structgen.decisions`."""
     for field, name, key in (
         ("options", "choices", "value"),
         ("choices", "choices", "value"),
@@ -576,7 +576,7 @@ class ScoreOut(Answer):
 
 
 class RefusalOut(Answer):
-    """No answer was as likely as ``abstain_below`` asks."""
+    """No answer reached the probability ``abstain_below``."""
 
     name: str | None
     type: Literal["refusal"]
@@ -636,7 +636,7 @@ class NoulOut(Answer):
 
 
 class NamedChoiceOut(Answer):
-    """The likeliest option; null: none was as likely as ``abstain_below`` asks."""
+    """The likeliest option; null: none reached the probability ``abstain_below``."""
 
     type: Literal["choice"]
     choice: str | None
@@ -655,7 +655,7 @@ class NamedScoreOut(Answer):
 
 
 class SystemOneUsage(Answer):
-    """How many tokens were read, and written (always 0)."""
+    """Numbers of input tokens, and of output tokens (always 0)."""
 
     input_tokens: Count
     output_tokens: Count
@@ -708,7 +708,7 @@ class ModelList(Answer):
 
 
 class ModelState(Answer):
-    """What is known of a model."""
+    """The state of a model."""
 
     id: str
     status: ModelStatus
@@ -730,14 +730,14 @@ class TokenizeAnswer(Answer):
 
 
 class DetokenizeAnswer(Answer):
-    """A text, under both of the names that programs know."""
+    """A text, under both names that clients use."""
 
     prompt: str
     text: str
 
 
 class Problem(Answer):
-    """What is wrong with a form."""
+    """A problem of a form."""
 
     message: str
     line: int | None
@@ -760,7 +760,7 @@ class GrammarEntry(Answer):
 
 
 class GrammarList(Answer):
-    """All of them."""
+    """All grammars of the library."""
 
     object: Literal["list"]
     data: list[GrammarEntry]
@@ -815,7 +815,7 @@ class Readiness(Answer):
 
 
 class Deleted(Answer):
-    """Confirms a deletion."""
+    """The confirmation of a deletion."""
 
     id: str
     object: Literal["response", "file"]
@@ -949,7 +949,7 @@ VLLM = {
     "json": _or_null(_TEXT, _SCHEMA),
     "json_object": {"type": ["boolean", "null"]},
 }
-"""What ``structured_outputs`` of vLLM's may have: one of these."""
+"""The forms of vLLM's ``structured_outputs``; a request has one of them."""
 
 
 TEXT_FIELDS: dict[str, Any] = {

@@ -1,9 +1,9 @@
 """Answers of ``/v1/responses``: stored ones, and those that run in the background.
 
-`Store` keeps finished answers for their owner in an SQLite file (that of the Runner's sessions) or
-in memory. When there are too many, the oldest of the owner with the most is dropped. `Jobs` holds
-the tasks of background answers, and their events, which a client may follow from any point. A
-finished answer is in the store; its events stay for a while, for clients that reconnect.
+`Store` keeps finished answers of each owner in an SQLite file (that of the Runner's sessions) or in
+memory. When there are too many, the oldest answer of the owner with the most is dropped. `Jobs` has
+the tasks of background answers and their events, which a client may follow from any point. The
+events of a finished answer stay for a while, for clients that reconnect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_BYTES = 64 << 20
 """Most bytes of all answers and their messages, as JSON."""
 
 _MOST_WAITING = 1_000
-"""Most reads and writes that wait for their turn: owners take turns."""
+"""Most reads and writes that wait; owners take turns."""
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS responses (
@@ -48,10 +48,10 @@ class Stored:
 
     Attributes:
         response: it.
-        items: the items of its input.
-        messages: those of the chat, the answer's own not among them.
-        owner: whose it is.
-        size: characters of all this, where it was kept.
+        items: the input items.
+        messages: the messages of the chat, without the answer's own.
+        owner: the owner.
+        size: characters of all these, if it is stored.
     """
 
     response: dict[str, Any]
@@ -68,16 +68,16 @@ class Stored:
 
 @final
 class Store:
-    """Those that there are.
+    """The stored answers.
 
     Args:
-        most: how many are kept.
-        seconds: after which one is forgotten.
+        most: the most answers that are stored.
+        seconds: the time after which an answer is deleted.
         path: the file; None: in memory.
-        clock: seconds since 1970.
+        clock: returns seconds since 1970.
 
     Raises:
-        SessionError: the file is of something else, or cannot be read or made.
+        SessionError: the file is something else, or cannot be read or created.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Store:
             connection.execute(_TABLE)
 
     async def put(self, stored: Stored) -> None:
-        """Keep one, or what has become of it.
+        """Store an answer, or its new state.
 
         Raises:
             ApiError: the file cannot be written.
@@ -118,7 +118,7 @@ class Store:
         """Return one, for whose it is.
 
         Raises:
-            ApiError: the file cannot be read, or somebody has changed it.
+            ApiError: the file cannot be read, or something else has changed it.
         """
 
         def get() -> Stored | None:
@@ -147,7 +147,7 @@ class Store:
         return await self._turns.do(owner, get)
 
     async def remove(self, id_: str, owner: str) -> bool:
-        """Forget one; whether it was there."""
+        """Delete an answer; return whether it existed."""
 
         def remove() -> bool:
             with self._transaction() as connection:
@@ -164,14 +164,14 @@ class Store:
 
     @property
     def _oldest(self) -> float:
-        """When what is still given was written, at the earliest."""
+        """Return the earliest time of answers that have not expired."""
         return self._clock() - self._seconds
 
     def _make_room(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM responses WHERE written < ?", (self._oldest,))
         count, total = connection.execute("SELECT count(*), total(size) FROM responses").fetchone()
         while count > self._most or total > _MOST_BYTES:
-            # Of the owner who has most, so that nobody drives out what is another's.
+            # Of the owner with the most, so that no owner can push out another's.
             most = "count(*)" if count > self._most else "sum(size)"
             oldest, less = connection.execute(
                 "SELECT id, size FROM responses WHERE owner = (SELECT owner FROM responses "
@@ -183,7 +183,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction; undone if anything goes wrong."""
+        """Run one transaction, which is rolled back if anything goes wrong."""
         try:
             with self._file.transaction() as connection:
                 yield connection
@@ -197,10 +197,10 @@ class Store:
 
 
 _MOST_JOBS = 16
-"""Most answers of one owner that are being made."""
+"""Most background answers of one owner that run at once."""
 
 _MOST_JOB_BYTES = 16 << 20
-"""Most bytes of these, input and events, at which one more may begin."""
+"""Most bytes of their input and events; above that no further one may begin."""
 
 _FINISHED_JOBS = 64
 """Most finished answers whose events are kept."""
@@ -211,16 +211,16 @@ _FINISHED_JOB_BYTES = 32 << 20
 
 @final
 class Job:
-    """One answer that is being made, or was.
+    """A background answer, running or finished.
 
     Attributes:
-        stored: it, as far as it is there.
-        task: what makes it.
-        events: what has happened; each is at its sequence number.
-        is_wanted: whether it is to be kept: it was not deleted.
-        is_kept: whether the store has it as it has become, not as it began.
-        is_stopped: whether it was asked to end. Asked twice, it would drop its last events.
-        size: bytes of its input, while it is made, and of its events.
+        stored: the answer so far.
+        task: the task that makes it.
+        events: its events, each at its sequence number.
+        is_wanted: whether to store it; False once it was deleted.
+        is_kept: whether the store has its final state.
+        is_stopped: whether it was asked to end. A second time would drop its last events.
+        size: bytes of its events, and of its input while it runs.
     """
 
     def __init__(self, stored: Stored, size: int = 0) -> None:
@@ -242,11 +242,11 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more is done for it."""
+        """Whether its work has ended."""
         return self._is_over and (self.task is None or self.task.done())
 
     def end(self) -> None:
-        """Take the end of the events."""
+        """Mark the events as complete."""
         self._is_over = True
         self.size, self._input = self.size - self._input, 0
         self._wake()
@@ -256,7 +256,7 @@ class Job:
         self._more = asyncio.Event()
 
     async def after(self, number: int) -> AsyncGenerator[bytes, None]:
-        """Yield the events after one, as they come."""
+        """Yield the events after a number, as they come."""
         at = number + 1
         while True:
             while at < len(self.events):
@@ -269,16 +269,16 @@ class Job:
 
 @final
 class Jobs:
-    """All of them. For one event loop."""
+    """All background answers. Used in one event loop only."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
 
     def add(self, job: Job) -> None:
-        """Add one that is about to be made; forget some that were finished long ago.
+        """Add a new answer; drop some that finished long ago.
 
         Raises:
-            ApiError: its owner has too many.
+            ApiError: its owner has too many running.
         """
         owner = job.stored.owner
         open_ = [
@@ -310,7 +310,7 @@ class Jobs:
         return found if found is not None and found.stored.owner == owner else None
 
     async def stop(self, id_: str, *, forget: bool = False) -> None:
-        """End one."""
+        """Stop one."""
         job = self._jobs[id_]
         if forget:
             job.is_wanted = False
@@ -320,10 +320,10 @@ class Jobs:
                 job.is_stopped = True
                 job.task.cancel()
             await asyncio.gather(job.task, return_exceptions=True)
-        job.end()  # its task may not have begun
+        job.end()  # the task may not have begun
 
     async def close(self) -> None:
-        """End all."""
+        """Stop all."""
         tasks = [job.task for job in self._jobs.values() if job.task is not None]
         for task in tasks:
             task.cancel()

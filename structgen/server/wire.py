@@ -5,9 +5,9 @@ does not have, without lone surrogates, and within the limits of `structgen.runn
 which apply before anything is parsed. A large body is parsed in a thread, so that it does not block
 the event loop.
 
-This module also owns the fields that HTTP adds to the Runner's (``stream``), those that clients of
-vLLM send (``structured_outputs``, ``guided_json``), ``store`` (without effect), and the limits of
-one request. The Runner checks all other fields. Errors use the names that the client used.
+Also here: the fields that HTTP adds to the Runner's (``stream``), those that clients of vLLM send
+(``structured_outputs``, ``guided_json``), ``store`` (without effect), and the limits of one
+request. The Runner checks all other fields. Errors use the client's names of fields.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest)
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
 _OLD = {f"guided_{name}": name for name in VLLM}
-"""The names that they had in vLLM before 0.12."""
+"""The names of these fields in vLLM before 0.12."""
 
 PYTHON_ONLY = ("output_type", *NOT_ASKED)
-"""Fields of the Runner's requests for those who hold the Runner: JSON cannot say them, or they
-are about functions that run here, or about conversations, which clients would have in common."""
+"""Fields of the Runner's requests that only Python programs may set: JSON cannot express them, they
+concern functions that run here, or conversations that all clients would share."""
 
 
 @dataclass(slots=True)
 class Asked(Generic[RequestT]):
-    """What a client asks.
+    """A client's request.
 
     Attributes:
-        request: for the Runner.
+        request: the request for the Runner.
         streams: whether the answer is a stream.
-        rename: what the client calls a field of the Runner's.
+        rename: the client's names of the Runner's fields.
     """
 
     request: RequestT
@@ -66,12 +66,12 @@ class Asked(Generic[RequestT]):
     rename: Callable[[str], str]
 
     def to_error(self, error: BaseException) -> ApiError:
-        """Return the answer to an error, in the client's words."""
+        """Return the answer to an error, with the client's names of fields."""
         return renamed(error, self.rename)
 
 
 def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
-    """Return the answer to an error; fields are called by other names."""
+    """Return the answer to an error, with other names of fields."""
     api = api_error(error)
     if api.param is not None:
         theirs = rename(api.param)
@@ -82,7 +82,7 @@ def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
 
 
 def named(path: str, names: Mapping[str, str]) -> str:
-    """Return a path that may begin with one of our names, with that of the client in its place."""
+    """Return a path with the client's name of a field in place of ours."""
     for ours, theirs in names.items():
         if path == ours or path.startswith((f"{ours}.", f"{ours}[")):
             return theirs + path[len(ours) :]
@@ -98,13 +98,13 @@ def asked(
     """Return the request in a body.
 
     Args:
-        kind: its class.
+        kind: the class of the request.
         body: the body.
-        settings: the server's.
-        rename: what the client calls a field, where it has other names.
+        settings: the server's settings.
+        rename: the client's names of fields, if they differ.
 
     Raises:
-        ApiError: a field is unknown, unsupported or wrong, or out of the server's bounds.
+        ApiError: a field is unknown, unsupported or wrong, or exceeds a limit of the server.
     """
     fields = dict(body)
     # Errors of a prompt name messages.
@@ -115,7 +115,7 @@ def asked(
 
     try:
         streams = _flag("stream", fields.pop("stream", None))
-        _flag("store", fields.pop("store", None))  # it changes no answer
+        _flag("store", fields.pop("store", None))  # it has no effect on answers
         fields.pop("prompt_cache_retention", None)
         for name in PYTHON_ONLY:
             if name in fields:
@@ -159,7 +159,7 @@ def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:
 
 
 def refused(message: str, param: str, code: str = "unsupported_field") -> ApiError:
-    """Return a 400 about a field."""
+    """Return an error with status 400 for a field."""
     return ApiError(400, message, param=param, code=code)
 
 
@@ -171,14 +171,14 @@ def _flag(path: str, value: Any) -> bool:
 
 
 def check_names(fields: Iterable[str], known: Collection[str]) -> None:
-    """Refuse a field that an endpoint does not take, with the one that was meant."""
+    """Refuse an unknown field of an endpoint, and suggest the one that was probably meant."""
     for name in fields:
         if name not in known:
             raise refused(unknown_field(name, known), name[:100])
 
 
 def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:
-    """vLLM's ways to ask for a form, as ``grammar`` and ``grammar_type``."""
+    """Turn vLLM's fields for a form into ``grammar`` and ``grammar_type``."""
     given: list[tuple[str, str, Any]] = []
     extra = fields.pop("structured_outputs", None)
     if extra is not None:
@@ -222,7 +222,7 @@ def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:
 
 
 def _template(fields: dict[str, Any], names: dict[str, str]) -> None:
-    """``chat_template_kwargs``: whether to think is the one that is known."""
+    """Read ``chat_template_kwargs``, of which only ``enable_thinking`` is supported."""
     extra = fields.pop("chat_template_kwargs", None)
     if extra is None:
         return
@@ -239,7 +239,7 @@ def _template(fields: dict[str, Any], names: dict[str, str]) -> None:
 
 
 def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse schemas that are larger than schemas may be, and tools that are none."""
+    """Refuse schemas that are too large, and tools that are not tools."""
     tools = fields.get("tools")
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if not isinstance(tool, Mapping):
@@ -260,7 +260,7 @@ def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
 
 
 def _within(messages: Any, name: str) -> list[Any]:
-    """Return what a field of all messages lists, which may be anything."""
+    """Return the items that a field of all messages lists; they are unchecked."""
     messages = messages if isinstance(messages, list) else []
     found = [one.get(name) for one in messages if isinstance(one, Mapping)]
     return [part for parts in found if isinstance(parts, list) for part in parts]
@@ -269,7 +269,7 @@ def _within(messages: Any, name: str) -> list[Any]:
 def check_many(
     given: Any, name: str, most: int, what: str = " entries", setting: str = "max_inputs"
 ) -> None:
-    """Refuse more texts, messages, calls or questions than one request may have."""
+    """Refuse a request with too many texts, messages, calls or questions."""
     if isinstance(given, (list, dict)) and len(given) > most:
         raise refused(
             f"{name} has {len(given):,}{what}; the limit is {most:,} ({setting}). Send "
@@ -280,10 +280,10 @@ def check_many(
 
 
 def _bound(request: ChatRequest | CompletionRequest, settings: Settings) -> None:
-    """Keep a request in the server's bounds.
+    """Check a request against the server's limits.
 
     Raises:
-        ApiError: it asks for more.
+        ApiError: it exceeds a limit.
     """
     most = settings.max_tokens
     if most is not None:
@@ -314,33 +314,33 @@ def _bound(request: ChatRequest | CompletionRequest, settings: Settings) -> None
 
 
 SMALL = 16 << 10
-"""Bytes that the event loop reads by itself: a thread would take longer."""
+"""Bytes up to which the event loop parses a body itself, because a thread would take longer."""
 
 _MAX_DIGITS = 1_000
 """Most characters of a number."""
 
 _MOST_WAITING = 64
-"""Most large bodies that wait to be read, of megabytes each."""
+"""Most large bodies that wait to be parsed, of megabytes each."""
 
 T = TypeVar("T")
 
 
 def reader() -> Aside:
-    """Return what large bodies are read by: one thread, in which owners take turns.
+    """Return the thread that parses large bodies; owners take turns.
 
-    The event loop waits for the interpreter lock behind each thread that works. So all large bodies
-    have one thread, and others' work continues between its slices.
+    The event loop waits for the interpreter lock after each working thread. So there is only one
+    thread for all large bodies, and the loop runs between its slices.
     """
     return Aside(1, _MOST_WAITING, "structgen-bodies")
 
 
 async def aside(request: Request, work: Callable[[], T], *, is_large: bool = False) -> T:
-    """Do work on a request: in the thread for large ones, or at once.
+    """Run work on a request: in the thread for large bodies, or at once.
 
     Args:
         request: the request.
-        work: what to do.
-        is_large: whether there is much to do although the body is small.
+        work: the function to run.
+        is_large: whether the work is large although the body is small.
     """
     if not is_large and len(await request.body()) <= SMALL:
         return work()
@@ -349,10 +349,10 @@ async def aside(request: Request, work: Callable[[], T], *, is_large: bool = Fal
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """Read the body, which has to be a JSON object.
+    """Return the body, which must be a JSON object.
 
     Raises:
-        ApiError: it is not.
+        ApiError: it is something else.
     """
     check_type(request.headers.get("content-type", ""), is_needed=True)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -364,11 +364,12 @@ async def json_object(request: Request) -> dict[str, Any]:
     body, settings = await request.body(), request.app.state.settings
 
     def more(values: int) -> int:
-        """As how many bytes more values count: they take far more memory than their text."""
+        """Return the extra bytes that values count as, because they take far more memory than their
+        text."""
         share = min(values / settings.max_body_values, 1)
         return max(int(share * settings.max_body_bytes) - len(body), 0)
 
-    most = more(n_values(body))  # with the commas in texts, which a later count leaves out
+    most = more(n_values(body))  # counts commas in texts, too; a later count does not
     request.state.taken(most)
     found, values = await aside(request, lambda: parsed(body, settings.max_body_values))
     request.state.taken(more(values) - most)
@@ -378,10 +379,10 @@ async def json_object(request: Request) -> dict[str, Any]:
 
 
 def check_type(given: str, *, is_needed: bool = False) -> None:
-    """Refuse a ``Content-Type`` that is not JSON's.
+    """Check that a ``Content-Type`` is JSON's.
 
     Raises:
-        ApiError: so it is.
+        ApiError: it is not.
     """
     kind = given.partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json") or not (given or is_needed):
@@ -396,14 +397,14 @@ def check_type(given: str, *, is_needed: bool = False) -> None:
 
 
 def parsed(body: bytes, most: int) -> tuple[dict[str, Any], int]:
-    """Return the JSON object of a body, and about how many values it has.
+    """Return the JSON object of a body, and its approximate number of values.
 
     Args:
         body: its text.
-        most: how many values it may have.
+        most: the most values it may have.
 
     Raises:
-        ApiError: it is none, or out of bounds.
+        ApiError: it is not a JSON object, or exceeds a limit.
     """
     if not body:
         raise ApiError(400, "The body is empty. Send a JSON object.", code="invalid_json")

@@ -26,4 +26,4 @@ ROUTERS: tuple[APIRouter, ...] = (
     models.health_router,
     library.playground_router,
 )
-"""All of them."""
+"""The routers of all endpoints."""

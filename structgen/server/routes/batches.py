@@ -1,4 +1,4 @@
-"""Files and batches, as OpenAI's API has them, where the server has a folder for them."""
+"""The endpoints of OpenAI's API for files and batches, if the server has a folder for them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _batches(request: Request) -> Batches:
 
 
 async def _known(request: Request, id_: str) -> dict[str, Any]:
-    """Return what is known of a file or batch of this client."""
+    """Return the description of a file or batch of this client."""
     files, owner = _files(request), request.state.owner
     return await files.aside(owner, lambda: files.get(owner, id_))
 
@@ -61,7 +61,7 @@ _FIELDS = {"file": {"type": "string", "format": "binary"}, "purpose": {"enum": [
 
 
 def bodies(settings: Settings) -> dict[str, Bodies]:
-    """Return the endpoints that take something else than JSON of the usual size, by path."""
+    """Return the endpoints whose bodies are not JSON of the usual size, by path."""
     most = settings.max_body_bytes if settings.files is None else settings.max_file_bytes
     return {"/v1/files": Bodies(most, check_form)}
 
@@ -70,7 +70,7 @@ def bodies(settings: Settings) -> dict[str, Bodies]:
     "/v1/files", openapi_extra=form_schema([*_FIELDS], _FIELDS), responses=answers(FileAnswer)
 )
 async def upload(request: Request) -> dict[str, Any]:
-    """Keep a file of requests for a batch."""
+    """Store a file of requests for a batch."""
     files, data = _files(request), await request.body()
     kind = request.headers.get("content-type", "")
     given = dict(await aside(request, lambda: fields_of(kind, data, _FIELDS), is_large=True))
@@ -90,7 +90,7 @@ async def list_files(request: Request) -> Response:
 
 @router.get("/v1/files/{file_id}", responses=answers(FileAnswer))
 async def file(file_id: str, request: Request) -> dict[str, Any]:
-    """Return what is known of a file."""
+    """Return the description of a file."""
     return await _known(request, _of_kind(file_id, "file-"))
 
 
@@ -138,13 +138,13 @@ async def remove(file_id: str, request: Request) -> dict[str, Any]:
 
 
 class BatchBody(Body):
-    """A batch to make.
+    """A batch to create.
 
     Attributes:
-        input_file_id: of a file whose lines are requests.
-        endpoint: what all of them ask for.
-        completion_window: taken and not read: batches run as soon as they can.
-        metadata: texts by name, which come back with the batch.
+        input_file_id: id of a file whose lines are requests.
+        endpoint: the endpoint of all requests.
+        completion_window: accepted without effect: batches run as soon as they can.
+        metadata: texts by name, which are returned with the batch.
     """
 
     input_file_id: StrictStr
@@ -155,7 +155,7 @@ class BatchBody(Body):
 
 @router.post("/v1/batches", openapi_extra=body(BatchBody), responses=answers(BatchAnswer))
 async def create(request: Request) -> dict[str, Any]:
-    """Answer all requests of a file, when nobody else waits."""
+    """Create a batch that answers all requests of a file. Other requests go first."""
     batches = _batches(request)
     given = read(BatchBody, await json_object(request))
     _of_kind(given.input_file_id, "file-")
@@ -171,13 +171,13 @@ async def list_batches(request: Request) -> Response:
 
 @router.get("/v1/batches/{batch_id}", responses=answers(BatchAnswer))
 async def batch(batch_id: str, request: Request) -> dict[str, Any]:
-    """Return what has become of a batch."""
+    """Return the state of a batch."""
     return await _known(request, _of_kind(batch_id, "batch-"))
 
 
 @router.post("/v1/batches/{batch_id}/cancel", responses=answers(BatchAnswer))
 async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
-    """End a batch; what has been answered is its output."""
+    """Cancel a batch; the answers so far are its output."""
     return await _batches(request).cancel(request.state.owner, _of_kind(batch_id, "batch-"))
 
 

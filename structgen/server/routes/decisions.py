@@ -1,8 +1,7 @@
 """Endpoints that make no text: typed questions, embeddings and rankings.
 
-``POST /v1/decisions`` asks as OpenAI does, ``POST /v1/systemone`` as System One does. Owns OpenAI's
-form of questions and answers; `structgen.decisions` owns the answers themselves, and System One's
-form.
+``POST /v1/decisions`` has OpenAI's form, ``POST /v1/systemone`` System One's. OpenAI's form of
+questions and answers is here; `structgen.decisions` makes the answers and has System One's form.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from .text import note, runner_of, whole
 
 router = APIRouter(tags=["decisions"])
 
-_MOST_OPTIONS = 10_000  # of all questions: a hundred thousand keep others waiting, in many requests
+_MOST_OPTIONS = 10_000  # of all questions: 100,000 would delay others
 
 
 @router.post("/v1/decisions", openapi_extra=body(DecisionsBody), responses=answers(DecisionAnswer))
 async def decisions(request: Request) -> Response:
-    """Answer questions about an input: each with the probability of all that may be answered."""
+    """Answer questions about an input, with the probability of each possible answer."""
     given = await json_object(request)
     for name in ("questions", "input", "abstain_below"):
         check_many(given.get(name), name, settings_of(request).max_inputs)
@@ -58,7 +57,7 @@ async def decisions(request: Request) -> Response:
         if answer["type"] != "predicate":
             known |= {"confidence"}
         one = {field: value for field, value in answer.items() if field in known}
-        if one.get("choice", "") is None:  # none was likely enough
+        if one.get("choice", "") is None:  # no answer was likely enough
             one = {"type": "refusal"}
         found.append({"name": question.get("name"), **one})
     answer = {
@@ -124,7 +123,7 @@ async def _decided(
 
 
 def _state(given: Any) -> Any:
-    """Return the input of OpenAI's form: a text or messages."""
+    """Return the input in OpenAI's form: a text or messages."""
     if isinstance(given, str):
         return given
     found = []
@@ -138,7 +137,7 @@ def _state(given: Any) -> Any:
 
 
 def _names(given: Any) -> list[str]:
-    """Return names for questions of OpenAI's form, for errors and ``abstain_below``."""
+    """Return names for questions in OpenAI's form, for errors and ``abstain_below``."""
     names = [one.get("name") for one in given["questions"]]
     if None in names or len(set(names)) < len(names):
         return [f"questions[{at}]" for at in range(len(names))]
@@ -146,7 +145,7 @@ def _names(given: Any) -> list[str]:
 
 
 def _question(given: Any, index: int) -> Any:
-    """Return a question of OpenAI's form."""
+    """Return a question from OpenAI's form."""
     at = f"questions[{index}]"
     instructions = given["instructions"]
     if isinstance(instructions, list):
@@ -166,7 +165,7 @@ def _question(given: Any, index: int) -> Any:
 
 
 def _named_question(given: Any, at: str) -> Any:
-    """Return a question of System One's form."""
+    """Return a question from System One's form."""
     instructions, criteria = given["instructions"], given.get("criteria")
     if instructions in (None, ""):
         place = f"{at}.instructions"
@@ -190,11 +189,11 @@ vectors_router = APIRouter(tags=["vectors"])
     responses=answers(EmbeddingResponse),
 )
 async def embeddings(request: Request) -> Response:
-    """Make vectors of texts, or of token ids."""
+    """Embed texts, or lists of token ids."""
     given = await json_object(request)
     texts = given.get("input")
     if not isinstance(texts, list) or not all(isinstance(one, int) for one in texts):
-        check_many(texts, "input", settings_of(request).max_inputs)  # numbers are one text
+        check_many(texts, "input", settings_of(request).max_inputs)  # a list of numbers is one text
     asked = await aside(request, lambda: EmbeddingRequest.of(given, {}))
     return await whole(request, runner_of(request).aembed(asked), api_error, is_large=True)
 
@@ -206,7 +205,7 @@ async def embeddings(request: Request) -> Response:
 )
 @vectors_router.post("/rerank", include_in_schema=False)
 async def rerank(request: Request) -> Response:
-    """Order documents by how well they answer a query."""
+    """Rank documents by how well they answer a query."""
     given = await json_object(request)
     check_many(given.get("documents"), "documents", settings_of(request).max_inputs)
     asked = await aside(request, lambda: RerankRequest.of(given, {}))

@@ -1,7 +1,7 @@
 """The grammar library, checks and pictures of forms, and the playground that shows them.
 
-The playground is one page at ``/`` and its files. It works without any other host, has no key of
-its own, and a browser lets it ask this server alone.
+The playground is one page at ``/`` and its files. It needs no other host, has no key of its own,
+and the browser lets it send requests only to this server.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ async def list_grammars() -> dict[str, Any]:
 
 @router.get("/v1/grammars/{name}", responses=answers(GrammarText))
 async def one_grammar(name: str) -> dict[str, Any]:
-    """Return one of them, as the text to send in ``grammar``, with ``grammar_type: "lark"``."""
+    """Return a grammar of the library as text, to be sent as ``grammar`` with ``grammar_type:
+    "lark"``."""
     try:
         grammar = library.text(name)
     except OptionError as error:
@@ -71,7 +72,7 @@ async def draw_regex(request: Request) -> dict[str, Any]:
     "/v1/grammars/explain", openapi_extra=body(ExplainRequest), responses=answers(Explanation)
 )
 async def explain(request: Request) -> dict[str, Any]:
-    """Return why a token was not allowed at a place of an output, or that it was."""
+    """Explain why a token was not allowed at a place of an output, or say that it was."""
     settings = settings_of(request)
     given = await json_object(request)
 
@@ -87,7 +88,7 @@ async def explain(request: Request) -> dict[str, Any]:
 
 
 class CheckBody(Strictly):
-    """A form, as requests for text have it."""
+    """A form, as in requests for text."""
 
     grammar: Any
     grammar_type: GrammarType
@@ -95,7 +96,7 @@ class CheckBody(Strictly):
 
 @router.post("/v1/grammars/check", openapi_extra=body(CheckBody), responses=answers(FormProblems))
 async def check_grammar(request: Request) -> dict[str, Any]:
-    """Compile a form and say what is wrong with it. What is wrong is an answer, and no error."""
+    """Compile a form and return its problems. A problem is an answer, not an error."""
     given = await json_object(request)
     asked = await aside(request, lambda: read(CheckBody, given))
     await aside(request, lambda: check_sizes(given, settings_of(request)))
@@ -108,7 +109,7 @@ async def check_grammar(request: Request) -> dict[str, Any]:
 playground_router = APIRouter(include_in_schema=False)
 
 FOLDER = Path(__file__).parents[1] / "playground"
-"""Where the files are: data of the package."""
+"""The folder of the files, which are data of the package."""
 
 _KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -131,7 +132,7 @@ _HEADERS = {
 
 @cache
 def _files() -> dict[str, tuple[bytes, str]]:
-    """Map names to bytes and kind; names are looked up, never opened as paths."""
+    """Return bytes and kind of the files by name; names are looked up, never opened as paths."""
     return {
         path.name: (path.read_bytes(), _KINDS[path.suffix])
         for path in sorted(FOLDER.iterdir())
@@ -148,7 +149,7 @@ async def page() -> Response:
 
 @playground_router.get("/favicon.ico")
 async def icon() -> Response:
-    """Return its picture, where a browser looks for one."""
+    """Return the page's icon at the path that browsers ask for."""
     return await file("icon.svg")
 
 

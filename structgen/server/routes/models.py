@@ -1,4 +1,4 @@
-"""The endpoints of models, of tokens, and of ``/health`` and ``/metrics``."""
+"""The endpoints for models and tokens, ``/health`` and ``/metrics``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter(tags=["models"])
 
 
 def described(runner: Runner, name: str, created: int) -> dict[str, Any]:
-    """Return a model as OpenAI's clients know it, and what more there is to say."""
+    """Return a model in OpenAI's form, with further fields."""
     info = runner.get_model_info(name)
     return {
         "id": info["id"],
@@ -55,23 +55,23 @@ async def list_models(request: Request) -> dict[str, Any]:
 
 @router.get("/v1/models/{model:path}/status", responses=answers(ModelState))
 async def model_status(model: str, request: Request) -> dict[str, Any]:
-    """Return what is known of a model: whether it is loaded, what it takes, why loading failed."""
+    """Return the state of a model: whether it is loaded, its size, why loading failed."""
     info = runner_of(request).get_model_info(model)
-    info.pop("source")  # a path of this machine, maybe
+    info.pop("source")  # may have a path of this machine
     info["error"] = info["error"] and public(info["error"])
     return info
 
 
 @router.post("/v1/models/{model:path}/load", responses=answers(ModelState))
 async def load_model(model: str, request: Request) -> dict[str, Any]:
-    """Load a model, and answer when it is there."""
+    """Load a model, and answer when it is loaded."""
     await answered(request, runner_of(request).aload(model))
     return await model_status(model, request)
 
 
 @router.post("/v1/models/{model:path}/unload", responses=answers(ModelState))
 async def unload_model(model: str, request: Request) -> dict[str, Any]:
-    """Unload a model when its requests have ended. The next request loads it again."""
+    """Unload a model when its running requests have ended. The next request loads it again."""
     settings = settings_of(request)
     n_keys = request.app.state.n_keys
     if (n_keys > 1 or not (n_keys or settings.is_local)) and not settings.allow_unload:
@@ -98,7 +98,7 @@ _SLICE = 10_000
 
 
 class TokenizeBody(Strictly):
-    """A text, or the messages of a chat, whose tokens are wanted."""
+    """A text or the messages of a chat to tokenize."""
 
     model: StrictStr | None = None
     prompt: StrictStr | None = None
@@ -115,7 +115,7 @@ class TokenizeBody(Strictly):
 
 
 class DetokenizeBody(Strictly):
-    """Token ids whose text is wanted."""
+    """Token ids to turn into text."""
 
     model: StrictStr | None = None
     tokens: Many[StrictInt]
@@ -127,7 +127,7 @@ class DetokenizeBody(Strictly):
 )
 @tokens_router.post("/tokenize", include_in_schema=False)
 async def tokenize(request: Request) -> Response:
-    """Token ids of a text or a chat, and how many the model takes."""
+    """Return the token ids of a text or chat, and the model's context length."""
     given = await json_object(request)
 
     def asks() -> tuple[TokenizeBody, Any]:
@@ -157,7 +157,7 @@ async def tokenize(request: Request) -> Response:
 
 
 def _joined(tokens: list[int]) -> str:
-    """Write many numbers, in slices: between them other threads continue."""
+    """Write many numbers in slices, between which other threads run."""
     slices = (tokens[at : at + _SLICE] for at in range(0, len(tokens), _SLICE))
     return ",".join(",".join(map(str, part)) for part in slices)
 
@@ -179,7 +179,7 @@ async def detokenize(request: Request) -> Response:
         asked.tokens, skip_special_tokens=asked.skip_special_tokens, model=asked.model
     )
     text = await answered(request, work, of_tokens)
-    request.state.taken(len(text))  # it may wait for its turn to be written
+    request.state.taken(len(text))  # it may wait for its turn
     return await written(request, {"prompt": text, "text": text})
 
 
@@ -189,20 +189,20 @@ health_router = APIRouter(tags=["operation"])
 @health_router.get("/health", responses=answers(Health))
 @health_router.get("/health/live", responses=answers(Health))
 async def live(request: Request) -> dict[str, Any]:
-    """Return whether the process answers."""
+    """Say that the process runs."""
     return {"status": "ok"}
 
 
 @health_router.get("/metrics", response_class=PlainTextResponse, responses=answers())
 async def metrics(request: Request) -> Response:
-    """Return all counters and times, in the text format of Prometheus."""
+    """Return all counters and times in the text format of Prometheus."""
     found = runner_of(request).metrics
     return Response(found.prometheus(), media_type=found.content_type)
 
 
 @health_router.get("/health/ready", responses=answers(Readiness))
 async def ready(request: Request) -> dict[str, Any]:
-    """Return whether the models that are to be loaded are, and none has failed to."""
+    """Return whether all models that load at the start are loaded and none has failed."""
     models = runner_of(request).list_models_with_status()
     bad = [name for name, status in models.items() if status == "failed"]
     if bad or not request.app.state.is_ready:

@@ -1,8 +1,9 @@
-"""The Responses API, ``/v1/responses``: a request as the chat that it is, and its typed events.
+"""The Responses API, ``/v1/responses``: a request as a chat, and its typed events.
 
-`turn_of` makes the chat: ``text.format`` is ``response_format``, flattened, as are tools. `Events`
-makes the answer of the chunks of a chat: an item is added, its parts are added, grow and are done,
-the item is done, then comes the next. A whole answer is made by the same steps, with no listener.
+`turn_of` makes the chat: ``text.format`` is a flattened ``response_format``, and tools are
+flattened, too. `Events` makes the answer from the chunks of a chat: an item is added, its parts are
+added, grow and are done, the item is done, then the next one. A whole answer is made in the same
+way, with nobody listening.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ SAME = (
     "thinking_budget",
     "chat_template_kwargs",
 )
-"""Fields that are those of chats."""
+"""Fields that are the same as in chats."""
 
 _NAMES = {
     "response_format.json_schema": "text.format",
@@ -60,18 +61,18 @@ _NAMES = {
     "truncate_sequence": "truncation",
     "logprobs": "include",
 }
-"""What fields of chats are called here."""
+"""The names of fields of chats in this API."""
 
 
 def turn_of(
     body: Mapping[str, Any], before: list[dict[str, Any]], settings: Settings
 ) -> tuple[Asked[ChatRequest], Stored]:
-    """Return the chat that a body asks for, and its answer, which nobody has begun yet.
+    """Return the chat for a request, and its answer before it begins.
 
     Args:
         body: the request.
-        before: the messages of the answer that it continues from.
-        settings: the server's.
+        before: the messages of the answer that it continues.
+        settings: the server's settings.
 
     Raises:
         ApiError: a field is unknown, unsupported or wrong.
@@ -153,7 +154,7 @@ def turn_of(
 
 
 def _renamed(param: str) -> str:
-    """Return what a field of a chat is called here."""
+    """Return this API's name of a field of a chat."""
     if param.startswith("messages"):
         return "input"
     if param.startswith("tools["):
@@ -164,7 +165,7 @@ def _renamed(param: str) -> str:
 
 
 def _format(given: dict[str, Any]) -> dict[str, Any]:
-    """Return a flattened ``text.format``, as chats have it."""
+    """Return a flattened ``text.format`` in the form of chats."""
     inner = {name: value for name, value in given.items() if name != "type" and value is not None}
     if given["type"] == "json_schema":
         return {"type": "json_schema", "json_schema": inner}
@@ -172,7 +173,7 @@ def _format(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool with all of its fields."""
+    """Return a tool with all its fields."""
     fields = {name: value for name, value in given.items() if value is not None}
     none = {"type": "object", "properties": {}}
     return {"description": None, "parameters": none, "strict": False, **fields}
@@ -183,7 +184,7 @@ class Events:
     """The events of one answer.
 
     Attributes:
-        response: the answer as far as it is there.
+        response: the answer so far.
     """
 
     def __init__(self, response: dict[str, Any]) -> None:
@@ -196,23 +197,23 @@ class Events:
         self._reason: str | None = None
 
     def ahead(self) -> Events:
-        """Copy the events, to make some that may never be sent: followers see what was sent."""
+        """Copy this, to make events that may never be sent; followers see only what was sent."""
         made = copy(self)
         made.response, made._logprobs = dict(self.response), [*self._logprobs]
         return made
 
     def follow(self, ahead: Events) -> None:
-        """Continue from where a copy is, whose events are sent now."""
+        """Continue from a copy, whose events are sent now."""
         self.response |= ahead.response
         vars(self).update({**vars(ahead), "response": self.response})
 
     def begin(self) -> Iterator[bytes]:
-        """Yield those before the first chunk."""
+        """Yield the events before the first chunk."""
         yield self._event("response.created", response=self.response)
         yield self._event("response.in_progress", response=self.response)
 
     def feed(self, chunk: ChatChunk) -> Iterator[bytes]:
-        """Yield those of a chunk."""
+        """Yield the events of a chunk."""
         if chunk.usage is not None:
             self.response["usage"] = usage_of(chunk.usage)
         for choice in chunk.choices:
@@ -233,20 +234,21 @@ class Events:
                 if call.function.arguments:
                     yield from self._arguments(call.function.arguments)
             if self._kind == "message" and not delta.content:
-                self._logprobs += scores  # of tokens without text of their own
+                self._logprobs += scores  # of tokens without a text
             if choice.finish_reason is not None:
                 self._reason = choice.finish_reason
 
     def ends_scores(self, chunk: ChatChunk) -> bool:
-        """Return whether a message's scores are complete, as a chunk continues after it."""
+        """Return whether a message's scores are complete because the chunk begins something after
+        it."""
         return bool(self._logprobs) and any(choice.delta.tool_calls for choice in chunk.choices)
 
     def end(self) -> Iterator[bytes]:
-        """Yield those after the last chunk."""
+        """Yield the events after the last chunk."""
         is_cut = self._reason == "length"
         status = "incomplete" if is_cut else "completed"
         if not self.response["output"] and self._kind is None:
-            yield from self._message("")  # an answer of no text is a message of no text
+            yield from self._message("")  # an empty answer is an empty message
         yield from self._close(status)
         self.response["status"] = status
         self.response["completed_at"] = None if is_cut else int(time.time())
@@ -255,7 +257,7 @@ class Events:
         yield self._event(f"response.{status}", response=self.response)
 
     def again(self) -> Iterator[bytes]:
-        """Yield all of an answer that was finished before, each text in one piece."""
+        """Yield all events of a finished answer, each text in one piece."""
         whole = self.response
         self.response = {**whole, **BEGUN}
         yield from self.begin()
@@ -272,7 +274,7 @@ class Events:
         yield self._event(f"response.{kind}", response=self.response)
 
     def _repeated(self, item: dict[str, Any]) -> Iterator[bytes]:
-        """Yield an item of text."""
+        """Yield the events of an item of text."""
         text = "".join(part["text"] for part in item["content"])
         kind: str = item["type"]
         yield from self._open(kind, {**item, "content": [], "status": "in_progress"})
@@ -285,13 +287,13 @@ class Events:
         yield from self._message(text)
 
     def cancel(self) -> Iterator[bytes]:
-        """Yield those after the last chunk that came, where nobody wants more."""
+        """Yield the events after the last chunk of a cancelled answer."""
         yield from self._close("incomplete")
         self.response["status"] = "cancelled"
         yield self._event("response.incomplete", response=self.response)
 
     def fail(self, error: ApiError) -> bytes:
-        """Return the last event, where something went wrong."""
+        """Return the last event of a failed answer."""
         self.response["status"] = "failed"
         self.response["error"] = {"code": error.code or "server_error", "message": error.message}
         return self._event("response.failed", response=self.response)
@@ -317,7 +319,7 @@ class Events:
             )
 
     def _begin(self, kind: str, prefix: str, **fields: Any) -> Iterator[bytes]:
-        """Add an item of which nothing has come yet."""
+        """Add an item that has no content yet."""
         item = {"type": kind, "id": new_id(prefix), "status": "in_progress", **fields}
         yield from self._open(kind, item)
 
@@ -389,7 +391,7 @@ def _jobs(request: Request) -> Jobs:
 
 @router.post("/v1/responses", openapi_extra=_BODY, responses=_ANSWERS)
 async def create(request: Request) -> Any:
-    """Answer an input, and keep the answer, so that a later request can continue from it."""
+    """Answer an input, and store the answer so that a later request can continue it."""
     given = await json_object(request)
     is_large = await with_pictures(request, given) > 0
     before, settings = await _before(request, given), settings_of(request)
@@ -420,7 +422,7 @@ async def create(request: Request) -> Any:
 
 
 def _settle(request: Request, asked: Asked[ChatRequest], stored: Stored) -> None:
-    """Have an answer say how it is sampled, which the model knows once it is loaded."""
+    """Set an answer's sampling settings, which are known once the model is loaded."""
     info = runner_of(request).get_model_info(stored.response["model"])
     stored.response |= samples_how(asked.request, info["search_defaults"])
 
@@ -432,8 +434,9 @@ async def _made(
     events: Events,
     pieces: AsyncChunkStream[ChatChunk] | AsyncGenerator[ChatChunk, None],
 ) -> AsyncGenerator[bytes, None]:
-    """Have the chunks of a chat make an answer: its events. It is kept before the last is sent."""
-    every = partial(_all, request, is_counted=not stored.response["background"])  # else `_unread`
+    """Yield the events of an answer made of a chat's chunks; it is stored before the last one."""
+    # For answers in the background `_unread` counts the bytes.
+    every = partial(_all, request, is_counted=not stored.response["background"])
     async with aclosing(pieces):
         for one in events.begin():
             yield one
@@ -465,7 +468,7 @@ async def _read(events: AsyncGenerator[bytes, None]) -> None:
 async def _all(
     request: Request, events: Iterator[bytes], *, is_counted: bool = True
 ) -> list[bytes]:
-    """Make events that repeat the whole answer: it may have the scores of thousands of tokens."""
+    """Make events that repeat the whole answer, maybe with scores of thousands of tokens."""
     made = await aside(request, lambda: list(events), is_large=True)
     if is_counted:
         request.state.taken(sum(map(len, made)))
@@ -473,7 +476,7 @@ async def _all(
 
 
 async def _in_background(request: Request, asked: Asked[ChatRequest], stored: Stored) -> Any:
-    """Begin an answer that nobody waits for."""
+    """Begin an answer in the background."""
     stored.response["status"] = "queued"
     size = await aside(request, lambda: sum(map(len, stored.texts())), is_large=True)
     job = Job(stored, size)
@@ -490,13 +493,13 @@ async def _in_background(request: Request, asked: Asked[ChatRequest], stored: St
 
 
 def _followed(request: Request, events: AsyncGenerator[bytes, None]) -> Response:
-    """Return a stream of events of an answer that is made whether somebody follows it or not."""
+    """Return a stream of the events of an answer that is made in the background."""
     return EventStream(events, most=settings_of(request).request_seconds, to_error=api_error)
 
 
 async def _unread(request: Request, job: Job, number: int) -> AsyncGenerator[bytes, None]:
-    """Yield the events after one. All of them are held until the client has read them, also those
-    of an answer that is forgotten meanwhile.
+    """Yield the events after a number. They count as the client's bytes until it has read them,
+    even if the answer is deleted meanwhile.
 
     Raises:
         ApiError: this client has too much under way.
@@ -539,15 +542,16 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
             if job.is_wanted:
                 await asyncio.shield(_store(request).put(stored))
                 job.is_kept = True
-            stored.items, stored.messages = [], []  # the store's from now on: may be megabytes
-        except ApiError as error:  # a full disk, say: it is given from here as long as it is held
+            # The store has them from now on; they may be megabytes.
+            stored.items, stored.messages = [], []
+        except ApiError as error:  # for example a full disk: served from here while it is held
             LOG.error("cannot store the answer %s: %s", stored.response["id"], error)
             let_go(error)
             job.size += await aside(request, lambda: sum(map(len, stored.texts())), is_large=True)
 
 
 async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the messages of the answer that a request continues from."""
+    """Return the messages of the answer that a request continues."""
     id_ = body.get("previous_response_id")
     if id_ is None:
         return []
@@ -564,7 +568,8 @@ async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]
 
 
 async def _known(request: Request, id_: str) -> Stored | None:
-    """Return an answer of this client, as far as it is there. It is held until the request ends.
+    """Return an answer of this client as far as it has come. Its bytes count until the request
+    ends.
 
     Raises:
         ApiError: this client has too much under way.
@@ -576,7 +581,7 @@ async def _known(request: Request, id_: str) -> Stored | None:
     found = await _store(request).get(id_, owner)
     request.state.taken(0 if found is None else found.size)
     if found is not None and found.response["status"] in ("queued", "in_progress"):
-        # Its server ended before it was done: nobody continues it.
+        # Its server ended before it was done, and nobody continues it.
         events = Events(found.response)
         events.fail(
             ApiError(
@@ -622,7 +627,7 @@ _QUERY = {
 @router.post("/v1/responses/compact", include_in_schema=False)
 @router.post("/v1/responses/input_tokens", include_in_schema=False)
 async def not_here(request: Request) -> None:
-    """Refuse OpenAI's other routes: no stored answers have these names."""
+    """Refuse OpenAI's other routes, which would otherwise be read as ids of answers."""
     raise ApiError(404, f"There is no POST {request.url.path}. See /docs.", code="not_found")
 
 
@@ -639,7 +644,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
     events = await _all(request, Events(found.response).again())
 
     async def replayed() -> AsyncGenerator[bytes, None]:
-        # The end is sent to those, too, who have followed it when it came in smaller pieces.
+        # Clients that followed it in smaller pieces get the end, too.
         for one in events[after + 1 :] or events[-1:]:
             yield one
 
@@ -647,7 +652,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
 
 
 def _asked(request: Request) -> tuple[bool, int]:
-    """Return what a query says: whether to stream, and after which event."""
+    """Return the query: whether to stream, and after which event."""
     follows, after = False, None
     for name, value in request.query_params.multi_items():
         if name == "stream" and value.lower() in ("true", "false"):
@@ -667,7 +672,7 @@ def _asked(request: Request) -> tuple[bool, int]:
 
 @router.delete("/v1/responses/{response_id}", responses=answers(Deleted))
 async def delete(response_id: str, request: Request) -> dict[str, Any]:
-    """Forget an answer; one that is being made in the background ends."""
+    """Delete an answer; one in the background is stopped."""
     await _found(request, response_id)
     if _jobs(request).get(response_id, request.state.owner) is not None:
         await _jobs(request).stop(response_id, forget=True)
@@ -677,14 +682,14 @@ async def delete(response_id: str, request: Request) -> dict[str, Any]:
 
 @router.post("/v1/responses/{response_id}/cancel", responses=answers(ResponseAnswer))
 async def cancel(response_id: str, request: Request) -> Response:
-    """End an answer that is being made in the background."""
+    """Stop an answer that runs in the background."""
     found = await _found(request, response_id)
     if not found.response["background"]:
         raise ApiError(400, "Only a background answer can be cancelled.", code="not_in_background")
     job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
         await _jobs(request).stop(response_id)
-        if job.stored.response["status"] == "queued":  # its task had not begun
+        if job.stored.response["status"] == "queued":  # the task had not begun
             job.stored.response["status"] = "cancelled"
             await _store(request).put(job.stored)
         found = job.stored
@@ -693,6 +698,6 @@ async def cancel(response_id: str, request: Request) -> Response:
 
 @router.get("/v1/responses/{response_id}/input_items", responses=answers(InputItemList))
 async def input_items(response_id: str, request: Request) -> Response:
-    """Return the items that an answer is to, the last first."""
+    """Return the input items of an answer, the last first."""
     items = (await _found(request, response_id)).items[::-1]
     return await written(request, listed(items, request.query_params))

@@ -1,4 +1,4 @@
-"""Sounds: their transcription and translation, in the forms of OpenAI's API."""
+"""The endpoints of OpenAI's API for transcribing and translating sounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .text import runner_of
 router = APIRouter(tags=["sounds"])
 
 _FORMS = ("json", "text", "srt", "verbose_json", "vtt")
-_LONGEST = 20_000  # bytes of a field that is text
+_LONGEST = 20_000  # bytes of a text field
 
 _TRANSLATION = {
     "file": {"type": "string", "format": "binary"},
@@ -44,7 +44,7 @@ _TRANSCRIPTION = {
 
 
 def bodies(settings: Settings) -> dict[str, Bodies]:
-    """Return the endpoints that take files of sounds, by path."""
+    """Return the endpoints that take sound files, by path."""
     taken = Bodies(settings.max_file_bytes, check_form)
     return dict.fromkeys(("/v1/audio/transcriptions", "/v1/audio/translations"), taken)
 
@@ -88,10 +88,11 @@ async def translations(request: Request) -> Response:
 async def _read(
     request: Request, known: dict[str, Any], **given: Any
 ) -> tuple[TranscriptionRequest, str, bool]:
-    """Return a form's request, beside ``given``, the answer's format, and whether to stream.
+    """Return the request in a form, to which ``given`` is added, the answer's format, and whether
+    to stream.
 
     Raises:
-        ApiError: one is unknown, wrong or missing.
+        ApiError: a field is unknown, wrong or missing.
     """
     kind, data = request.headers.get("content-type", ""), await request.body()
     for name, field in await aside(request, lambda: fields_of(kind, data, known), is_large=True):

@@ -1,4 +1,5 @@
-"""Chats and completions, and what all endpoints share: whole answers, streams."""
+"""The endpoints for chats and completions, and what all endpoints share: whole and streamed
+answers."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def runner_of(request: Request) -> Runner:
 
 
 async def tried(request: Request, work: Asked[Any]) -> None:
-    """Try the form of a request out, where it can do no harm.
+    """Check the form of a request in a separate process.
 
     Raises:
         ApiError: it cannot be enforced.
@@ -50,7 +51,7 @@ async def tried(request: Request, work: Asked[Any]) -> None:
 async def whole(
     request: Request, work: Awaitable[BaseModel], to_error: ToError, *, is_large: bool = False
 ) -> Response:
-    """Return an answer in one piece; ``is_large``: it takes long to write."""
+    """Return a whole answer; ``is_large``: it takes long to write."""
     made = await answered(request, work, to_error)
     check_sure(made)
     note(request, made)
@@ -61,7 +62,7 @@ async def whole(
 async def streamed(
     request: Request, pieces: AsyncChunkStream[PieceT], to_error: ToError
 ) -> Response:
-    """Return an answer piece by piece."""
+    """Return a streamed answer."""
     going = await begun(request, pieces, to_error)
 
     async def events() -> AsyncGenerator[bytes, None]:
@@ -76,10 +77,10 @@ async def streamed(
 
 
 def check_sure(made: BaseModel) -> None:
-    """Refuse an answer with a value that is less likely than ``abstain_below`` asks.
+    """Raise if a value of an answer is less likely than ``abstain_below``.
 
     Raises:
-        Abstained: so it is.
+        Abstained: a value is.
     """
     for choice in getattr(made, "choices", ()):
         if choice.finish_reason is not None and choice.result is not None:
@@ -87,7 +88,7 @@ def check_sure(made: BaseModel) -> None:
 
 
 def note(request: Request, made: BaseModel) -> None:
-    """Put model and tokens into the line of the log."""
+    """Add model and tokens to the log line."""
     log = request.state.log
     log["model"] = getattr(made, "model", None)
     usage = getattr(made, "usage", None)
@@ -102,11 +103,11 @@ async def _answered(
     ask: Callable[[Any], Awaitable[BaseModel]],
     stream: Callable[[Any], AsyncChunkStream[PieceT]],
 ) -> Response:
-    """Return the answer to a request for text of some kind, whole or piece by piece."""
+    """Return the answer to a request for text, whole or streamed."""
     given, settings = await json_object(request), settings_of(request)
     size = await with_pictures(request, given)
     work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings), is_large=size > 0)
-    # Each output is asked for by itself, with the prompt.
+    # Each output is a request of its own, with the prompt.
     request.state.taken(((work.request.n or 1) - 1) * request.state.taken(0))
     await tried(request, work)
     if work.streams:
