@@ -38,7 +38,8 @@ LONGEST_LINE = 16 << 20
 _MOST_AT_ONCE = 16  # rows of Parquet
 _MOST_VALUES = 2_000_000  # in one row of Parquet
 _MOST_UNPACKED = 64 << 20  # bytes of pages, which may be in each of those rows
-_WITH_LENGTHS = (6, 7)  # encodings of pages whose texts' lengths are all unpacked at once
+_WITH_LENGTHS = {6: 1, 7: 2}  # encodings of pages that begin with such lists of texts' lengths
+_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _MOST_PARTS = 100_000  # columns of row groups, of which each takes 50 us and 4 kB
 _NOT_UTF8 = "it is not UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8"
 _OF_DAMAGE = (
@@ -383,19 +384,19 @@ def _rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
     about, _ = _thrift(data, len(data) - 8 - length, has_lists=True)
     for group in about[4, 9]:
         unpacked = packed = 0
+        with_lengths: list[tuple[Any, ...]] = []
         for i, chunk in enumerate(group[1, 9]):
             column, schema = chunk[3, 12], metadata.schema.column(i)
             begin = min(column[9, 6], column.get((11, 6)) or column[9, 6])  # some write 0 for none
             n = size = most = 0
             while n < column[5, 6]:
                 head, end = _thrift(data, begin)
-                old, page = head.get((5, 12)), head.get((8, 12))
-                new = (old or page or {}).get((1, 5), 0)
+                page = head.get({0: (5, 12), 3: (8, 12)}.get(head[1, 5], (0, 0)), {})
+                new = page.get((1, 5), 0)
                 if begin < 0 or head[3, 5] < 0 or new < 0 or (not new and size):
                     raise ValueError("a page has an invalid start or no values")
-                encoding = old.get((2, 5)) if old else (page or {}).get((4, 5))
-                if encoding in _WITH_LENGTHS and new > 8 * _MOST_VALUES:
-                    raise ValueError(f"a page has {new:,} texts")
+                if page.get((2 if head[1, 5] == 0 else 4, 5)) in _WITH_LENGTHS:
+                    with_lengths.append((data, end, head, page, column[4, 5], schema))
                 begin, size, most = end + head[3, 5], size + head[3, 5], max(most, head[2, 5])
                 n += new
             if schema.max_repetition_level and n > 8 * _MOST_VALUES and n > 1000 * size:
@@ -409,8 +410,54 @@ def _rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
                 f"{path} cannot be read: {packed:,} bytes of it contain pages of {unpacked:,} "
                 "bytes. Write it with smaller pages."
             )
+        for its in with_lengths:
+            if (n := _n_lengths(*its)) > 8 * _MOST_VALUES:
+                raise ValueError(f"a page has {n:,} texts")
         largest = max(largest, unpacked)
     return max(1, min(_MOST_AT_ONCE, _MOST_UNPACKED // largest))
+
+
+def _n_lengths(data: bytes | mmap, at: int, head: Any, page: Any, codec: int, schema: Any) -> int:
+    """Return of how many texts a page has lengths, which the package unpacks all at once.
+
+    The page itself says it, within what is packed; its head need not say the same."""
+    levels = [(schema.max_repetition_level, page[4, 5]), (schema.max_definition_level, page[3, 5])]
+    most: int = page[1, 5]
+    encoding, n_before = page[2, 5], 0
+    if head[1, 5] == 3:  # here levels are before what is packed
+        encoding, n_before, levels = page[4, 5], page[5, 5] + page[6, 5], []
+        codec = 0 if (7, 2) in page else codec
+    body, at = data[at + n_before : at + head[3, 5]], 0
+    if codec:
+        body = pyarrow().decompress(body, head[2, 5] - n_before, _CODECS[codec], asbytes=True)
+    for level, kind in levels:
+        if level and kind != 3:
+            raise ValueError(f"a page has levels of kind {kind}")
+        at += 4 + int.from_bytes(body[at : at + 4], "little") if level else 0
+    for _ in range(_WITH_LENGTHS[encoding]):
+        numbers = []
+        for _ in range(4):  # values of a block, parts of it, lengths, the first of them
+            value, at = _whole(body, at)
+            numbers.append(value)
+        in_block, n_parts, n, _ = numbers
+        if (most := max(most, n)) > 8 * _MOST_VALUES or not n_parts or in_block % 128:
+            break  # the others are damaged for the package, too
+        for left in range(n - 1, 0, -in_block or -1):
+            _, at = _whole(body, at, 64)
+            widths, at = body[at : at + n_parts], at + n_parts
+            at += sum(widths[: -(-left * n_parts // in_block)]) * (in_block // n_parts) // 8
+    return most
+
+
+def _whole(data: bytes | mmap, at: int, bits: int = 32) -> tuple[int, int]:
+    """Return the number at a place, with seven bits a byte, and its end."""
+    value = shift = 0
+    while (byte := data[at]) >= 128 and shift < 63:
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+    if (value := value | byte << shift) >> bits:
+        raise ValueError(f"it has numbers of more than {bits} bits")
+    return value, at + 1
 
 
 def _thrift(
@@ -424,13 +471,7 @@ def _thrift(
 
     def whole(bits: int = 32) -> int:
         nonlocal at
-        value = shift = 0
-        while (byte := data[at]) >= 128 and shift < 63:
-            value |= (byte & 127) << shift
-            at, shift = at + 1, shift + 7
-        at += 1
-        if (value := value | byte << shift) >> bits:
-            raise ValueError(f"it has numbers of more than {bits} bits")
+        value, at = _whole(data, at, bits)
         return value
 
     def one(kind: int) -> Any:
@@ -456,9 +497,10 @@ def _thrift(
 
     while head := data[at]:
         at += 1
-        number = number + (head >> 4) if head >> 4 else whole() >> 1
-        if head & 15 not in (1, 2):  # true and false
-            found[number, head & 15] = one(head & 15)
+        before, number = number, number + (head >> 4) if head >> 4 else whole() >> 1
+        if number <= before:
+            raise ValueError("it has a field twice")
+        found[number, head & 15] = None if head & 15 in (1, 2) else one(head & 15)  # true or false
     return found, at + 1
 
 

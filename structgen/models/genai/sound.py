@@ -339,7 +339,8 @@ def _about_mp3(data: bytes) -> _About:
 
     A frame without a length of its own ends where the next one begins: each such header counts.
     """
-    b = np.frombuffer(data, np.uint8)
+    end = len(data) - 128 * (data[-128:-125] == b"TAG")  # which costs the last frame, or all
+    b = np.frombuffer(data, np.uint8)[:end]
     is_sync = (b[:-3] == 0xFF) & (b[1:-2] >= 0xE0)
     if np.count_nonzero(is_sync) > 4 * _MOST_SYNCS:
         raise PromptError("Audio: its MP3 has too many frames. Convert it.")
@@ -370,4 +371,4 @@ def _about_mp3(data: bytes) -> _About:
         (int(at[i]), int(at[max(i - _LEAD, 0)]), int(total[i - 1]))
         for i in follows[np.flatnonzero(np.diff(parts, prepend=0))].tolist()
     ]
-    return _About(int(rates[0]), channels, int(total[-1]), cuts)
+    return _About(int(rates[0]), channels, int(total[-1]), cuts, end=end)
