@@ -102,7 +102,7 @@ def test_what_a_cut_character_may_become(spelling: str, missing: frozenset[int])
     if spelling != "utf8":
         encoding = JsonString(alphabet, spelling, missing)  # type: ignore[arg-type]
     tokens = _cut()
-    arrays = character_arrays.build(Trie(tokens), len(tokens), spelling, encoding.barred)
+    arrays = character_arrays.build(Trie(tokens), spelling, encoding.barred)
     ends = np.cumsum(arrays["tail_lengths"])
     text = arrays["tail_bytes"].tobytes()
     tails = [text[end - n : end] for end, n in zip(ends, arrays["tail_lengths"], strict=True)]

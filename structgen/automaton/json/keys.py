@@ -660,9 +660,6 @@ class NameLeaf(StringLeaf):
         """See `Leaf.text_state`."""
         return None if self._keys[q][0] == self._OPEN else super().text_state(q)
 
-    def _label(self, key: Any) -> int:
-        return 0 if key == self._CLOSED else -1
-
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         key = self._keys[q]
         if isinstance(key, tuple) and key[0] == self._OPEN:

@@ -41,7 +41,7 @@ from structgen.vocabulary import Trie, view
 Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-VERSION = 2
+VERSION = 3
 """Increase this whenever the arrays of `build` change."""
 
 _WHOLE, _INSIDE, _NO_TEXT, _CLOSING = -4, -3, -2, -1
@@ -49,7 +49,7 @@ _PAYLOAD = np.array([0x7F] * 0x80 + [0x3F] * 0x40 + [0x1F] * 0x20 + [0x0F] * 0x1
 """The bits of each UTF-8 byte that belong to the code point."""
 
 
-def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Arrays:
+def build(trie: Trie, spelling: str, barred: frozenset[int]) -> Arrays:
     """Return the arrays of `characters.Characters`; see there for the arguments.
 
     Cost: 0.1 s for 128k tokens.
@@ -72,8 +72,6 @@ def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Array
     token_ids = trie.token_ids[rank]
     at = place[ends]
     token_node = np.where(at >= 0, at, len(node))
-    node_of_id = np.full(size, len(node))
-    node_of_id[token_ids] = token_node
     inside = np.flatnonzero(at < 0)
     kinds: dict[bytes, int] = {}
     partial_tail = [kinds.setdefault(tails[end], len(kinds)) for end in ends[inside].tolist()]
@@ -94,7 +92,6 @@ def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Array
         "token_end": np.searchsorted(order[ends], (order + below)[node]),
         "token_ids": token_ids,
         "token_node": token_node,
-        "node_of_id": node_of_id,
         "partial": token_ids[inside],
         "partial_node": place[above[ends[inside]]],
         "partial_tail": np.array(partial_tail, np.int32),
@@ -333,7 +330,6 @@ class CharacterArrays:
         self.token_end: Int32 = arrays["token_end"]
         self.token_ids: Int32 = arrays["token_ids"]
         self.token_node: Int32 = arrays["token_node"]
-        self.node_of_id: Int32 = arrays["node_of_id"]
         by_node = np.argsort(arrays["partial_node"], kind="stable")
         self.partial: Int32 = arrays["partial"][by_node]
         self.partial_node: Int32 = arrays["partial_node"][by_node]

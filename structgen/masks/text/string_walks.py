@@ -15,6 +15,7 @@ import hashlib
 import weakref
 from array import array
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -104,9 +105,7 @@ class LeafTexts:
         return found
 
     def _character_arrays(self, spelling: str, barred: frozenset[int]) -> character_arrays.Arrays:
-        def build() -> character_arrays.Arrays:
-            return character_arrays.build(self._store.trie, self._store.size, spelling, barred)
-
+        build = partial(character_arrays.build, self._store.trie, spelling, barred)
         vocabulary = self._store.vocabulary()
         if vocabulary is None:
             return build()
