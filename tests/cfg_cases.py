@@ -7,6 +7,7 @@ cycles, what is ignored, terminals that overlap, lazy and greedy patterns, looka
 
 from __future__ import annotations
 
+import itertools
 import random
 from functools import cache
 
@@ -180,6 +181,11 @@ def grammar(name: str) -> ir.ContextFree:
 @cache
 def machine(name: str) -> CfgMachine:
     return CfgMachine(CfgFrame(grammar(name), ir.ANY_CHAR))
+
+
+def texts(alphabet: str, most: int) -> list[str]:
+    """Return all texts of at most so many characters."""
+    return ["".join(p) for n in range(most + 1) for p in itertools.product(alphabet, repeat=n)]
 
 
 def accepts(of: CfgMachine, text: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 
@@ -39,7 +38,7 @@ _TERMINALS = (
         "/(a(?=a*$))+|b/",
     ),
 )
-_TEXTS = ["".join(p) for n in range(6) for p in itertools.product("ab ", repeat=n)]
+_TEXTS = cfg_cases.texts("ab ", 5)
 
 
 def random_grammar(rng: random.Random) -> str:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 
 import inside
 import pytest
+from cfg_cases import texts
 from engine.walks import TINY, accepts, allowed, brute_force_ids, minimum, seeds, walk
 
 import structgen
 from structgen import Cfg
 from structgen.errors import GrammarError
 from structgen.grammar import cfg
-
-
-def texts(alphabet: str, most: int) -> list[str]:
-    return ["".join(p) for n in range(most + 1) for p in itertools.product(alphabet, repeat=n)]
 
 
 def read(grammar: Cfg, text: str) -> bool:

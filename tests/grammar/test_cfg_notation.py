@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 
 import inside
 import pytest
-from cfg_cases import accepts
+from cfg_cases import accepts, texts
 from engine.walks import TINY, allowed, brute_force_ids, states_on_the_way, walk
 
 import structgen
@@ -31,10 +30,6 @@ ws     ::= | " " | "\n" [ \t]{0,20}
 
 def machine(text: str, dialect: str | None = None) -> CfgMachine:
     return CfgMachine(CfgFrame(cfg.parse(text, None, dialect), ir.ANY_CHAR))
-
-
-def texts(alphabet: str, most: int) -> list[str]:
-    return ["".join(p) for n in range(most + 1) for p in itertools.product(alphabet, repeat=n)]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import openai
 import pytest
 from one_server import EMBEDDER, KEY, MODEL, Served, serving
@@ -29,4 +30,11 @@ def served() -> Iterator[Served]:
 def client(served: Served) -> Iterator[openai.OpenAI]:
     made = openai.OpenAI(base_url=f"{served.root}/v1", api_key=KEY, max_retries=0, timeout=60)
     with made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def http(served: Served) -> Iterator[httpx.Client]:
+    auth = {"Authorization": f"Bearer {KEY}"}
+    with httpx.Client(base_url=served.root, headers=auth, timeout=60) as made:
         yield made

@@ -18,12 +18,6 @@ AUTH = {"Authorization": f"Bearer {KEY}"}
 TEXTS = ["a red apple", "a fast car"]
 
 
-@pytest.fixture(scope="module")
-def http(served: Served) -> Any:
-    with httpx.Client(base_url=served.root, headers=AUTH, timeout=60) as made:
-        yield made
-
-
 def test_embeddings_of_all_kinds_of_input(client: openai.OpenAI, served: Served) -> None:
     made = client.embeddings.create(model="vectors", input=TEXTS, encoding_format="float")
     assert [one.index for one in made.data] == [0, 1]

@@ -30,12 +30,6 @@ AUTH = {"Authorization": f"Bearer {KEY}"}
 LABEL = {"enum": ["red", "green"]}
 
 
-@pytest.fixture(scope="module")
-def http(served: Served) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=served.root, headers=AUTH, timeout=60) as made:
-        yield made
-
-
 # -- files ------------------------------------------------------------------------------------
 
 
