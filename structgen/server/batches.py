@@ -616,10 +616,10 @@ class Batches:
                 self._more.clear()
                 await self._more.wait()
                 continue
-            # Batches that only have to be ended come first, then the owner served longest ago.
+            # The owner served longest ago comes first, with batches that only have to be ended.
             last = {owner: n for n, owner in enumerate(self._latest)}
             owner, id_ = min(
-                self._waiting, key=lambda one: (one[1] not in self._cancelled, last.get(one[0], -1))
+                self._waiting, key=lambda one: (last.get(one[0], -1), one[1] not in self._cancelled)
             )
             self._waiting.remove((owner, id_))
             self._cancelled.discard(id_)

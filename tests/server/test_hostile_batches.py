@@ -281,6 +281,35 @@ def test_a_cancelled_batch_does_not_wait_for_others_of_its_owner(
     run(tmp_path, work, app)
 
 
+def test_cancelled_batches_wait_for_their_owners_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They went first: a key that begins and cancels all the time left others no turn."""
+    monkeypatch.setattr(batches, "_TURN", 0.0)
+    monkeypatch.setattr(batches, "_WINDOW", 1)
+    turns, answer = [], Batches._answer
+
+    def noted(self: Batches, owner: str, *more: Any) -> Any:
+        turns.append(owner)
+        return answer(self, owner, *more)
+
+    monkeypatch.setattr(Batches, "_answer", noted)
+    app = App()
+
+    async def work(server: Server) -> None:
+        long = await server.create("a", *(line(str(i), waits=i == 0) for i in range(2)))
+        await server.until("a", long, "in_progress")
+        for _ in range(2):
+            await server.batches.cancel("a", await server.create("a", line("0")))
+        short = await server.create("b", line("0"))
+        app.gate.set()
+        await server.ended("b", short)
+        await server.ended("a", long)
+
+    run(tmp_path, work, app)
+    assert turns == ["a", "b", "a", "a", "a"]
+
+
 def test_the_lines_of_a_cancelled_batch_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
