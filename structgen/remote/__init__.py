@@ -1,10 +1,11 @@
-"""Models behind servers that speak OpenAI's API: typed, validated here, enforced there if possible.
+"""Models behind servers with OpenAI's API: outputs are validated here, and enforced there if
+possible.
 
-In reading order: `generator` (`from_openai`, calls, and the clients), `task` (what a call asks),
+In reading order: `generator` (`from_openai`, calls and clients), `task` (what a call asks),
 `exchange` (one output, without a socket), `sending` (how a type is sent, and who enforces it),
-`dialects` (what each kind of server supports), `schemas` (schemas in a server's own form),
-`reading` (reads answers byte by byte through our automaton). Imports ``openai`` when a client is
-used. Knows no weights, logits or masks.
+`dialects` (what each kind of server supports), `schemas` (schemas in a server's form), `reading`
+(answers, byte by byte through our automaton). ``openai`` is imported when a client is used. Knows
+no weights, logits or masks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dialects: what servers with OpenAI's API support of an output type, and how to say it.
 
-A table per dialect: by which arguments a JSON Schema, a regular expression, a choice or a grammar
-is sent, which keywords of a schema such servers are known to enforce, and their names for the
+For each dialect a table: the arguments that carry a JSON Schema, a regular expression, a choice or
+a grammar, the keywords of a schema that such servers are known to enforce, and their names for the
 options of a call. A doubtful keyword is not in the table: it is sent, but structgen does not rely
 on it.
 """
@@ -48,26 +48,26 @@ STANDARD = frozenset(
         ),
     )
 )
-"""Arguments that are OpenAI's own; all others go into the extra body."""
+"""OpenAI's own arguments; all others go into the extra body."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How servers of one kind are asked.
+    """How requests to one kind of server are written.
 
     Attributes:
         name: its name, which docs/remote.md describes.
-        json: how a schema travels: ``response_format``, in it with or without ``strict``; or a key
-            of ``body``; or not at all.
-        strict: what ``strict`` is in ``response_format``.
-        is_subset: whether schemas have to be in OpenAI's strict subset.
-        needs_object: whether the whole has to be an object.
-        keywords: of a schema, those that such servers enforce.
-        body: by kind, ``regex``, ``choice``, ``grammar`` or ``json``: the path in the extra body
-            at which it goes.
-        reads_left_recursion: whether its grammars may be left-recursive.
-        servers: which kind of servers in the table of options has what these have.
-        has_logprobs: whether it gives log probabilities.
+        json: how a schema is sent: in ``response_format``, with or without ``strict``; in a key of
+            ``body``; or not at all.
+        strict: the value of ``strict`` in ``response_format``.
+        is_subset: whether schemas must be in OpenAI's strict subset.
+        needs_object: whether the root of a schema must be an object.
+        keywords: the keywords of a schema that such servers enforce.
+        body: by kind (``regex``, ``choice``, ``grammar`` or ``json``), the path of it in the extra
+            body.
+        reads_left_recursion: whether grammars may be left-recursive.
+        servers: the servers in the table of options that have the same options.
+        has_logprobs: whether log probabilities are returned.
     """
 
     name: DialectName
@@ -125,7 +125,7 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def dialect_of(name: str) -> Dialect:
-    """Return the dialect of that name.
+    """Return a dialect by name.
 
     Raises:
         OptionError: there is none.

@@ -1,13 +1,12 @@
-"""One output of a remote model: builds requests, takes replies, counts attempts; no socket.
+"""One output of a remote model: builds requests, reads replies, counts attempts; has no socket.
 
-This module decides what a reply means: text, reasoning, tool calls, refusals, why it ended; whether
-it matches the type, and how to ask again. The caller sends what `request` returns and passes the
-reply back, whole or in pieces; so synchronous and asynchronous code share it.
+An exchange interprets replies (text, reasoning, tool calls, refusals, why they ended), checks
+whether they match the type, and decides how to ask again. The caller sends what `request` returns
+and passes the reply back, whole or in pieces, so sync and async code share it.
 
 The package ``openai`` does not validate pieces: any attribute may be missing, null or of another
-type. Whole replies come without its classes: as JSON, or as text that is none. Only the functions
-that read a reply look at such objects. What they return is reliable; anything else is a
-`RemoteError`.
+type. Whole replies arrive as JSON or other text, not as its classes. Only the functions that read
+replies touch these objects; they return reliable values or raise a `RemoteError`.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ _PART_SHOWN = 200
 
 
 class Characters:
-    """Text that comes in pieces, which some servers divide within a character.
+    """Text in pieces, which some servers split within a character.
 
-    JSON spells characters beyond the first 65,536 in two halves. Where each half came in a piece of
-    its own they are put together.
+    JSON writes characters beyond the first 65,536 as two surrogates; if each came in a piece of its
+    own, they are joined here.
     """
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-16-le")().decode
 
     def feed(self, text: str, is_last: bool = False) -> str:
-        """Read on in the text; return what of it is whole.
+        """Add a piece; return the text of whole characters.
 
         Raises:
-            RemoteError: it has half a character.
+            RemoteError: the text has a lone surrogate.
         """
         try:
             return self._decode(text.encode("utf-16-le", "surrogatepass"), is_last)
@@ -67,7 +66,7 @@ class Characters:
 
 
 class CallPart(NamedTuple):
-    """A call of a tool, or a piece of one: which of them, and what comes of name and arguments."""
+    """A tool call or a piece of one: its number, and pieces of its name and arguments."""
 
     number: int
     name: str
@@ -86,7 +85,7 @@ class Piece(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Tokens, as the server counts them; 0 where it does not."""
+    """Numbers of tokens from the server; 0 if it does not count."""
 
     prompt: int = 0
     output: int = 0
@@ -101,11 +100,11 @@ def read(
 
     Args:
         reply: the client's object.
-        part: where it says something.
+        part: the name of the part that has the message.
         logprobs: whether log probabilities are wanted.
 
     Returns:
-        What it says, None where it says nothing; and its counts.
+        The message or piece, None if there is none; and the counts.
 
     Raises:
         RemoteError: it is not understood.
@@ -124,7 +123,7 @@ def read(
     content, reasoning = _content(_get(message, "content"))
     found = Piece(
         content,
-        # Not in OpenAI's API: vLLM, SGLang, llama.cpp and others call it either.
+        # Not in OpenAI's API; vLLM, SGLang, llama.cpp and others use one name or the other.
         reasoning or _text(_get(message, "reasoning_content")) or _text(_get(message, "reasoning")),
         _text(_get(message, "refusal")),
         tuple(_calls(_get(message, "tool_calls"))),
@@ -139,7 +138,7 @@ def _text(value: Any) -> str:
 
 
 def _content(value: Any) -> tuple[str, str]:
-    """Return the text of a message, and thoughts among it. Some servers write it in parts."""
+    """Return the text of a message and the thoughts in it. Some servers write it in parts."""
     texts: dict[str, list[str]] = {"text": [], "thinking": []}
 
     def add(found: Any, kind: str) -> None:
@@ -226,20 +225,20 @@ def _not_understood(found: Any) -> NoReturn:
 
 
 _SHOWN = 500
-_SLICE = 1 << 8  # characters that are checked at once: each takes 1 us, or 15 ms
+_SLICE = 1 << 8  # characters that are checked at once: each takes from 1 us to 15 ms
 _SLOW_SECONDS = 0.02
-_LEAST = 64  # characters that each piece, call and score counts as, which may all be empty; half
-# of that each alternative of a score
-_MOST_CHARACTERS = 64 << 20  # of the replies to a call; a server may pass over max_tokens
-_MORE_EACH = 1 << 20  # of them for each further output
-_MOST_COMMAS = 1_000_000  # of a whole answer: it is parsed in one go
-_MOST_CALLS = 10_000  # of one reply, each of which is written out several times
+_LEAST = 64  # characters that each piece, call and score counts as, for it may be empty; an
+# alternative of a score counts as half of that
+_MOST_CHARACTERS = 64 << 20  # of all replies to a call; a server may ignore max_tokens
+_MORE_EACH = 1 << 20  # more for each further output
+_MOST_COMMAS = 1_000_000  # of a whole answer, which is parsed at once
+_MOST_CALLS = 10_000  # calls of one reply, each of which is written several times
 CODINGS = ("identity", "gzip", "deflate")
-"""How an answer may be compressed: some old clients take in a whole piece of it at once."""
+"""Compressions that are accepted; of others some old clients unpack a whole piece at once."""
 _FAILED = frozenset(
     ("abort", "aborted", "cancelled", "error", "timeout", "insufficient_system_resource")
 )
-"""Why servers end an answer that is none. OpenAI has no word for it."""
+"""The finish reasons of failed answers; OpenAI's API has none."""
 
 
 @dataclass(frozen=True)
@@ -248,10 +247,10 @@ class Question:
 
     Attributes:
         constraint: the output type, over bytes; None: free text.
-        sent: what is sent of it.
-        arguments: of the request: model, messages, options.
-        extra: its extra body.
-        search: the options of the call.
+        sent: what is sent of the type.
+        arguments: arguments of the request: model, messages, options.
+        extra: the extra body of the request.
+        search: the checked options of the call.
     """
 
     constraint: Constraint | None
@@ -263,7 +262,7 @@ class Question:
 
 @dataclass
 class _Reply:
-    """What has come of one attempt."""
+    """The reply of one attempt so far."""
 
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -280,14 +279,14 @@ class _Reply:
 
 
 class Replies:
-    """Counts what comes of all replies to a call: outputs and attempts are kept together."""
+    """Counts all replies to a call, because all its outputs and attempts are in memory together."""
 
     def __init__(self, n_outputs: int = 1) -> None:
         self._most = _MOST_CHARACTERS + (n_outputs - 1) * _MORE_EACH
         self._n_characters = 0
 
     def add(self, piece: Piece) -> None:
-        """Take a message, or a piece of one. Raise RemoteError if it is too much."""
+        """Count a message or piece. Raise RemoteError if it is too much."""
         size = _LEAST * (1 + len(piece.calls))
         size += len(piece.content) + len(piece.reasoning) + len(piece.refusal)
         size += sum(len(call.name) + len(call.arguments) for call in piece.calls)
@@ -301,12 +300,12 @@ class Replies:
 
 @final
 class Exchange:
-    """One output being made. It has one driver; `cancel` may be called from any thread.
+    """One output in progress. One caller drives it; `cancel` may be called from any thread.
 
     Attributes:
         is_in_pieces: whether its latest request asks for a stream.
-        is_timed: whether it may end before it is whole, so that it has to come in pieces.
-        has_scores: whether log probabilities are asked for.
+        is_timed: whether it may have to end early, so that it must come in pieces.
+        has_scores: whether log probabilities are requested.
     """
 
     def __init__(
@@ -316,8 +315,8 @@ class Exchange:
 
         Args:
             question: what is asked.
-            is_stream: whether text is given out as it comes, so that it cannot be taken back.
-            replies: of the call, if it is for several outputs.
+            is_stream: whether text is returned as it arrives, so that it cannot be taken back.
+            replies: the call's counter, if it is for several outputs.
         """
         self._question = question
         self._replies = replies or Replies()
@@ -328,7 +327,7 @@ class Exchange:
         self._start()
         self._step = 64  # characters that are checked next
         self._attempts: list[Attempt] = []
-        self._counts = [0, 0, 0, 0]  # prompt, output, cached, reasoning
+        self._counts = [0, 0, 0, 0]  # tokens of prompt, output, cache and reasoning
         self._retried_tokens = 0
         self._began = time.perf_counter()
         self._first: float | None = None
@@ -340,7 +339,7 @@ class Exchange:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it is to end where it is."""
+        """Whether it must end now."""
         cancel, left = self._question.search.cancel, self.seconds_left
         if self._cancelled or (left is not None and left <= 0):
             return True
@@ -348,16 +347,16 @@ class Exchange:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of ``timeout``; None without one."""
+        """The seconds left of ``timeout``; None: no timeout."""
         timeout = self._question.search.timeout
         return None if timeout is None else self._began + timeout - time.perf_counter()
 
     def request(self, *, in_pieces: bool) -> dict[str, Any]:
-        """Return the arguments of the next request, for ``client.chat.completions.create``."""
+        """Return the arguments of the next request for ``client.chat.completions.create``."""
         question, self.is_in_pieces = self._question, in_pieces
         self._start()
         arguments = {**question.arguments, **question.sent.arguments, "messages": self._messages}
-        body = arguments.get("extra_body") or {}  # in which the client would put it before options
+        body = arguments.get("extra_body") or {}  # where the client would put it before options
         body = {name: one for name, one in body.items() if name not in arguments}
         arguments["extra_body"] = {**body, **question.extra, **question.sent.extra}
         if in_pieces:
@@ -375,7 +374,7 @@ class Exchange:
         """Take a whole reply.
 
         Raises:
-            RemoteError: it has no answer.
+            RemoteError: the reply has no answer.
         """
         answer, counts = read(completion, "message", logprobs=self._question.search.logprobs)
         self._count(counts)
@@ -386,10 +385,10 @@ class Exchange:
         self._put(answer)
 
     def take_piece(self, piece: Any) -> Iterator[Chunk]:
-        """Take a piece of a reply; yield what text there is to give out, or nothing yet.
+        """Read a piece of a reply; yield the text that can be returned now, if any.
 
         Raises:
-            ParseError: no text of the type continues so; of a stream only.
+            ParseError: no text of the type continues like this; in streams only.
             RemoteError: it is not understood.
         """
         delta, counts = read(piece, "delta", logprobs=self._question.search.logprobs)
@@ -406,7 +405,7 @@ class Exchange:
                 raise self._failed(error) from None
 
     def check(self) -> Iterator[None]:
-        """Check a whole answer, in steps between which an event loop can do other things.
+        """Check a whole answer in steps, between which an event loop can do other work.
 
         Raises:
             RemoteError: it has too many values.
@@ -423,7 +422,8 @@ class Exchange:
             reply.wrong = error
 
     def _fed(self, text: str) -> Iterator[str]:
-        """Check a text, in steps that are shorter where they are slow; what of it is certain."""
+        """Check a text in steps, which get shorter when they are slow; yield the text that is
+        certain."""
         begin = 0
         while begin < len(text):
             began, end = time.perf_counter(), begin + self._step
@@ -433,15 +433,15 @@ class Exchange:
             yield certain
 
     def conclude(self) -> list[Chunk] | None:
-        """Take a reply's end or interruption; return None if it has to be requested again.
+        """End a reply or interrupt it; return None if the request must be sent again.
 
-        What it returns else is text that is given out last; `result` is there then.
+        Otherwise the returned text is the last piece, and `result` is ready.
 
         Raises:
-            IncompleteOutput: it was cut, and is of an output type.
+            IncompleteOutput: the output has a type and was cut off.
             Refused: the model declined.
-            ParseError: it is not of the type; `ValidationFailed` where it was asked for again.
-            RemoteError: the server ended without an end.
+            ParseError: it does not match the type; `ValidationFailed` after several attempts.
+            RemoteError: the reply ended without a finish reason.
         """
         reply, question = self._reply, self._question
         refusal = "".join(reply.refusal)
@@ -492,17 +492,17 @@ class Exchange:
 
     @property
     def result(self) -> GenerationResult[Any]:
-        """What there is."""
+        """The result."""
         if self._result is None:
             return self._made(None, whole=False)
         return self._result
 
     def cancel(self) -> None:
-        """Ask that it end where it is, from any thread: at the next piece that comes."""
+        """Stop the output at the next piece. May be called from any thread."""
         self._cancelled = True
 
     def stop(self) -> None:
-        """End it here."""
+        """Stop the output now."""
         if self._result is None:
             self._end("cancelled", whole=False)
 
@@ -514,12 +514,12 @@ class Exchange:
 
     @property
     def _gives_text(self) -> bool:
-        """Whether its text is given out as it comes."""
+        """Whether text is returned as it arrives."""
         return self._is_stream and self._question.sent.tools is None
 
     @property
     def _raw(self) -> str:
-        """What the server wrote."""
+        """The server's text."""
         syntax = None if self._question.sent.tools is None else self._question.sent.tools.syntax
         text = "".join(self._reply.content)
         if syntax is None:
@@ -531,7 +531,7 @@ class Exchange:
         )
 
     def _put(self, piece: Piece) -> tuple[str, str]:
-        """Note what a message, or a piece of one, says; returns its reasoning and its content."""
+        """Record a message or a piece of one; return its reasoning and content."""
         self._replies.add(piece)
         reply = self._reply
         reply.finish_reason = piece.finish_reason or reply.finish_reason
@@ -553,16 +553,16 @@ class Exchange:
 
     def _count(self, counts: Counts) -> None:
         before = self._reply.counts
-        now = Counts(*map(max, before, counts))  # some servers count up, piece by piece
+        now = Counts(*map(max, before, counts))  # some servers send a running count with each piece
         self._counts = [a - b + c for a, b, c in zip(self._counts, before, now, strict=True)]
         self._reply.counts = now
 
     def _validate(self) -> list[Chunk]:
-        """Check the whole answer; returns what of it has not been given out.
+        """Check the whole answer; return the part that has not been returned yet.
 
         Raises:
             NotOfType: the automaton refuses it.
-            ParseError: code of the type's does.
+            ParseError: the type's own code refuses it.
         """
         constraint = self._question.constraint
         try:
@@ -576,7 +576,7 @@ class Exchange:
                 and self._question.sent.form == "bare"
                 and not self._gives_text
             ):
-                constraint.output.parse(self._raw)  # says more of it, where it refuses it
+                constraint.output.parse(self._raw)  # says more about it if it refuses it
             raise
         if constraint is not None and not self._is_stream:
             self._parsed(self._answer.text).get()
@@ -587,7 +587,7 @@ class Exchange:
         return Parsed(str if constraint is None else constraint.output.parse, text)
 
     def _failed(self, error: NotOfType | ParseError) -> StructgenError:
-        """Return the error of an attempt, which is noted."""
+        """Return the error of an attempt, which is recorded."""
         name, text = self._name, self._raw
         self._attempts.append(Attempt("$", text, str(error)))
         if len(self._attempts) == 1:
@@ -613,7 +613,7 @@ class Exchange:
         return "free text" if constraint is None else constraint.output.name
 
     def _ask_again(self) -> None:
-        """Show the model its answer, and what was wrong with it."""
+        """Add the answer and its error to the messages for the next attempt."""
         last = self._attempts[-1]
         self._retried_tokens += self._counts[1]
         self._counts[1] = 0
@@ -640,7 +640,7 @@ class Exchange:
     def _made(self, reason: Any, *, whole: bool) -> GenerationResult[Any]:
         question, reply = self._question, self._reply
         prompt, output, cached, reasoned = self._counts
-        # Before it is read, which is when it is whole, an answer is what the server wrote.
+        # An answer is read when it is whole; before that it is the server's text.
         text = self._answer.text if whole or self._is_stream else self._raw
         is_value = whole or (question.constraint is None and reason in ("stop", "length"))
         reasoning = "".join(reply.reasoning)

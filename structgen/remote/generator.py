@@ -1,9 +1,9 @@
-"""Models behind servers that speak OpenAI's API, and their generators.
+"""Models behind servers with OpenAI's API, and their generators.
 
-A remote model is a client, a name and a dialect; `from_openai` makes one. This module has the
-calls, runs several outputs side by side, and sends what an `Exchange` says, with a synchronous and
-with an asynchronous ``openai`` client. It limits how much of an answer is read, and converts the
-client's errors. `Task` decides what is asked, the exchange everything else about an output.
+A remote model is a client, a name and a dialect; `from_openai` makes one. Calls send the requests
+of an `Exchange` with a sync or async ``openai`` client, several outputs at once. How much of an
+answer is read is limited, and the client's errors are converted. `Task` decides what is asked, the
+exchange everything else about an output.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
 
 _SHOWN = 300
-_LONGEST_SHOWN = 2_000  # characters of what a server says of an error
+_LONGEST_SHOWN = 2_000  # characters of a server's error message
 _POLL_SECONDS = 0.05
-"""How often it is looked whether a call is cancelled, while nothing comes."""
+"""Seconds between checks for cancellation while nothing arrives."""
 
-_MOST_BYTES = 16 << 20  # of a body, or of an event of a stream
-_MOST_IN_ALL = 1 << 30  # of a stream: comments may have no end
-_SLICE = 4 << 10  # of events, which the client takes 50 us for, and which may have 10 bytes
-_MOST_VALUES = 30_000  # in it: where it is an event, the client takes up to 40 us for each
-_MOST_SCORED = 1_000_000  # in a whole answer with logprobs
-_MOST_COOKIES = 50  # or all are forgotten: each request has them, and takes 10 us for each
+_MOST_BYTES = 16 << 20  # bytes of a body, or of an event of a stream
+_MOST_IN_ALL = 1 << 30  # bytes of a stream: comments may never end
+_SLICE = 4 << 10  # bytes of events at once: each takes 50 us and may have 10 bytes
+_MOST_VALUES = 30_000  # values in it: in an event each takes the client up to 40 us
+_MOST_SCORED = 1_000_000  # values in a whole answer with logprobs
+_MOST_COOKIES = 50  # cookies, or all are dropped: each adds 10 us to every request
 
 _OURS = frozenset(
     (
@@ -67,7 +67,7 @@ _OURS = frozenset(
         *("tool_choice", "n", "timeout"),
     )
 )
-"""What structgen says of a request itself."""
+"""Arguments of a request that structgen sets itself."""
 
 
 def make(client: openai.OpenAI, exchange: Exchange) -> None:
@@ -89,7 +89,7 @@ def make(client: openai.OpenAI, exchange: Exchange) -> None:
 
 
 def _value(raw: Any) -> Any:
-    """Return an answer as JSON or other text; the client's own objects take 40 us each."""
+    """Return an answer as JSON or other text, because the client's own objects take 40 us each."""
     try:
         return raw.http_response.json()
     except ValueError:
@@ -110,7 +110,7 @@ def chunks(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, Non
 
 
 def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, None]:
-    """Yield one reply in pieces, up to its end or to where it is interrupted."""
+    """Yield one reply in pieces, until it ends or is interrupted."""
     arguments = exchange.request(in_pieces=True)
     if exchange.is_interrupted:
         return
@@ -126,9 +126,10 @@ def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, Non
 
 
 def _begun(ask: Callable[[], Any], exchange: Exchange) -> Any:
-    """Return the beginning of an answer, unless the call ends before.
+    """Return the beginning of an answer, unless the call ends first.
 
-    In a thread: while a server sends the head of an answer, the client looks at no time limit.
+    Runs in a thread: while a server sends the headers of an answer, the client checks no time
+    limit.
 
     Raises:
         TimeoutError: so it does.
@@ -152,7 +153,8 @@ def _begun(ask: Callable[[], Any], exchange: Exchange) -> Any:
     thread.start()
     while not wait([answered], _POLL_SECONDS).done:
         if exchange.is_interrupted and answered.cancel():
-            # As soon as something comes, which may never end, and the client closes the connection.
+            # As soon as something comes, because it may never end, and the client closes the
+            # connection.
             ident, ends = ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ends)
             raise TimeoutError
@@ -226,7 +228,7 @@ async def _reply_async(
 
 
 async def _within(waiting: Any, exchange: Exchange) -> Any:
-    """Return what is awaited, unless the call ends before.
+    """Await something, unless the call ends first.
 
     Raises:
         TimeoutError: so it does.
@@ -249,24 +251,25 @@ async def _within(waiting: Any, exchange: Exchange) -> Any:
 
 
 def _once(client: Any, exchange: Exchange) -> Any:
-    """Return the client, without its own retries when time is short: each would use it up."""
+    """Return the client, without its own retries if there is a time limit: each would use it up."""
     return client if exchange.seconds_left is None else client.with_options(max_retries=0)
 
 
 _ASKS: ContextVar[tuple[Exchange, Any] | None] = ContextVar("structgen_asks", default=None)
-"""The exchange that a request is sent for, and the client that sends it."""
+"""The exchange that a request belongs to, and the client that sends it."""
 
 
 @contextlib.contextmanager
 def _bounded(client: Any, exchange: Exchange) -> Iterator[None]:
-    """Bound the answer to a request that is sent inside, which a server may never end.
+    """Limit the answer to a request that is sent inside the block, because a server may never end
+    it.
 
-    The client keeps what has come of a body, or of a line of a stream, in memory, and looks at no
-    time limit while something comes.
+    The client keeps the received part of a body or line of a stream in memory, and checks no time
+    limit while something arrives.
 
     Args:
-        client: of ``openai``; its other requests stay as they are.
-        exchange: that the request is of.
+        client: a client of ``openai``; its other requests do not change.
+        exchange: the exchange of the request.
     """
     http: Any = getattr(client, "_client", None)
     if http is not None:
@@ -282,9 +285,10 @@ def _bounded(client: Any, exchange: Exchange) -> Iterator[None]:
 
 
 def bound_cookies(cookies: Any) -> None:
-    """Have an HTTP client forget its cookies if they are many, or not ASCII: it cannot send those.
+    """Make an HTTP client drop its cookies if there are many, or if one is not ASCII, which it
+    cannot send.
 
-    Each answer of a server may set thousands, which all later requests would have.
+    Each answer may set thousands, which all later requests would carry.
     """
     jar = cookies.jar
     if len(jar) > _MOST_COOKIES or not all(f"{one.name}{one.value}".isascii() for one in jar):
@@ -292,15 +296,15 @@ def bound_cookies(cookies: Any) -> None:
 
 
 class _Bound:
-    """Holds what comes until it is known not to be too much: bodies, and events of a stream."""
+    """Holds bodies, and events of a stream, until they are known to be within the limits."""
 
     def __init__(self, exchange: Exchange, response: Any) -> None:
         self._exchange = exchange
         coding = response.headers.get("content-encoding", "").lower() or "identity"
-        if coding not in CODINGS:  # several in a row make gigabytes of kilobytes, in one piece
+        if coding not in CODINGS:  # several in a row turn kilobytes into gigabytes, in one piece
             raise RemoteError(f"The server sent an answer in the encoding {coding[:_SHOWN]!r}.")
         kind = response.headers.get("content-type", "")
-        # The client keeps the whole of any other answer, also of an error or a redirect.
+        # The client keeps any other answer whole, including errors and redirects.
         self._is_stream = (
             exchange.is_in_pieces and response.is_success and kind.startswith("text/event-stream")
         )
@@ -309,10 +313,10 @@ class _Bound:
         self._left = _MOST_IN_ALL
 
     def take(self, piece: bytes) -> bytes:
-        """Take a piece; return what is whole.
+        """Add a piece; return what is complete.
 
         Raises:
-            RemoteError: it is too much.
+            RemoteError: it exceeds a limit.
             TimeoutError: the call has no time left.
         """
         begin = max(len(self._held) - 3, 0)
@@ -327,14 +331,14 @@ class _Bound:
         blank = max(self._held.rfind(one, begin) for one in (b"\n\n", b"\n\r\n", b"\r\r"))
         if not self._is_stream or blank < 0:
             return b""
-        # Old clients know no event that ends so, and copy all that they hold for each line.
+        # Old clients do not know this end of an event, and copy all they hold for each line.
         return self.rest(blank + 3).replace(b"\n\r\n", b"\n\n")
 
     def rest(self, end: int | None = None) -> bytes:
-        """Return what is held, or its beginning.
+        """Return the held bytes as text, or the beginning of it.
 
         Raises:
-            RemoteError: it has too many values, or is not in UTF-8.
+            RemoteError: it has too many values, or is not UTF-8.
         """
         data = bytes(self._held[:end])
         del self._held[:end]
@@ -365,12 +369,12 @@ def _watch(response: Any) -> None:
             data = bound.take(piece)
             for begin in range(0, len(data), _SLICE):
                 if begin:
-                    await asyncio.sleep(0)  # which the client does not, however many events it has
+                    await asyncio.sleep(0)  # the client does not, however many events there are
                 yield data[begin : begin + _SLICE]
         yield bound.rest()
 
     response.iter_bytes, response.aiter_bytes = iter_bytes, aiter_bytes
-    response.encoding = "utf-8"  # Python has text encodings that take hours, or make no text
+    response.encoding = "utf-8"  # some of Python's encodings take hours or do not make text
 
 
 async def _watch_async(response: Any) -> None:
@@ -379,7 +383,8 @@ async def _watch_async(response: Any) -> None:
 
 @contextlib.contextmanager
 def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
-    """Errors of the client become ours. That the time of the call is up is none."""
+    """Convert errors of the client into ours, except that the call's time is up, which is not an
+    error."""
     import openai
 
     where = f"The server at {client.base_url.copy_with(userinfo=b'')}"
@@ -404,13 +409,13 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
             raise RemoteError(
                 f"{where} did not answer in time. The timeout= of its client sets the limit."
             ) from error
-        transports = ("httpx", "httpx2", "httpcore", "httpcore2")  # not wrapped in streams
+        transports = ("httpx", "httpx2", "httpcore", "httpcore2")  # not wrapped in a stream
         is_of_transport = type(error).__module__.partition(".")[0] in transports
         if isinstance(error, openai.APIConnectionError) or is_of_transport:
             cause = error.__cause__ or error
             why = _shown(cause) or type(cause).__name__
             raise RemoteError(f"{where} cannot be reached, or disconnected: {why}.") from error
-        # The client lets through what reading an answer raises: no JSON, no UTF-8, too deep.
+        # The client raises what reading an answer raises: invalid JSON or UTF-8, too deep.
         if isinstance(error, (openai.OpenAIError, ValueError, RecursionError)):
             why = _shown(error)
             raise RemoteError(f"{where} gave an answer that cannot be read: {why}") from error
@@ -418,27 +423,27 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
 
 
 def _message_of(error: openai.APIStatusError) -> str:
-    """Return the server's error message; the client reads OpenAI's form only."""
+    """Return the server's error message; the client only reads OpenAI's form."""
     message = error.message
     if not (isinstance(error.body, dict) and error.body.get("message")):
-        with contextlib.suppress(Exception):  # it was not read
+        with contextlib.suppress(Exception):  # it has not been read
             written = error.response.text[:_SHOWN].strip()
             message = written if written and written not in message else message
     return _shown(message)
 
 
 def _shown(message: object) -> str:
-    """Words that may be the server's."""
+    """Return text that may be the server's, cut to a length."""
     return printable(str(message)[:_LONGEST_SHOWN])
 
 
 SIDE_BY_SIDE = 8
-"""Most requests at once of a call for several outputs, where ``batch_size`` does not say."""
+"""Most requests at once in a call for several outputs without ``batch_size``."""
 
 
 @final
 class RemoteGenerator(Generator[T_co]):
-    """What ``Generator(model, output_type)`` is for the model of a synchronous client.
+    """The generator for a model with a sync client, as made by ``Generator(model, output_type)``.
 
     Attributes:
         model: the model.
@@ -461,7 +466,7 @@ class RemoteGenerator(Generator[T_co]):
         return repr(self._asks)
 
     def probabilities(self, prompt: Prompt, **options: Any) -> NoReturn:
-        """Not possible: it takes the model's scores of whole texts, which servers do not give.
+        """Not possible: it needs the model's scores of whole texts, which servers do not return.
 
         Raises:
             OptionError: always.
@@ -520,7 +525,7 @@ class RemoteGenerator(Generator[T_co]):
 
 @final
 class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
-    """What ``Generator(model, output_type)`` is for the model of an asynchronous client.
+    """The generator for a model with an async client, as made by ``Generator(model, output_type)``.
 
     Attributes:
         model: the model.
@@ -586,7 +591,7 @@ class RemoteStream(AsyncStream[T_co]):
     """The answer of a remote model, piece by piece."""
 
     def __init__(self, exchange: Exchange, pieces: AsyncGenerator[Chunk, None]) -> None:
-        """Read ``pieces``, of which the exchange is made."""
+        """Read ``pieces``, from which the exchange makes its output."""
         self._exchange = exchange
         self._pieces = pieces
         self._is_over = False
@@ -595,7 +600,7 @@ class RemoteStream(AsyncStream[T_co]):
     async def _next(self) -> Chunk:
         if self._is_over:
             raise StopAsyncIteration
-        # In a task of its own, so that `aclose` can end it and not the task that reads.
+        # In a task of its own, so that `aclose` can cancel it without the task that reads.
         self._step = step = asyncio.ensure_future(anext(self._pieces))
         try:
             await asyncio.wait([step])
@@ -615,7 +620,7 @@ class RemoteStream(AsyncStream[T_co]):
             raise
 
     async def aclose(self) -> None:
-        """Stop: the connection is closed, and its reader at the end. A second call does nothing."""
+        """Stop, and close the connection. Calling it again does nothing."""
         self._is_over = True
         if self._step is not None:
             self._step.cancel()
@@ -625,13 +630,13 @@ class RemoteStream(AsyncStream[T_co]):
 
     @property
     def result(self) -> GenerationResult[T_co]:
-        """What came; see `AsyncStream`."""
+        """The result; see `AsyncStream`."""
         return self._exchange.result if self._is_over else super().result
 
 
 @final
 class RemoteModel(Served, Asked):
-    """A model on a server, with a synchronous client. Safe to share by threads.
+    """A model on a server, with a sync client. Safe to share by threads.
 
     Make one with `structgen.from_openai`. Ask it for values directly, ``model(prompt, T)``, or make
     a `structgen.Generator` of it and an output type.
@@ -654,7 +659,7 @@ class RemoteModel(Served, Asked):
 
 @final
 class AsyncRemoteModel(Served, AskedAsync):
-    """A model on a server, with an asynchronous client; see `RemoteModel`."""
+    """A model on a server, with an async client; see `RemoteModel`."""
 
     client: openai.AsyncOpenAI
 
@@ -662,7 +667,7 @@ class AsyncRemoteModel(Served, AskedAsync):
         """Return a generator, as ``Generator(model, output_type)`` does."""
         return AsyncRemoteGenerator(self, output_type, **options)
 
-    _make = make_generator  # a model of sockets may be held
+    _make = make_generator  # the model may have open sockets
 
 
 @overload
@@ -692,11 +697,11 @@ def from_openai(
     dialect: DialectName = "openai",
     request: Mapping[str, Any] | None = None,
 ) -> RemoteModel | AsyncRemoteModel:
-    """Return a model behind a server that speaks OpenAI's API, for `structgen.Generator`.
+    """Return a model behind a server with OpenAI's API, for `structgen.Generator`.
 
     Args:
         client: an ``openai.OpenAI`` or ``openai.AsyncOpenAI``, with the server's ``base_url`` and
-            key; with an asynchronous client, generators are `structgen.AsyncTypedGenerator`.
+            key; with an async client, generators are `structgen.AsyncTypedGenerator`.
         model: the name of the model on the server.
         dialect: the kind of server: how to send it output types, and what it enforces:
             ``"openai"``, ``"openai-non-strict"``, ``"json-schema"`` (any other that takes JSON

@@ -1,8 +1,8 @@
 """Read a server's answer as it arrives: out of its wrapper object, byte by byte by our automaton.
 
-This module turns what the server writes into a text of the output type. It removes the object
-around a bare value, drops a null that stands for a missing member, and has the constraint accept
-each byte or refuse it. Knows no requests, and not what follows a refusal.
+Turns the server's text into a text of the output type: it removes the object around a bare value,
+drops a null that stands for a missing member, and lets the constraint accept or refuse each byte.
+Knows no requests, and not what follows a refusal.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids
 
 _END = 256
 _BLANK = b" \t\n\r"
-_LONGEST_OPENING = 4096  # bytes before a value, of its name and blanks
-_MOST_EXPLAINED = 1 << 16  # bytes, which are read again to say what may follow
+_LONGEST_OPENING = 4096  # bytes of a name and blanks before a value
+_MOST_EXPLAINED = 1 << 16  # bytes that are read again to say what may follow
 _OPENING = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"value"[ \t\n\r]*:[ \t\n\r]*')
 _MAY_OPEN = re.compile(
     rb'[ \t\n\r]*(\{[ \t\n\r]*("(v(a(l(u(e("[ \t\n\r]*(:[ \t\n\r]*)?)?)?)?)?)?)?)?)?'
@@ -30,14 +30,14 @@ _MAY_OPEN = re.compile(
 
 
 class NotOfType(Exception):
-    """The answer is no text of the type; says why, in words."""
+    """The answer is not a text of the type; the message says why."""
 
 
 class Answer:
     """One answer, fed piece by piece.
 
     Attributes:
-        text: the text of the type so far, all of it accepted.
+        text: the accepted text of the type so far.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Answer:
         return "".join(self._pieces)
 
     def feed(self, piece: str) -> str:
-        """Read on in the answer; return what of the text is new and certain.
+        """Add a piece of the answer; return the new text that is certain.
 
         Raises:
-            NotOfType: no text of the type continues so.
+            NotOfType: no text of the type continues like this.
         """
         data = piece.encode("utf-8", "surrogatepass")
         if self._object is not None:
@@ -76,7 +76,7 @@ class Answer:
         return new
 
     def finish(self) -> None:
-        """Take the end of the answer.
+        """End the answer.
 
         Raises:
             NotOfType: it is not whole.
@@ -88,7 +88,7 @@ class Answer:
 
 
 class _Object:
-    """Takes a value out of ``{"value": …}``: the text of a string, or JSON as it is."""
+    """Takes the value out of ``{"value": …}``: the text of a string, or JSON unchanged."""
 
     def __init__(self, is_text: bool) -> None:
         self._is_text = is_text
@@ -102,7 +102,7 @@ class _Object:
             self._before += data
             opening = _OPENING.match(self._before)
             if opening is None or opening.end() == len(self._before):
-                is_long = len(self._before) > _LONGEST_OPENING  # it is read anew with each piece
+                is_long = len(self._before) > _LONGEST_OPENING  # it is read again with each piece
                 if is_long or _MAY_OPEN.fullmatch(self._before) is None:
                     raise self._wrong(bytes(self._before))
                 return b""
@@ -122,7 +122,7 @@ class _Object:
             raise NotOfType('The answer ended before its object {"value": …} was complete.')
 
     def _inside(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return what of the value comes, and what comes behind it."""
+        """Return the part of the value in a piece, and what follows it."""
         begin = self._reader.n_bytes
         text = ""
         try:
@@ -183,7 +183,7 @@ class _Checked:
 
 
 class _WithoutNulls(_Checked):
-    """The same, without members that are null where the type has no null: they are left out.
+    """The same, but members that are null where the type allows no null are left out.
 
     A member of an object is held back until its value begins.
     """
@@ -192,9 +192,9 @@ class _WithoutNulls(_Checked):
         super().__init__(constraint)
         self._reader = JsonReader()
         self._held = b""
-        # Of each open object: how many members were written, and how many kept; None: an array.
+        # For each open object, the number of members written and kept; None: an array.
         self._open: list[list[int] | None] = []
-        self._is_null = False  # whether what is held is a null that is left out
+        self._is_null = False  # whether the held value is a null that is left out
 
     def feed(self, data: bytes) -> bytes:
         out = bytearray()
@@ -204,7 +204,7 @@ class _WithoutNulls(_Checked):
         except (IndexError, ValueError):  # no JSON
             self._accept(self._held)
             raise NotOfType("The answer is not JSON.") from None
-        at = self._reader.n_bytes - len(self._held)  # where in the answer what is held begins
+        at = self._reader.n_bytes - len(self._held)  # where in the answer it begins
 
         def take(end: int) -> bytes:
             nonlocal at
@@ -240,9 +240,9 @@ class _WithoutNulls(_Checked):
         out += data
 
     def _begin(self, members: list[int], before: bytes, out: bytearray) -> None:
-        """Begin a member's value; ``before``: a comma, its name and a colon."""
+        """Begin a member's value; ``before``: the comma, name and colon before it."""
         if members[0] and not members[1]:
-            # What stood before it was left out, the comma between them is still there.
+            # The member before it was left out, but the comma between them remains.
             stripped = before.lstrip(_BLANK)
             if stripped[:1] != b",":
                 raise NotOfType(self._why((stripped + self._held)[:1]))

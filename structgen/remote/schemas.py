@@ -1,10 +1,10 @@
-"""A JSON Schema in a form that the server reads, with a list of what it leaves out.
+"""A JSON Schema in a form that a server reads, with a list of what is left out.
 
 There are two rewritings. For servers that read any schema, our own keywords become patterns or are
 dropped. For OpenAI's strict mode, the schema is brought into its subset: objects are closed, all
 members required, an optional one may be null instead (`structgen.remote.reading` removes such a
-null again if the type does not allow it), ``oneOf`` is ``anyOf``, tuples are arrays. Whatever is
-left out is listed. A schema that would lose its structure is refused.
+null again if the type does not allow it), ``oneOf`` becomes ``anyOf``, tuples become arrays.
+Everything left out is listed. A schema that would lose its structure is refused.
 
 `CannotSay` is raised by the two writers for regular expressions and grammars of the IR: the plain
 syntax that all engines share (characters, classes, groups, ``|``, repeats), and GBNF, which
@@ -37,27 +37,27 @@ _SCALARS = {
     "boolean": "true|false",
     "null": "null",
 }
-"""Bare scalars as they are written in JSON: narrower than JSON has them, so all of it is valid."""
+"""Bare scalars in JSON, in a narrower form than JSON allows, so all texts are valid."""
 
 
 class CannotSay(Exception):
-    """The notation has no words for this."""
+    """The notation cannot express this."""
 
 
 def as_pattern(grammar: ir.Grammar) -> str:
-    """Return the texts of a grammar as one regular expression, which is to match from end to end.
+    """Return the texts of a grammar as one regular expression for a full match.
 
     Raises:
-        CannotSay: it has rules, or a part that plain regular expressions cannot say.
+        CannotSay: it has rules, or a part that plain regular expressions cannot express.
     """
     return pattern_of(regex_of(grammar))
 
 
 def regex_of(grammar: ir.Grammar) -> ir.Regex:
-    """Return the texts of a grammar that is regular.
+    """Return the regular expression for a regular grammar.
 
     Raises:
-        CannotSay: it is not, or it is JSON other than a bare scalar.
+        CannotSay: it is not regular, or is JSON other than a bare scalar.
     """
     if isinstance(grammar, ir.Pattern):
         return grammar.regex
@@ -89,7 +89,7 @@ def pattern_of(regex: ir.Regex) -> str:
     """Return a regular expression in plain syntax.
 
     Raises:
-        CannotSay: it has a part that has no such syntax.
+        CannotSay: a part has no such syntax.
     """
     writer = _PatternWriter(
         lambda text: "".join(_character(c, _PLAIN_SPECIAL) for c in text),
@@ -105,10 +105,10 @@ class _PatternWriter:
     """Writes expressions in one notation.
 
     Attributes:
-        literal: a run of characters.
-        one_of: a set of characters, not of one.
+        literal: writes a run of characters.
+        one_of: writes a set of characters that is not a single one.
         group: puts an expression into parentheses.
-        between: what is between two that follow one another.
+        between: what stands between two expressions in a row.
     """
 
     literal: Callable[[str], str]
@@ -117,7 +117,7 @@ class _PatternWriter:
     between: str
 
     def whole(self, regex: ir.Regex) -> str:
-        """Return an expression that may be an alternation."""
+        """Write an expression that may be an alternation."""
         if isinstance(regex, ir.Alternate):
             if not regex.parts:
                 raise CannotSay("a part that no text matches")
@@ -145,7 +145,7 @@ class _PatternWriter:
         return self.between.join(out)
 
     def _item(self, regex: ir.Regex) -> str:
-        """Something that a repeat may be behind."""
+        """Write an expression that a repeat may follow."""
         single = _single(regex)
         if single is not None:
             return self.literal(single)
@@ -188,7 +188,7 @@ def _flat(regex: ir.Concat) -> Sequence[ir.Regex]:
 
 
 def _single(regex: ir.Regex) -> str | None:
-    """Return the character that a set of one holds."""
+    """Return the only character of a set; None: it has others."""
     if isinstance(regex, ir.CharSet) and len(regex.ranges) == 1:
         low, high = regex.ranges[0]
         if low == high:
@@ -243,7 +243,7 @@ class Gbnf:
     """A grammar in GBNF.
 
     Attributes:
-        text: it.
+        text: the grammar.
         is_exact: whether it derives the same texts; otherwise it derives these and more.
     """
 
@@ -255,7 +255,7 @@ def as_gbnf(grammar: ir.Grammar) -> Gbnf:
     """Return the texts of a grammar in GBNF.
 
     Raises:
-        CannotSay: some part of it has no words there.
+        CannotSay: a part cannot be expressed.
     """
     if isinstance(grammar, ir.ContextFree):
         return _rules(grammar)
@@ -268,7 +268,7 @@ def _gbnf(regex: ir.Regex) -> str:
 
     writer = _PatternWriter(
         lambda text: '"' + "".join(_character(c, frozenset('"\\')) for c in text) + '"',
-        # There is no way to say all characters, and no text has this one.
+        # GBNF cannot express all characters, and this one is in no text.
         lambda chars: _class(chars, r"[^\x00]", one),
         group="({})",
         between=" ",
@@ -310,7 +310,7 @@ def _ascii(name: str) -> str:
 
 
 def is_left_recursive(grammar: ir.Grammar) -> bool:
-    """Return whether a rule begins with itself, which llama.cpp cannot read."""
+    """Return whether a rule begins with itself, which llama.cpp does not support."""
     if not isinstance(grammar, ir.ContextFree):
         return False
     empty: set[int] = set()
@@ -349,7 +349,7 @@ _STRICT_FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 )
 _SPECIAL = re.compile(r"\(\?(?!:)|\\[bBpPkAZz1-9]")
-"""What not all servers read in a pattern: assertions, references, classes by property."""
+"""Syntax that not all servers read in patterns: assertions, references, classes by property."""
 
 _NULL = {"type": "null"}
 
@@ -360,9 +360,9 @@ class SentSchema:
 
     Attributes:
         schema: it.
-        left_out: paths and keywords, of the type's schema, that it does not say, or not in full.
+        left_out: paths and keywords of the type's schema that it does not express, or not fully.
         is_wrapped: whether the value is the member ``value`` of an object.
-        has_nulls: whether a member that may be left out may be null instead.
+        has_nulls: whether an optional member may be null instead of missing.
     """
 
     schema: dict[str, Any]
@@ -375,12 +375,12 @@ def sent_schema(schema: Any, dialect: Dialect, name: str) -> SentSchema:
     """Return the schema of an output type for a dialect.
 
     Args:
-        schema: as the grammar has it.
-        dialect: the server's.
-        name: what to call the type in messages.
+        schema: the schema as the grammar has it.
+        dialect: the server's dialect.
+        name: the name of the type in messages.
 
     Raises:
-        OutputTypeError: it cannot be expressed; the message has the path, and what to do.
+        OutputTypeError: it cannot be expressed; the message has the path and the fix.
     """
     writer = _Writer(dialect, name, schema)
     sent = writer.schema(schema, "$")
@@ -415,7 +415,7 @@ def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lead_into_wrapper(value: Any) -> None:
-    """References to the root lead to where it is now."""
+    """Change references to the root, which is now inside the object."""
     if isinstance(value, list):
         for item in value:
             _lead_into_wrapper(item)
@@ -436,7 +436,7 @@ class _Writer:
         self.has_nulls = False
 
     def schema(self, schema: Any, path: str) -> dict[str, Any]:
-        """Return one schema, rewritten."""
+        """Rewrite one schema."""
         if self._dialect.is_subset:
             out = self._strict(schema, path)
             self._definitions(schema, path, out)
@@ -459,7 +459,7 @@ class _Writer:
             )
 
     def _pattern(self, schema: Mapping[str, Any], path: str) -> str | None:
-        """Return a schema's patterns as one; None if it has none, or it is left out."""
+        """Return a schema's patterns as one; None if there is none or it is left out."""
         found = None
         if "pattern" in schema:
             found = schema["pattern"]
@@ -535,7 +535,7 @@ class _Writer:
         return out
 
     def _definitions(self, schema: Any, path: str, out: dict[str, Any]) -> None:
-        """Add the definitions that something refers to."""
+        """Add the definitions that are referred to."""
         wanted = set(_references(out))
         done: set[str] = set()
         while wanted - done:
@@ -553,7 +553,7 @@ class _Writer:
                 wanted |= set(_references(made))
 
     def _merged(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``allOf`` of one part that says nothing else is that part."""
+        """Replace an ``allOf`` of one part, without other keywords, by the part."""
         parts = schema.get("allOf")
         if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Mapping):
             return schema
@@ -591,7 +591,7 @@ class _Writer:
         out["additionalProperties"] = False
 
     def _takes_null(self, schema: Any) -> bool:
-        """Return whether a schema plainly has null among its values."""
+        """Return whether a schema obviously allows null."""
         if not isinstance(schema, Mapping):
             return False
         if _is_kind(schema.get("type"), "null"):
@@ -629,7 +629,7 @@ class _Writer:
 
 
 def _references(value: Any) -> Iterator[str]:
-    """Yield where the references of a schema lead."""
+    """Yield the targets of a schema's references."""
     if isinstance(value, list):
         for item in value:
             yield from _references(item)

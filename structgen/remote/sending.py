@@ -1,9 +1,9 @@
-"""How an output type is sent, and in what form the answer comes back.
+"""How an output type is sent, and in which form the answer comes back.
 
-Chooses among the ways that a dialect offers, for each kind of type, and raises for types that it
-cannot express. Knows no request: its result is part of one.
+For each kind of type it chooses among the ways of a dialect, and raises for types that the dialect
+cannot express. The result is a part of a request.
 
-`Enforcement` says for each keyword who ensures that an answer matches the type. It is computed from
+`Enforcement` says for each keyword who enforces it, the server or structgen. It is computed from
 what was sent and from `Constraint.explain`.
 """
 
@@ -37,10 +37,10 @@ def enforcement(
     """Return who enforces what of an output type.
 
     Args:
-        constraint: the output type, as it is validated here; None: free text.
+        constraint: the output type, for validation; None: free text.
         dialect: the server's.
-        sent: what was sent, in words.
-        not_by_server: what the server does not enforce; None: it enforces nothing.
+        sent: what was sent, described in words.
+        not_by_server: the keywords that the server does not enforce; None: it enforces nothing.
     """
     server: list[str] = []
     here: list[str] = []
@@ -65,10 +65,11 @@ class Sent:
     """What is sent of an output type.
 
     Attributes:
-        arguments: of the request, OpenAI's own.
-        extra: of its extra body.
-        form: what the answer is: the text itself, an object around a text, or one around a value.
-        has_nulls: whether members that may be left out may be null in it.
+        arguments: arguments of the request that are OpenAI's own.
+        extra: keys of the extra body.
+        form: the form of the answer: the text itself, an object around a text, or an object around
+            a value.
+        has_nulls: whether optional members may be null in it.
         enforcement: who enforces what.
         tools: the tools that were sent, or None.
     """
@@ -90,7 +91,7 @@ def sent(constraint: Constraint | None, dialect: Dialect, output_type: Any) -> S
         output_type: as the user wrote it.
 
     Raises:
-        OutputTypeError: the dialect cannot say it.
+        OutputTypeError: the dialect cannot express it.
     """
     if constraint is None:
         return Sent()
@@ -204,7 +205,8 @@ def _in_body(
     not_by_server: Collection[Place] | None = (),
     more: str = "",
 ) -> Sent:
-    """Return what travels in the extra body, which the server enforces but for what is named."""
+    """Return keys of the extra body for a type, which the server enforces except for the named
+    keywords."""
     what = f"{'.'.join(dialect.body[kind])}{more}"
     how = enforcement(constraint, dialect.name, what, not_by_server)
     for key in reversed(dialect.body[kind]):

@@ -1,8 +1,8 @@
-"""What a remote generator asks: a model, an output type in the server's form, and prompts.
+"""The task of a remote generator: a model, an output type in the server's form, and prompts.
 
-Checks a call before anything is sent, and turns prompts and options into the exchanges of one
-output or several. It knows which options are sent under which names, and which cannot be sent and
-why. Knows no client.
+A call is checked before anything is sent; its prompts and options become exchanges of one or
+several outputs. Here are the names under which options are sent, and the reasons why some cannot be
+sent. Knows no client.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .sending import Sent, sent
 _FOR_TYPES = ReadLimits.__optional_keys__.union(
     ("dialect", "documents", "format_assertion", "closed", "on_unsupported")
 )
-"""Compile options that say what a type is, and not how it is written."""
+"""Compile options that say what a type is, not how it is written."""
 
 _CHECKING = {
     "whitespace": "flexible",
@@ -37,7 +37,7 @@ _CHECKING = {
     "property_order": "any",
     "spelling": "any",
     "max_digits": 1_000,
-    "max_depth": 1_000,  # of what is deeper, each event of its reader has a long path
+    "max_depth": 1_000,  # deeper ones make a long path for each event of their reader
 }
 
 
@@ -45,7 +45,7 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the compile options for validating answers: every way that JSON may be written.
 
     Raises:
-        OptionError: one of ``options`` is about how JSON is written, or is none.
+        OptionError: an option is unknown, or is about how JSON is written.
     """
     for name, value in options.items():
         if name in ("think", "draft", "processor") and value is None:
@@ -77,10 +77,11 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def messages_of(prompt: Any) -> list[dict[str, Any]]:
-    """Return the messages of a prompt: a text is what a user says. Pictures and sounds go along.
+    """Return the messages of a prompt; a text becomes a message of the user. Pictures and sounds
+    are included.
 
     Raises:
-        PromptError: it is empty or malformed, or ends with an answer that is to continue.
+        PromptError: it is empty or malformed, or ends with an answer to be continued.
     """
     parsed = chat.parse(prompt)
     if isinstance(parsed, str):
@@ -104,13 +105,13 @@ def arguments_of(
     """Return the arguments of a request and its extra body, from the options of a call.
 
     Args:
-        given: the options as they were given, to tell which were.
-        search: the same, checked.
-        dialect: the server's.
-        index: which output of a call for several this is.
+        given: the options that were passed.
+        search: the same options, checked.
+        dialect: the server's dialect.
+        index: the number of this output in a call for several.
 
     Raises:
-        OptionError: one of them does not travel.
+        OptionError: an option cannot be sent.
     """
     arguments: dict[str, Any] = {}
     extra: dict[str, Any] = {}
@@ -195,14 +196,14 @@ class Served:
 
 
 class Task:
-    """What a remote generator asks. Immutable, shared by threads."""
+    """The task of a remote generator. Immutable, shared by threads."""
 
     def __init__(self, model: Served, output_type: Any, options: Mapping[str, Any]) -> None:
         """Compile a type, to validate answers.
 
         Raises:
             OptionError: an option does not go with a remote model.
-            OutputTypeError: the type cannot be enforced, or the dialect cannot say it.
+            OutputTypeError: the type cannot be enforced, or the dialect cannot express it.
         """
         compiled = checking_options(options)
         if isinstance(output_type, Constraint):
@@ -227,7 +228,7 @@ class Task:
         """Return the options of a call, checked.
 
         Raises:
-            OptionError: one of them is unknown, out of range or does not travel.
+            OptionError: an option is unknown or out of range, or cannot be sent.
         """
         search = search_options.parse(options)
         arguments_of(options, search, self.model.dialect)
@@ -243,11 +244,11 @@ class Task:
     def question(
         self, prompt: Any, search: SearchOptions, given: Mapping[str, Any], index: int
     ) -> Question:
-        """Return what is asked for one output.
+        """Return the question for one output.
 
         Raises:
             PromptError: the prompt is empty or malformed.
-            OptionError: an option does not travel.
+            OptionError: an option cannot be sent.
         """
         arguments, extra = arguments_of(given, search, self.model.dialect, index)
         own = {"model": self.model.name, "messages": messages_of(prompt)}
@@ -258,13 +259,13 @@ class Task:
         """Return the exchange for one output.
 
         Raises:
-            OptionError: the options are for several, or for what a stream cannot do.
+            OptionError: an option is for several outputs, or impossible in a stream.
         """
         search = self.search(options)
         if is_stream:
             if (
                 Several.are_asked(prompt, search) and prompt
-            ):  # an empty list has an error of its own
+            ):  # an empty list raises an error of its own
                 raise OptionError("stream returns one output: pass one prompt and no n=.")
             if search.retries:
                 raise OptionError(
@@ -276,7 +277,8 @@ class Task:
     def many(
         self, several: Several, search: SearchOptions, given: Mapping[str, Any]
     ) -> dict[int, Exchange]:
-        """Start a call for several; map places to exchanges, without those that failed at once."""
+        """Begin a call for several outputs; return the exchanges by place, without those that
+        failed at once."""
         n = search.n or 1
         if n > 1 and (search.do_sample is False or search.temperature == 0):
             raise OptionError(
