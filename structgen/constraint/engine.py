@@ -246,7 +246,7 @@ class Engines:
     Earlier engines live only while sequences use them.
 
     Attributes:
-        newest: the engine.
+        kept: the engine; None: it is made when it is needed.
 
     Args:
         first: the first engine.
@@ -254,12 +254,17 @@ class Engines:
     """
 
     def __init__(self, first: Engine, make: Callable[[], Engine]) -> None:
-        self.newest = first
+        self.kept: Engine | None = first
         self._make = make
 
-    def instead_of(self, engine: Engine) -> Engine:
-        """Return the engine that replaces one that is spent or outgrown."""
+    @property
+    def newest(self) -> Engine:
+        """The engine."""
+        return self.kept or self.instead_of(None)
+
+    def instead_of(self, engine: Engine | None) -> Engine:
+        """Return the engine that replaces one that is spent or outgrown, or forgotten."""
         with GROW:
-            if self.newest is engine or self.newest.is_spent:
-                self.newest = self._make()
-            return self.newest
+            if self.kept is None or self.kept is engine or self.kept.is_spent:
+                self.kept = self._make()
+            return self.kept

@@ -105,6 +105,8 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             )
         except DocumentMissing as error:
             self._missing = str(error)
+        if self.constraint is not None and self.constraint is not output_type:
+            self.constraint.forget()  # the worker has its own
         self._host = host
         self._output = None if self.constraint is None else self.constraint.output
         self._lowered = _lowered(

@@ -494,6 +494,20 @@ def test_calls_that_are_cancelled_before_they_are_prepared_end(worker: AsyncMode
     assert n_calls(worker) == 0
 
 
+def test_the_automaton_is_where_the_model_is(worker: AsyncModel) -> None:
+    # Those of sixty waiting requests of a server were a gigabyte in its own process.
+    words = [str(11 ** (190 + i)) for i in range(300)]
+    generator = worker.make_generator(words)
+    assert generator.constraint is not None
+    assert generator.weight < 4_000_000  # without it, what was sent counts 32 times
+    assert generator.constraint.allows(words[7])  # as if it were there
+    assert generator.weight > 6_000_000
+    own = structgen.compile(Literal["a", "b"], worker.vocabulary)
+    weight = own.weight
+    worker.make_generator(own)
+    assert own.weight == weight > 0
+
+
 def test_errors_are_the_same_as_here(worker: AsyncModel) -> None:
     generator = Generator(worker, Person)
 
