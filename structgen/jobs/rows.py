@@ -440,9 +440,11 @@ def _n_lengths(data: bytes | mmap, at: int, head: Any, page: Any, codec: int, sc
             value, at = _whole(body, at)
             numbers.append(value)
         in_block, n_parts, n, _ = numbers
-        if (most := max(most, n)) > 8 * _MOST_VALUES or not n_parts or in_block % 128:
-            break  # the others are damaged for the package, too
-        for left in range(n - 1, 0, -in_block or -1):
+        if not in_block or not n_parts or in_block % 128 or in_block % n_parts:
+            raise ValueError("a page has uneven blocks")
+        if (most := max(most, n)) > 8 * _MOST_VALUES:
+            break
+        for left in range(n - 1, 0, -in_block):
             _, at = _whole(body, at, 64)
             widths, at = body[at : at + n_parts], at + n_parts
             at += sum(widths[: -(-left * n_parts // in_block)]) * (in_block // n_parts) // 8

@@ -55,7 +55,8 @@ def explaining_panics(file: Path, kind: type[ModelError] = ModelError) -> Iterat
     try:
         yield
     except BaseException as error:
-        if type(error) is not Exception and type(error).__name__ != "PanicException":
+        known = type(error) in (Exception, OverflowError)  # the latter of ids beyond 32 bits
+        if not known and type(error).__name__ != "PanicException":
             raise
         raise kind(f"{file} does not work: {printable(str(error))}.") from error
 

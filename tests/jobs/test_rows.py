@@ -438,6 +438,16 @@ def test_lengths_of_texts_are_bounded_before_they_are_unpacked(
     assert sum(found) == 9_000
 
 
+def test_blocks_of_lengths_are_even():
+    """Where they end, the package and we would see two places, and a list that begins there."""
+    page = {(1, 5): 0, (2, 5): 6, (3, 5): 3, (4, 5): 3}
+    head = {(1, 5): 0, (2, 5): 10, (3, 5): 10}
+    schema = SimpleNamespace(max_repetition_level=0, max_definition_level=0)
+    assert rows._n_lengths(b"\x80\x01\x04\x01\0" + bytes(5), 0, head, page, 0, schema) == 1
+    with pytest.raises(ValueError, match="uneven blocks"):
+        rows._n_lengths(b"\x80\x01\x05\x01\0" + bytes(5), 0, head, page, 0, schema)
+
+
 def test_fields_of_parquet_are_there_once():
     """The package joins them, and we would take the last."""
     assert rows._thrift(b"\x15\x02\x12\0", 0) == ({(1, 5): 1, (2, 2): None}, 4)

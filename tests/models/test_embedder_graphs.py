@@ -792,13 +792,15 @@ def test_the_runtimes_errors_are_ours(tmp_path):
         load_embedder(place).embed("a")
 
 
-@pytest.mark.parametrize("part", ["post_processor", "model"])
+@pytest.mark.parametrize("part", ["post_processor", "model", "id"])
 def test_a_tokenizer_that_panics_is_told(tmp_path, part, capfd):
     """Its errors are no `Exception`, and would end a server's task, or bare ones."""
     place = tiny.folder(tmp_path)
     document = json.loads((place / "tokenizer.json").read_text())
     if part == "model":
         document[part]["unk_token"] = "none"
+    elif part == "id":
+        document["model"]["vocab"]["[UNK]"] = 2**31
     else:
         document[part]["special_tokens"] = {}
     (place / "tokenizer.json").write_text(json.dumps(document))

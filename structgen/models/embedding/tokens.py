@@ -111,10 +111,11 @@ class TextTokenizer:
                     raise ModelError(f"{self._file} cannot truncate texts to {most:,} tokens.")
                 found[i] = encoding
         both = zip(found, n_cut, strict=True)
-        return [
-            Tokens(np.array(one.ids, np.int32), np.array(one.type_ids, np.int32), n)
-            for one, n in both
-        ]
+        with explaining_panics(self._file):
+            return [
+                Tokens(np.array(one.ids, np.int32), np.array(one.type_ids, np.int32), n)
+                for one, n in both
+            ]
 
     def whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return all tokens of a text. Raises what `encode` does, and where there are very many."""
