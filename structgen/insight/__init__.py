@@ -2,9 +2,9 @@
 
 In reading order: `json_places` (paths and spans of a document's bytes), `trace` (what happened at
 each step, and why a token was not allowed), `alternatives` (values that were a choice among few),
-`confidence` (the model's probability of each of them, and writing the likeliest instead),
-`path_suggestions`, `regex_picture` (the picture of a small automaton). Runs no model: functions
-pass scores in.
+`confidence` (the model's probability of each of them, and how to write the likeliest instead),
+`path_suggestions`, `regex_picture` (the picture of a small automaton). Runs no model: scores are
+passed in.
 """
 
 from __future__ import annotations

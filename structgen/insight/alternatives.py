@@ -1,8 +1,9 @@
 r"""Find the values of an output that were a choice among few, and their alternatives.
 
 For each scalar of a finished JSON document, and for a text as a whole, it lists the texts that the
-automaton allows in its place, if they are few. A boolean, an enum, a small range of integers or
-``Literal[...] | None`` are all the same to it. Knows no models, probabilities or schemas.
+automaton allows in its place, if they are few. It makes no difference whether the type is a
+boolean, an enum, a small range of integers or ``Literal[...] | None``. Knows no models,
+probabilities or schemas.
 
 One string has many spellings: ``"ö"``, ``"\u00f6"`` and ``"\u00F6"``. `WrittenTexts` tells whether
 two texts, or their beginnings, spell one value.
@@ -37,11 +38,11 @@ def canonical(text: bytes) -> tuple[bytes, bytes]:
     """Write part of a JSON string in its canonical spelling.
 
     Args:
-        text: part of one, which begins with a whole character; quotes may be among it.
+        text: a part that begins with a whole character; it may contain quotes.
 
     Returns:
-        The characters that are whole, each raw where JSON allows that, else by its shortest escape;
-        and the beginning of an escape that is not, in lower case.
+        The whole characters, each unescaped where JSON allows that, otherwise as its shortest
+        escape; and the beginning of an unfinished escape, in lower case.
     """
     if b"\\" not in text:
         return text, b""
@@ -74,10 +75,10 @@ def is_closed(text: bytes) -> bool:
 
 
 def longest(text: bytes) -> int:
-    """Return bytes of the longest way to write a JSON scalar."""
+    """Return the number of bytes of the longest spelling of a JSON scalar."""
     if not text.startswith(_QUOTE_MARK):
         return len(text)
-    # Six for each UTF-16 unit, of which there are no more than bytes.
+    # Six for each UTF-16 unit; there are at most as many units as bytes.
     return max(6 * len(json.loads(text).encode("utf-16-le", "surrogatepass")) // 2 + 2, len(text))
 
 
@@ -86,7 +87,7 @@ def _unescaped(piece: bytes) -> bytes:
     char = json.loads(_QUOTE_MARK + piece + _QUOTE_MARK)
     try:
         return json.dumps(char, ensure_ascii=False)[1:-1].encode()
-    except UnicodeEncodeError:  # half of a pair
+    except UnicodeEncodeError:  # half of a surrogate pair
         return piece.lower()
 
 
@@ -103,22 +104,22 @@ def _escaped(text: bytes) -> bytes:
 
 @final
 class WrittenTexts:
-    """Some texts, as they may be written from a place on that lies before or inside them.
+    """Texts that may be written from a place on, which lies before or inside them.
 
     Attributes:
-        count: how many texts.
+        count: number of texts.
     """
 
     def __init__(
         self, texts: Sequence[bytes], *, is_json: bool, lead: bytes = b"", head: bytes = b""
     ) -> None:
-        """Take over the texts.
+        """Take the texts.
 
         Args:
-            texts: all different; scalars where ``is_json``, else anything.
-            is_json: whether a string among them may be spelt in other ways.
-            lead: what is between the place and them.
-            head: their part before the place.
+            texts: different texts; scalars if ``is_json``, otherwise any.
+            is_json: whether strings among them may have other spellings.
+            lead: the text between the place and them.
+            head: the part of them before the place.
         """
         self.count = len(texts)
         self._is_json = is_json
@@ -126,7 +127,7 @@ class WrittenTexts:
         self._head = head
         written = [canonical(text)[0] if self._is_spelt(text) else text for text in texts]
         self._index = {text: i for i, text in enumerate(written)}
-        self._sorted = sorted(written)  # those that begin alike are neighbours
+        self._sorted = sorted(written)  # texts with the same beginning are neighbours
 
     def is_open(self, text: bytes) -> bool:
         """Return whether one of the texts continues after ``text``, which begins at the place."""
@@ -136,20 +137,20 @@ class WrittenTexts:
             return False
         value = self._head + text[len(self._lead) :]
         if self._is_spelt(value):
-            return _STRING.match(value) is None  # nothing but these is allowed inside
+            return _STRING.match(value) is None  # inside only these are allowed
         at = bisect_right(self._sorted, value)
         return at < len(self._sorted) and self._sorted[at].startswith(value)
 
     def ended(self, text: bytes) -> int | None:
-        """Return which text is whole in ``text``, after which none continues: the longest that
-        it begins with; None: it led away from all of them."""
+        """Return the text that is complete in ``text`` when none can continue: the longest that it
+        begins with; None: it begins with none of them."""
         if not text.startswith(self._lead):
             return None
         value = self._head + text[len(self._lead) :]
         if self._is_spelt(value):
             string = _STRING.match(value)
             return None if string is None else self._index.get(canonical(string[0])[0])
-        # Most often it is the first looked at.
+        # Most often it is the first one checked.
         for at in range(bisect_right(self._sorted, value) - 1, -1, -1):
             if value.startswith(self._sorted[at]):
                 return self._index[self._sorted[at]]
@@ -163,14 +164,14 @@ MAX_ALTERNATIVES = 1000
 """Most texts that count as few."""
 
 _MAX_STEPS = 500_000
-"""Most bytes that are tried to find the texts of one place."""
+"""Most bytes tried to find the texts of one place."""
 
 _QUICK_STEPS = 10_000
-"""As many to find out, before a call, that there is none."""
+"""The same for finding out, before a call, that there is none."""
 
 _MOST_BYTES, _MOST_BYTES_OF_ALL, _MOST_HELD = 200_000, 8 << 20, 64 << 20
-"""Bytes of the texts of one place together; of all places of an output, with 100 for each text; and
-of what is begun and found before it is known whether there are few."""
+"""Most bytes of all texts of one place; of all places of an output, plus 100 per text; and of the
+texts begun and found before it is known whether there are few."""
 
 _NARROWING: tuple[frozenset[str], ...] = tuple(
     frozenset(words.split())
@@ -179,8 +180,8 @@ _NARROWING: tuple[frozenset[str], ...] = tuple(
         *("format maxLength", "minimum maximum integer", "minimum maximum multipleOf"),
     )
 )
-"""What of `_words` can leave a scalar few texts, where a schema has it, in one place or in several.
-Not a length alone: there are a million characters."""
+"""The sets of `_words` in a schema that can leave a scalar few texts, together or spread over it. A
+length alone cannot: there are a million characters."""
 
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _AFTER_SCALAR = frozenset(b" \t\n\r,]}")
@@ -195,9 +196,10 @@ class Site:
         path: JSON path of the value; ``$`` for the whole output.
         start: offset of the value's first byte in the output.
         chosen: index of the text that the output has.
-        texts: every text that is possible there after the preceding text, strings in their shortest
-            spelling; at least two. The end of an array is none of them.
-        values: the values of the texts: of JSON the value, else the text itself (see `names_of`).
+        texts: all texts that are possible there after the preceding text, at least two; strings in
+            their shortest spelling. The end of an array does not count.
+        values: the values of the texts: JSON values, or the text itself if it is not JSON (see
+            `names_of`).
     """
 
     path: str
@@ -217,13 +219,13 @@ def sites(
     """Find the sites of an output, in its order; yield now and then.
 
     Args:
-        constraint: what the output was made by.
-        output: its bytes.
-        is_whole: whether it ended by itself. Else a number or word at its end is left out, as it
-            might have continued.
-        too_long: is given the paths at which it was not found out what could have stood there,
-            since the texts are too long, or with those before; ``$`` for a text that is not JSON
-            and may be too many.
+        constraint: the constraint that made the output.
+        output: the bytes of the output.
+        is_whole: whether it ended by itself. Otherwise a number or word at its end is left out,
+            because it might have continued.
+        too_long: collects the paths at which the alternatives are not known, because their texts
+            are too long, alone or with earlier ones; ``$`` for a text that is not JSON and may have
+            too many.
 
     Cost: a step of the automaton for each byte of the output and of each alternative.
     """
@@ -241,7 +243,7 @@ def sites(
     if is_whole:
         events += reader.finish()
     walk = ByteReader(constraint)
-    same: dict[tuple[bytes, ...], Site] = {}  # what places have in common is kept once
+    same: dict[tuple[bytes, ...], Site] = {}  # texts that places share are kept once
     left = _MOST_BYTES_OF_ALL
     for scalar in scalars(events):
         yield
@@ -288,8 +290,8 @@ def whole_texts(constraint: Constraint) -> Passes[tuple[bytes, ...] | None]:
 def names_of(constraint: Constraint, texts: Sequence[bytes]) -> tuple[str, ...]:
     """Return a name for each whole output: its text, or the shortest of those for the same value.
 
-    JSON may spell one value in several ways (``-0`` is 0), which are one alternative; so may the
-    numbers in a union of other texts.
+    Several spellings of one JSON value (``-0`` is 0) are one alternative; so are those of a number
+    in a union of other texts.
     """
     names = [constraint.named.shown(text).decode() for text in texts]
     keys = [_value_key(constraint, name) for name in names]
@@ -300,20 +302,20 @@ def names_of(constraint: Constraint, texts: Sequence[bytes]) -> tuple[str, ...]:
 
 
 def _value_key(constraint: Constraint, text: str) -> Any:
-    """Return what identifies an output: its JSON value, else its number or text."""
+    """Return a key for an output: its JSON value, or its number or text."""
     if is_json(constraint):
         return json_key(json.loads(text))
     try:
         written, value = json.loads(text), constraint.output.parse(text)
     except (ParseError, ValueError, RecursionError):
         return text
-    # A validator may make a number of any text: "yes" and "you" stay two alternatives.
+    # A validator may turn any text into a number: "yes" and "you" stay two alternatives.
     is_number = {type(value), type(written)} <= {int, float} and value == written
     return (type(value), value) if is_number else text
 
 
 def may_have_sites(constraint: Constraint) -> bool:
-    """Return whether some output could have a site; certain when False."""
+    """Return whether some output could have a site; False is certain."""
     grammar = constraint.output.grammar
     if isinstance(grammar, ir.Json):
         words = {*_words(grammar.schema)}
@@ -326,7 +328,7 @@ def may_have_sites(constraint: Constraint) -> bool:
 
 
 def _words(schema: Any) -> Iterator[str]:
-    """Yield the keywords and types in a schema; ``elsewhere``: it leads to others."""
+    """Yield the keywords and types in a schema, and ``elsewhere`` if it refers to other schemas."""
     if isinstance(schema, Mapping):
         for key, value in schema.items():
             yield key.replace("exclusiveM", "m")
@@ -343,19 +345,19 @@ def _words(schema: Any) -> Iterator[str]:
 
 
 def _are_several(texts: Sequence[bytes]) -> bool:
-    """Return whether texts are of more than one value: 0 and -0 are one."""
+    """Return whether texts have more than one value; 0 and -0 are the same."""
     return len(texts) > 1 and len({json_key(json.loads(text)) for text in texts}) > 1
 
 
 def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
-    """Return the site of a value that has ended, with all its possible texts."""
+    """Return the site of a closed value, with all its possible texts."""
     chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
     values = tuple(json.loads(text) for text in texts)
     return Site(child_path("$", *scalar.path), scalar.start, chosen, texts, values)
 
 
 def texts_at(walk: ByteReader) -> Passes[tuple[bytes, ...] | None]:
-    """Return the possible texts where a JSON value begins; None unless they are few, and of at
+    """Return the possible texts where a JSON value begins; None unless they are few and have at
     least two values. Yield now and then."""
     try:
         texts = yield from _texts(walk, is_json=True)
@@ -367,23 +369,23 @@ def texts_at(walk: ByteReader) -> Passes[tuple[bytes, ...] | None]:
 def _texts(
     walk: ByteReader, *, is_json: bool, most: int | None = None
 ) -> Passes[tuple[bytes, ...] | None]:
-    """Return the texts that can be where ``walk`` is, sorted; None when they are not few.
+    """Return the possible texts at ``walk``, sorted; None if they are not few.
 
-    A string that JSON may spell in several ways is one text, the shortest: its values are walked,
-    and the ways to write a character come together again behind it. Every state can continue to an
-    end, so each text begun counts as one at least: the search stops as soon as there are too many.
+    All JSON spellings of a string are one text, the shortest: the search follows characters, and
+    different spellings of a character meet again after it. Every state can reach an end, so each
+    begun text counts as at least one: the search stops as soon as there are too many.
 
     Yields now and then.
 
     Raises:
-        _TooLong: more than ``most`` bytes would have to be read to find out, or there are more than
-            `_MOST_BYTES` of the texts.
+        _TooLong: finding out would take more than ``most`` bytes, or the texts have more than
+            `_MOST_BYTES`.
     """
     machine = walk.machine
     found: list[bytes] = []
     begun = [_Begun(b"", walk.state, 0, b"")]
     nodes = _Nodes()
-    n_bytes = 0  # of what is found
+    n_bytes = 0  # bytes of the texts found
     steps, most = 0, most or _MAX_STEPS
     while begun:
         longer: list[_Begun] = []
@@ -434,12 +436,12 @@ def _texts(
 
 
 class _TooLong(Exception):
-    """The texts of a place are too long to list them."""
+    """The texts of a place are too long to be listed."""
 
 
 class _Begun(NamedTuple):
-    """A text that has been begun: what is read, the state after it, and how far its value has come:
-    a node of `_Nodes` and the beginning of an escape."""
+    """A begun text: the bytes read, the state after them, and the value so far as a node of
+    `_Nodes` and the beginning of an escape."""
 
     text: bytes
     state: int
@@ -448,14 +450,15 @@ class _Begun(NamedTuple):
 
 
 class _Nodes:
-    """The beginnings of values, numbered as they are come to. Each is continued from once."""
+    """The beginnings of values, numbered in the order in which they are reached. Each is continued
+    only once."""
 
     def __init__(self) -> None:
         self._to: dict[tuple[int, int], int] = {}
         self._escapes: set[tuple[int, bytes]] = set()
 
     def spelt(self, node: int, escape: bytes) -> tuple[int, bytes] | None:
-        """Return the node after an escape, and the escape's unfinished part; None: see below."""
+        """Return the node after an escape and its unfinished part; None: as for `go`."""
         whole, rest = canonical(escape)
         if not whole:
             if (node, rest) in self._escapes:
@@ -475,22 +478,22 @@ class _Nodes:
 
 
 def _may_end(text: bytes, following: set[int], is_accepting: bool) -> bool:
-    """Return whether a scalar that has been read up to here is a whole one."""
+    """Return whether the scalar read so far may be complete."""
     if text[0] == _QUOTE:
         return is_closed(text)
     return is_accepting or not following.isdisjoint(_AFTER_SCALAR)
 
 
 def _inside(text: bytes, following: set[int]) -> set[int]:
-    """Return those bytes that may follow and belong to the scalar."""
+    """Return the bytes that may follow and belong to the scalar."""
     if text[:1] == b'"':
         return set() if is_closed(text) else following
     return following - _AFTER_SCALAR
 
 
 def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
-    """Return how many tokens of an output, which end at ``ends``, come before a site was decided:
-    after that many every alternative was still possible, for the last time."""
+    """Return the number of tokens of an output before a site was decided: the last token boundary
+    at which every alternative was still possible. ``ends``: the offsets at which tokens end."""
     texts = [key_of(text) for text in site.texts]
 
     def is_behind(end: int) -> bool:
@@ -502,5 +505,5 @@ def boundary(ends: Sequence[int], site: Site, output: bytes) -> int:
 
 
 def key_of(text: bytes) -> bytes:
-    """Return a key that all spellings of a JSON string share; any other text as it is."""
+    """Return a key that all spellings of a JSON string share; any other text unchanged."""
     return canonical(text)[0] if text[:1] == b'"' else text

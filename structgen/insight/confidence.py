@@ -55,28 +55,28 @@ from .alternatives import (
 from .json_places import ByteReader, Closed, JsonReader, scalars
 
 _MOST_ASKED = 200_000
-"""Most alternatives of all values that one call asks about: to send a million takes 4 s."""
+"""Most alternatives of all values in one call: sending a million takes 4 s."""
 
 _MAX_PASSES = 2000
-"""Most passes of the model for one tree. Some labels take 5 to 50."""
+"""Most passes of the model for one tree. A few labels take 5 to 50."""
 
 
 OpenPasses: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[TokenSequence, int]]]
-"""Begins a sequence, pass by pass: of the prompt, the given tokens after it, and room for that many
-more, or fewer where the context ends. How many is returned as well."""
+"""Begins a sequence, pass by pass: the prompt, the given tokens after it, and room for a number of
+further tokens, or fewer if the context ends. That number is also returned."""
 
 
 class TokenTree:
-    """The token sequences that spell some texts, grown where the model makes them likely.
+    """The token sequences that spell some texts, extended where the model finds them likely.
 
     Attributes:
         masses: float64 ``[n_texts]``, the part of each text's probability found so far.
-        cut: the most probability that could lie beyond the end of the context.
-        passes: how often the model's scores were read.
-        run_tokens: tokens that the model ran over for that.
-        room: most tokens that fit after the preceding text; None: no limit.
-        paths: for each text the likeliest token sequence found that spells it, with the token that
-            ends it if that reaches beyond the text or separates it from longer ones.
+        cut: the most probability that may lie beyond the end of the context.
+        passes: number of passes whose scores were read.
+        run_tokens: tokens that the model read for them.
+        room: the most tokens that fit after the preceding text; None: no limit.
+        paths: for each text the likeliest token sequence found for it, with the token that ends it
+            if that reaches beyond the text or tells it from longer ones.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class TokenTree:
         sequence: TokenSequence,
         room: int | None = None,
     ) -> None:
-        """Begin with nothing.
+        """Begin with an empty tree.
 
         Args:
-            constraint: what decides which tokens may follow.
-            texts: what is looked for.
-            before: the output's tokens before them.
-            sequence: prompt and ``before``; left changed and open.
-            room: most tokens that fit behind them; None: there is room for all.
+            constraint: decides which tokens may follow.
+            texts: the texts to weigh.
+            before: the output's tokens before the texts.
+            sequence: the prompt and ``before``; it stays open and is changed.
+            room: the most tokens that fit after them; None: no limit.
         """
         self._vocabulary = constraint.vocabulary
         self._tokens = constraint.named.tokens
@@ -102,7 +102,7 @@ class TokenTree:
         self._sequence = sequence
         self._root = sequence.length
         self._last = int(sequence.token_ids[0, -1])
-        # Without a budget: what could have been written counts, not what was still affordable.
+        # Without a budget: all that could have been written counts, not only what still fitted.
         self._cursor = constraint.start()
         for token_id in before:
             self._cursor.accept(token_id)
@@ -123,14 +123,14 @@ class TokenTree:
         """Find masses, pass by pass, until no probability can be off by more than ``tolerance``.
 
         Args:
-            tolerance: as above.
-            groups: for each text the first that means the same: then it also ends once it is known
-                which group is the likeliest.
-            is_enough: asked once the error is within ``tolerance``, with the error: whether that is
-                small enough, too.
+            tolerance: the largest error of a probability.
+            groups: for each text the first with the same meaning. With groups it also ends when the
+                likeliest group is known.
+            is_enough: called with the error when it is within ``tolerance``; returns whether it is
+                small enough.
         """
-        paths: list[tuple[int, ...]] = []  # to the places looked at, 2,000 tokens each at most
-        open_places = [(-1.0, -1, -1)]  # less the worth, the place before, and the token after it
+        paths: list[tuple[int, ...]] = []  # at most 2,000 tokens each
+        open_places = [(-1.0, -1, -1)]  # minus the bound, the place before, and the token after it
         left_out = 0.0
         while open_places:
             left = left_out - sum(place[0] for place in open_places)
@@ -141,7 +141,7 @@ class TokenTree:
                 return error
             if groups is not None:
                 masses = np.sort(np.bincount(groups, self.masses))
-                if masses[-1] - masses[-2] > left + self.cut:  # nothing else can be likelier
+                if masses[-1] - masses[-2] > left + self.cut:  # no other can be likelier
                     return error
             mass, before, token_id = heapq.heappop(open_places)
             path = (*paths[before], token_id) if paths else ()
@@ -162,16 +162,16 @@ class TokenTree:
                         if worth > self._best_ways[ended]:
                             self._best_ways[ended] = worth
                             self.paths[ended] = (*path, token_id)
-            if len(open_places) > 2 * _MAX_PASSES:  # there are no passes for more
+            if len(open_places) > 2 * _MAX_PASSES:  # no passes are left for more
                 open_places.sort()
                 left_out -= sum(place[0] for place in open_places[_MAX_PASSES:])
                 del open_places[_MAX_PASSES:]
         return self._error(left_out)
 
     def likeliest(self, groups: Sequence[int]) -> int | None:
-        """Return the text of the likeliest group that has the likeliest way to write it.
+        """Return the text of the likeliest group with the likeliest spelling.
 
-        None where nothing was found. Of groups alike the first.
+        None if nothing was found. Among equal groups the first.
         """
         masses = np.bincount(groups, self.masses)
         best = int(masses.argmax())
@@ -181,13 +181,13 @@ class TokenTree:
         return max(members, key=lambda i: float(self._best_ways[i]))
 
     def _error(self, left: float) -> float:
-        """Return how far off a probability can be when so much has not been looked at."""
+        """Return the largest error of a probability, given the mass that was left out."""
         left += self.cut
         total = left + float(self.masses.sum())
         return left / total if total else 1.0
 
     def _ways_on(self, path: tuple[int, ...]) -> Passes[list[tuple[int, float]]]:
-        """Return the allowed tokens after ``path``, and the model's probability of each."""
+        """Return the allowed tokens after ``path`` and the model's probability of each."""
         kept = 0
         while kept < min(len(path), len(self._at)) and path[kept] == self._at[kept]:
             kept += 1
@@ -197,7 +197,7 @@ class TokenTree:
                 yield
             self._cursor.accept(token_id)
         if path:
-            # Two tokens at least: a pass over one rounds differently, and scores would depend on
+            # At least two tokens: a pass over one rounds differently, and scores would depend on
             # the order in which places are visited.
             spelt = (self._last, *path)
             first = min(kept + 1, len(spelt) - 2)
@@ -217,7 +217,7 @@ class TokenTree:
 
 
 TOLERANCE = 0.001
-"""How far off a probability may be, unless asked otherwise."""
+"""The default of the largest error of a probability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +225,9 @@ class Alternative:
     """One alternative of a value.
 
     Attributes:
-        value: the value of JSON; otherwise the text.
-        text: its text; the shortest where there are several (``-0`` is 0).
-        probability: of all its texts together, relative to all alternatives.
+        value: the JSON value, or the text if it is not JSON.
+        text: its text; the shortest if there are several (``-0`` is 0).
+        probability: that of all its texts together, relative to all alternatives.
     """
 
     value: Any
@@ -242,10 +242,11 @@ class ValueConfidence:
     Attributes:
         path: JSON path of the value, ``$`` for the whole output.
         chosen: the value in the output.
-        alternatives: all of them, including ``chosen``, the likeliest first.
+        alternatives: all alternatives with ``chosen``, the likeliest first.
         mass: the probability that the model, unconstrained, would have written any of them here.
-        error: the greatest error of a probability, because parts of the sum were left out.
-        passes: how often the model was run.
+        error: the largest possible error of a probability, from parts of the sum that were left
+            out.
+        passes: number of passes of the model.
     """
 
     path: str
@@ -261,7 +262,7 @@ class ValueConfidence:
         return f"{self.path}: {self.chosen.text} {self.probability:.3f}, {word} {others}"
 
     def _repr_html_(self) -> str:
-        """Return the alternatives, in a notebook."""
+        """Return the alternatives as HTML, for notebooks."""
         rows = [(one.text, f"{one.probability:.3f}") for one in self.alternatives]
         return notebook.table(rows, (self.path, "probability"))
 
@@ -280,14 +281,14 @@ class ValueConfidence:
 
     @property
     def runner_up(self) -> Alternative:
-        """The likeliest of the others."""
+        """The likeliest other value."""
         return next(other for other in self.alternatives if other is not self.chosen)
 
     @property
     def margin(self) -> float:
         """The probability of the chosen value minus that of the runner-up.
 
-        Negative when it is not the likeliest: it was sampled, or chosen token by token.
+        Negative if it is not the likeliest, because it was sampled or chosen token by token.
         """
         return self.probability - self.runner_up.probability
 
@@ -308,8 +309,8 @@ class Confidence(Mapping[str, ValueConfidence]):
 
     A mapping from JSON path (``$`` for the whole output) to `ValueConfidence`: booleans, enums,
     literals, small ranges of integers, and unions of these. Paths come from the output type and
-    cost nothing; a value is computed when it is first asked for, and then kept. That runs the
-    model, on the prompt and the output up to the value; from any thread.
+    cost nothing; a value is computed when it is first read, and then kept. This runs the model on
+    the prompt and the output up to the value, in any thread.
     """
 
     def __init__(
@@ -321,14 +322,14 @@ class Confidence(Mapping[str, ValueConfidence]):
         is_whole: bool,
         tolerance: float = TOLERANCE,
     ) -> None:
-        """Take over an output; nothing runs yet.
+        """Take an output; nothing runs yet.
 
         Args:
-            constraint: what it was made by; None: free text, which has no such values.
-            token_ids: its tokens.
+            constraint: the constraint that made it; None: free text, which has no such values.
+            token_ids: the output's tokens.
             open_sequence: begins a sequence on its prompt.
             is_whole: whether it ended by itself.
-            tolerance: how far off a probability may be.
+            tolerance: the largest error of a probability.
         """
         self._constraint = constraint
         self._token_ids = tuple(token_ids)
@@ -350,7 +351,7 @@ class Confidence(Mapping[str, ValueConfidence]):
             return run_passes(self.finding(path))
 
     def finding(self, path: str) -> Passes[ValueConfidence]:
-        """As ``[path]``, pass by pass."""
+        """Like ``[path]``, pass by pass."""
         known = self._known.get(path)
         if known is None:
             found = yield from self.listing()
@@ -380,7 +381,8 @@ class Confidence(Mapping[str, ValueConfidence]):
         return f"Confidence({', '.join(found)})"
 
     def _repr_html_(self) -> str:
-        """Return each value and its probability, in a notebook. Runs the model where it has to."""
+        """Return each value and its probability as HTML, for notebooks. Runs the model if
+        necessary."""
         rows = [
             (path, one.chosen.text, f"{one.probability:.3f}", one.runner_up.text)
             for path, one in self.items()
@@ -388,7 +390,7 @@ class Confidence(Mapping[str, ValueConfidence]):
         return notebook.table(rows, ("path", "value", "probability", "runner-up"))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a plain dict of what has been computed so far: models do not travel."""
+        """Pickle as a dict of the values computed so far, because models cannot be pickled."""
         return dict, (dict(self._known),)
 
     def listing(self) -> Passes[dict[str, Site]]:
@@ -414,17 +416,17 @@ class Confidence(Mapping[str, ValueConfidence]):
 def below(
     confidence: Mapping[str, ValueConfidence], threshold: float | Mapping[str, float]
 ) -> Passes[tuple[ValueConfidence, ...]]:
-    """Find values with too little probability, in the order of the output, pass by pass.
+    """Find the values below a probability, in the order of the output, pass by pass.
 
-    A value counts as unsure if the passes do not find enough of its probability.
+    A value also counts if the passes do not find enough of its probability.
 
     Args:
-        confidence: of an output.
-        threshold: the least probability, for all values or for each of some paths.
+        confidence: the confidence of an output.
+        threshold: the lowest probability, for all values or by path.
 
     Raises:
-        OptionError: no value at a path was a choice among few; or, with one number for all, this
-            cannot be decided for some values; or they have too many alternatives in all.
+        OptionError: no value at a path was a choice among few; or, with one number for all values,
+            this is not known for some; or there are too many alternatives in total.
     """
     places = (yield from confidence.listing()) if isinstance(confidence, Confidence) else {}
     paths: Sequence[str] = list(confidence)
@@ -461,7 +463,7 @@ def below(
         if isinstance(confidence, Confidence):
             value = yield from confidence.finding(path)
         else:
-            value = confidence[path]  # of a result that was pickled
+            value = confidence[path]  # for a pickled result
         if not value.reaches(least[path]):
             found.append(value)
     return tuple(found)
@@ -481,17 +483,17 @@ def measuring(
         site: the value and its alternatives.
         token_ids: the output's tokens, at least those up to the value.
         open_sequence: begins a sequence on the output's prompt.
-        tolerance: how far off a probability may be; 0: sum over every token sequence.
+        tolerance: the largest error of a probability; 0: sum over all token sequences.
 
     Raises:
         PromptError: the context ends before the likely alternatives do.
 
     Cost: a pass of the model for each place of the token tree that matters: for labels of two or
-    three tokens some 5 to 50. Past 2,000 passes it stops, and ``error`` says what that means: with
-    an ``error`` of 1 nothing was found, and every alternative gets the same probability.
+    three tokens some 5 to 50. It stops after 2,000 passes, and ``error`` has the consequence: with
+    an ``error`` of 1 nothing was found, and all alternatives get the same probability.
     """
 
-    yield  # no sequence is begun for a call that is over
+    yield  # no sequence is begun after the call has ended
     tree, _, error = yield from grown(constraint, site, token_ids, open_sequence, tolerance)
     if tree.cut and error > tolerance:
         raise PromptError(
@@ -499,7 +501,7 @@ def measuring(
             f"{tree.room} more tokens, too few for the likely alternatives. Shorten the prompt."
         )
     mass = float(tree.masses.sum())
-    # JSON may spell one value in several ways: -0 is 0.
+    # JSON has several spellings of one value: -0 is 0.
     spellings: dict[Any, list[int]] = {}
     for i in sorted(range(len(site.texts)), key=lambda i: (len(site.texts[i]), site.texts[i])):
         spellings.setdefault(json_key(site.values[i]), []).append(i)
@@ -507,7 +509,7 @@ def measuring(
         key: Alternative(
             site.values[found[0]],
             constraint.named.shown(site.texts[found[0]]).decode(),
-            # Nothing found says nothing about any of them.
+            # If nothing was found, nothing is known about any of them.
             float(tree.masses[found].sum()) / mass if mass else 1 / len(spellings),
         )
         for key, found in spellings.items()
@@ -534,14 +536,14 @@ def grown(
     `TokenTree.growing` for ``groups``.
 
     Returns:
-        The tree, how many of the output's tokens come before it, and the bound on the error.
+        The tree, the number of the output's tokens before it, and the bound on the error.
     """
     tokens = constraint.named.tokens
     ends = list(accumulate(len(tokens[token_id]) for token_id in token_ids))
     output = b"".join(tokens[token_id] for token_id in token_ids)
     before = token_ids[: boundary(ends, site, output)]
     start = ends[len(before) - 1] if before else 0
-    # The boundary may lie before the value, or inside what all its alternatives begin with.
+    # The boundary may lie before the value, or within the common beginning of its alternatives.
     spelt = is_json(constraint)
     texts = WrittenTexts(
         site.texts, is_json=spelt, lead=output[start : site.start], head=output[site.start : start]
@@ -558,7 +560,8 @@ def grown(
 
 @final
 class BestValues:
-    """Reads one output while it is written. Used by one thread.
+    """Watches one output while it is written, and replaces values by likelier ones. Used by one
+    thread.
 
     Attributes:
         path: JSON path of the value that was replaced last.
@@ -568,15 +571,15 @@ class BestValues:
         """Start without tokens."""
         self._constraint = constraint
         self._is_json = is_json(constraint)
-        self._whole: tuple[bytes, ...] | None = None  # of JSON, or not yet listed
+        self._whole: tuple[bytes, ...] | None = None  # for JSON, or before they are listed
         self._walk = ByteReader(constraint)
         self._places = JsonReader()
-        self._closed: list[Closed] = []  # that have not been looked at
+        self._closed: list[Closed] = []  # values that have not been checked
         self._data = bytearray()
-        self._ends: list[int] = []  # offset behind each token
+        self._ends: list[int] = []  # offset after each token
         self._n_settled = 0
-        self._judged = -1  # where the last value began that has been weighed
-        self._looked = -1  # where the last value began that was looked at, and its texts
+        self._judged = -1  # where the last weighed value began
+        self._looked = -1  # where the last checked value began, and its texts
         self._texts: tuple[bytes, ...] | None = None
         self._site: Site | None = None
         self.path = ""
@@ -584,12 +587,12 @@ class BestValues:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is a value to look at, or to weigh, before the output continues."""
+        """Whether a value must be checked or weighed before the output continues."""
         return self._is_to_look or self._site is not None
 
     @property
     def n_settled(self) -> int:
-        """How many of the first tokens are final."""
+        """The number of first tokens that are final."""
         settled, ends = 0 if self._is_to_look else self._settled_bytes(), self._ends
         while self._n_settled < len(ends) and ends[self._n_settled] <= settled:
             self._n_settled += 1
@@ -606,14 +609,14 @@ class BestValues:
         return len(self._data)
 
     def read(self, data: bytes) -> None:
-        """Take a token that has been written."""
+        """Add a token that was written."""
         self._data += data
         self._ends.append(len(self._data))
         if self._is_json:
             self._note_closed(self._places.feed(data))
 
     def end(self) -> None:
-        """Take the end of the output."""
+        """End the output."""
         if self._is_json:
             self._note_closed(self._places.finish())
         elif self._judged < 0 and self._whole is not None:
@@ -627,8 +630,8 @@ class BestValues:
         self._is_to_look = bool(self._closed) or opened
 
     def _look(self) -> Passes[None]:
-        """Look at the values that have opened or closed, in order, to the first to be weighed; of
-        what is not JSON, at what the output may be."""
+        """Check the values that have opened or closed, in order, up to the first one to be weighed;
+        if it is not JSON, check the whole output."""
         if not self._is_json and self._whole is None:
             self._whole = yield from whole_texts(self._constraint)
             if self._whole is None:
@@ -660,7 +663,7 @@ class BestValues:
     def weigh(
         self, token_ids: Sequence[int], open_sequence: OpenPasses
     ) -> Passes[tuple[int, tuple[int, ...]] | None]:
-        """Look at the values that are waiting, and weigh the alternatives of the first.
+        """Check the waiting values, and weigh the alternatives of the first.
 
         Args:
             token_ids: the output's tokens so far.
@@ -670,7 +673,7 @@ class BestValues:
             None to keep the value. Otherwise the number of tokens to keep, and the tokens to write
             after them: the likeliest spelling of the likeliest alternative, to its end.
 
-        Cost: as `measuring`, or less: it stops once nothing left could be likelier.
+        Cost: that of `measuring` or less, because it stops when nothing left could be likelier.
         """
         if self._is_to_look:
             yield from self._look()

@@ -1,16 +1,16 @@
-"""Read JSON byte by byte as it is written: what opens, grows, has closed, and where a byte is.
+"""Read JSON byte by byte as it is written: what opens, grows and closes, and where a byte belongs.
 
 `JsonReader` reports events, with strings unescaped exactly, wherever the bytes are cut. A mask or
-another reader has accepted the document, so nothing is checked or repaired. A value has closed when
-its last byte is certain, a number with the byte behind it. Knows no types, tokens or schemas.
+another reader has accepted the document, so nothing is checked or repaired. A value closes when its
+last byte is certain: a number closes with the byte after it. Knows no types, tokens or schemas.
 
     reader = JsonReader()
     for event in reader.feed(b'{"name":"Ann","age":3'):   # what these bytes have settled
         ...                                                # Closed(("name",), 8, 13), …
     reader.finish()                                        # the document has ended
 
-`check_values` checks JSON of strangers before other code reads it. `ByteReader` reads a text with a
-constraint's automaton, also inside tokens, while cursors move from token to token.
+`check_values` checks foreign JSON before other code reads it. `ByteReader` reads a text with a
+constraint's automaton byte by byte, while cursors move from token to token.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from structgen.grammar.json_schema import child_path
 from structgen.storage.user_folder import n_values
 
 Path: TypeAlias = "tuple[str | int, ...]"
-"""Where a value is: the keys and indices that lead to it; ``()`` is the document itself."""
+"""The path of a value: the keys and indices that lead to it; ``()`` is the document itself."""
 
 Kind: TypeAlias = Literal["object", "array", "string", "other"]
-"""What a value is; ``other``: a number, a boolean, null."""
+"""The kind of a value; ``other``: a number, a boolean or null."""
 
 _QUOTE, _COMMA, _COLON = 0x22, 0x2C, 0x3A
 _BLANK = frozenset(b" \t\n\r")
 _ENDS = frozenset(b" \t\n\r,]}")
 _PLAIN = re.compile(rb'[^"\\]*')
-_STRING = re.compile(r'"[^"\r\n]*"?')  # without escapes; it ends with its line at the latest
+_STRING = re.compile(r'"[^"\r\n]*"?')  # without escapes; ends at the latest with its line
 
 ESCAPE = re.compile(
     rb"\\[^u]"
@@ -48,8 +48,8 @@ ESCAPE = re.compile(
     rb"|\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])",
     re.DOTALL,
 )
-"""One escaped character of a JSON string, which may be a pair of surrogates. A first half waits for
-what comes, and stands alone when that cannot be the second."""
+"""One escaped character of a JSON string, which may be a surrogate pair. A first half waits for the
+next characters, and stands alone if they cannot be the second."""
 
 _LONGEST_ESCAPE = 12
 
@@ -77,11 +77,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The open string continues: characters that will not change.
+    """The open string continues with characters that will not change.
 
     Attributes:
         path: where it is.
-        text: the next of its characters, unescaped.
+        text: its next characters, unescaped.
     """
 
     path: Path
@@ -90,13 +90,13 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A value is whole: bytes ``start`` to ``end`` of the document.
+    """A value is complete: bytes ``start`` to ``end`` of the document.
 
     Attributes:
         path: where it is.
         kind: what it is.
         start: offset of its first byte.
-        end: offset behind its last byte.
+        end: offset after its last byte.
     """
 
     path: Path
@@ -112,23 +112,23 @@ class JsonReader:
     """Reads a document and reports its events, each once, in order.
 
     Attributes:
-        n_bytes: how many bytes have been read.
+        n_bytes: number of bytes read.
         open_start: offset of the first byte of the string, number or word being read, or -1.
     """
 
     def __init__(self) -> None:
         self.n_bytes = 0
-        # For each open container: where it began, whether it is an array, and the step to the value
-        # that is open or comes next: a key, an index, or None while the key is not known.
+        # For each open container: where it began, whether it is an array, and the step to the open
+        # or next value: a key, an index, or None while the key is not known.
         self._starts: list[int] = []
         self._is_array: list[bool] = []
         self._steps: list[str | int | None] = []
-        self._is_in_string = False  # or in a key
+        self._is_in_string = False  # or a key
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogatepass").decode
-        self._held = b""  # what has come of an escape that is not whole
-        self._begin = 0  # where in the document what is being read begins
+        self._held = b""  # the beginning of an unfinished escape
+        self._begin = 0  # offset at which the value or key being read begins
         self._key: list[str] | None = None  # the pieces of the key being read
-        self._is_between = False  # whether a value has closed, and no comma come
+        self._is_between = False  # whether a value has closed and no comma has followed
         self.open_start = -1
 
     @property
@@ -144,9 +144,9 @@ class JsonReader:
         return self.path
 
     def feed(self, data: bytes) -> list[Event]:
-        """Read more of the document, and return what it settles.
+        """Read more of the document, and return the events that it settles.
 
-        Cost: each byte is looked at once.
+        Cost: each byte is read once.
         """
         events: list[Event] = []
         self._begin = self.n_bytes - len(self._held)
@@ -166,14 +166,14 @@ class JsonReader:
         return events
 
     def finish(self) -> list[Event]:
-        """End the document, and with it a number or word that nothing else ends."""
+        """End the document, and with it a number or word at its end."""
         events: list[Event] = []
         if self.open_start >= 0 and not self._is_in_string:
             self._close_scalar("other", self.n_bytes, events)
         return events
 
     def _in_string(self, data: bytes, at: int, events: list[Event]) -> int:
-        """Read on in a string; returns where."""
+        """Read on in a string; return the offset after it."""
         pieces: list[str] = []
         while True:
             run = _PLAIN.match(data, at)
@@ -248,7 +248,7 @@ class JsonReader:
 
 
 def scalars(events: Iterable[Event]) -> list[Closed]:
-    """Return the values that some events close, other than objects and arrays."""
+    """Return the scalars that some events close."""
     return [e for e in events if isinstance(e, Closed) and e.kind in ("string", "other")]
 
 
@@ -257,7 +257,7 @@ class ByteReader:
 
     Attributes:
         machine: the automaton.
-        state: where in it the text has led to, `DEAD` if nowhere.
+        state: the state after the text; `DEAD` if it was refused.
     """
 
     def __init__(self, constraint: Constraint) -> None:
@@ -270,7 +270,7 @@ class ByteReader:
 
     @property
     def length(self) -> int:
-        """Bytes read."""
+        """The number of bytes read."""
         return len(self._read)
 
     def read(self, data: bytes) -> None:
@@ -280,8 +280,8 @@ class ByteReader:
             self._read.append(byte)
 
     def step(self, state: int, byte: int, since: bytes) -> int:
-        """Return the state after ``byte``; ``since`` is what leads there from what has been read,
-        with that byte.
+        """Return the state after ``byte``; ``since``: the bytes that follow the text read so far,
+        this byte included.
 
         Raises:
             CompileLimitExceeded: that takes more than one call may do.
@@ -314,7 +314,7 @@ class ByteReader:
         return self._engine.within_limits(("forced", self.state, 0), find)
 
     def shortest_completion(self) -> Text:
-        """Return the shortest known text that finishes what has been read.
+        """Return the shortest known text that completes the text read so far.
 
         Raises:
             CompileLimitExceeded: that takes more than one call may do.
@@ -328,8 +328,7 @@ class ByteReader:
             return self.machine.shortest_completion(self.state, self._tape_now())
 
     def _tape_now(self) -> TextHistory:
-        # Written only when it is asked for, which is when the text is JSON: a tape reads nothing
-        # else.
+        # Computed only on request, which is when the text is JSON: a tape reads nothing else.
         self._tape.feed(bytes(self._read[self._on_tape :]))
         self._on_tape = len(self._read)
         return self._tape
@@ -339,15 +338,15 @@ def check_values(text: str, most: int) -> tuple[str, str]:
     """Refuse JSON text with more values.
 
     Returns:
-        The text outside of its strings, and all of it without escapes that hide a string's end.
+        The text outside of strings, and the whole text without escapes that hide a string's end.
 
     Raises:
-        ValueError: it has more, or is not in UTF-8.
+        ValueError: it has more values, or is not UTF-8.
     """
-    if "\0" in text:  # as in UTF-16, which readers of JSON tell by it; and quotes are others there
+    if "\0" in text:  # as in UTF-16, which JSON readers detect by it, and in which quotes differ
         raise ValueError("it has a NUL, which JSON in UTF-8 cannot have")
-    # Without such escapes, each second part is outside of strings. Not so in events of a stream,
-    # whose lines that are no data may have a quote.
+    # Without such escapes, every second part is outside of strings. Not so in events of a stream,
+    # whose other lines may have a quote.
     bare = text.replace("\\\\", "__").replace('\\"', "__")
     quotes = bare.count('"')
     if quotes <= 4 * most:

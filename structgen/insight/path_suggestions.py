@@ -1,7 +1,7 @@
-"""Find JSON paths that could have a value that is a choice among few, before there is an output.
+"""Find JSON paths whose value could be a choice among few, before there is an output.
 
-Looks only at the schema, and suggests other paths if the answer is no. Only a no is certain: each
-keyword that it does not look at could only rule out more. Knows no automata and models.
+Reads only the schema, and suggests other paths if the answer is no. Only a no is certain: keywords
+that are not read could only exclude more. Knows no automata and no models.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from structgen.grammar.json_schema import child_path
 from structgen.storage import IdentityMap
 
 _MAX_DEPTH = 100
-"""Most steps of a path and references followed; beyond them anything is held possible."""
+"""Most steps of a path and references followed; beyond them everything counts as possible."""
 
 _MAX_LOOKS = 5_000
-"""Most subschemas that are looked at for the paths of a call; beyond them it is the same."""
+"""Most subschemas that are read for the paths of a call; beyond them everything counts as possible.
+"""
 
 _MAX_LISTED = 200
-"""Most paths of a schema that are looked at for a suggestion."""
+"""Most paths of a schema that are read for a suggestion."""
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]{1,9})\]")
 
 _CONTAINERS = frozenset(["object", "array"])
 
 _FEW = frozenset(["enum", "const", "maximum", "exclusiveMaximum"])
-"""Keywords of the values that are suggested."""
+"""Keywords of values that are suggested."""
 
 
 def suggestion(constraint: Constraint, paths: Iterable[str]) -> tuple[str, str] | None:
-    """Suggest others for the first path at which no output can have a choice among few.
+    """Suggest other paths for the first path at which no output can have a choice among few.
 
     Args:
         constraint: the output type.
         paths: JSON paths as `Confidence` writes them.
 
     Returns:
-        The path, and a text for a message; None: some output may have such choices at all of them.
+        The path, and a text for the message; None: all paths may have such a choice in some output.
     """
     grammar = constraint.output.grammar
     if not isinstance(grammar, ir.Json):
@@ -60,22 +61,23 @@ def suggestion(constraint: Constraint, paths: Iterable[str]) -> tuple[str, str] 
 
 
 def _steps(path: str) -> list[str | int] | None:
-    """Keys and indices of a path; None when it is written in a way that is not read here."""
+    """Return the keys and indices of a path; None if its notation is not supported here."""
     if not re.fullmatch(f"(?:{_STEP.pattern})*", path[1:]):
         return None
     return [int(index) if index else key for key, index in _STEP.findall(path, 1)]
 
 
 class _Judge:
-    """Whether values of one schema document may have a scalar somewhere; certain when they may not.
+    """Decides whether values of a schema document may have a scalar at a path; only a no is
+    certain.
 
-    Each subschema is judged once for each number of steps left, while there are ``looks``.
+    Each subschema is judged once per number of steps left, until ``looks`` is used up.
     """
 
     def __init__(self, root: Any, looks: Iterator[int]) -> None:
         self._root = root
         self._looks = looks
-        # by the schema, then by how many steps are left
+        # by schema, then by number of steps left
         self._judged: IdentityMap[Mapping[str, Any], dict[int, bool]] = IdentityMap()
 
     def may_be(self, schema: Any, steps: Sequence[str | int], depth: int = 0) -> bool:
@@ -87,14 +89,14 @@ class _Judge:
         judged = self._judged.setdefault(schema, {})
         left = len(steps)
         if left not in judged:
-            judged[left] = True  # while it is being judged: it may come up inside itself
+            judged[left] = True  # while it is being judged, since it may occur inside itself
             judged[left] = self._may_be(schema, steps, depth + 1)
         return judged[left]
 
     def _may_be(self, schema: Mapping[str, Any], steps: Sequence[str | int], depth: int) -> bool:
         if schema is not self._root and _has_id(schema):
             return True
-        if "$ref" in schema:  # in old drafts nothing beside it counts
+        if "$ref" in schema:  # in old drafts everything beside it is ignored
             found = _referred(schema["$ref"], self._root)
             return found is None or self.may_be(found, steps, depth)
         for name, enough in (("anyOf", any), ("oneOf", any), ("allOf", all)):
@@ -117,13 +119,13 @@ class _Judge:
         if step >= schema.get("maxItems", step + 1):
             return False
         items, first = schema.get("items", True), schema.get("prefixItems", ())
-        # Old drafts do not know ``prefixItems``, so ``items`` is held possible beside it.
+        # Old drafts do not have ``prefixItems``, so ``items`` counts as possible beside it.
         possible = [items, *first[step : step + 1]]
         return isinstance(items, Sequence) or any(self.may_be(one, rest, depth) for one in possible)
 
 
 def _referred(reference: Any, root: Any) -> Any:
-    """Return the schema that a reference inside the document leads to; None when it is no such."""
+    """Return the target of a reference within the document; None: it is not such a reference."""
     if not isinstance(reference, str) or not re.fullmatch(r"#(/[A-Za-z0-9_$.\-]+)*", reference):
         return None
     found = root
@@ -135,12 +137,12 @@ def _referred(reference: Any, root: Any) -> Any:
 
 
 def _has_id(schema: Mapping[str, Any]) -> bool:
-    """Return whether references below it may mean something else than from the document's root."""
+    """Return whether references below it may mean something else than at the document's root."""
     return isinstance(schema.get("$id", schema.get("id")), str)
 
 
 def _paths(root: Any) -> Iterator[str]:
-    """Paths of values that may well have few texts, as far as a few steps lead to them."""
+    """Yield the paths of values that may well have few texts, within a few steps."""
     begun: list[tuple[str, Any, int]] = [("$", root, 0)]
     n_seen = 0
     while begun and n_seen < _MAX_LISTED:

@@ -24,9 +24,9 @@ def picture(regex: ir.Regex) -> dict[str, Any]:
     """Return the automaton of an expression, as JSON.
 
     Returns:
-        ``states``, from the one in which texts begin, each with whether they may end there
-        (``accepting``); ``edges``, each ``from`` a state ``to`` another with a ``label``, the
-        characters that take it; and whether that ``is_whole``: more than 60 states are left out.
+        ``states``, the first being the start, each with ``accepting``: whether texts may end there;
+        ``edges``, each ``from`` a state ``to`` another with a ``label`` for the characters; and
+        ``is_whole``: False if there are more than 60 states and the rest is left out.
 
     Raises:
         OutputTypeError: no text matches.
@@ -60,7 +60,7 @@ def picture(regex: ir.Regex) -> dict[str, Any]:
 
 
 def _label(alphabet: Alphabet, mask: int) -> str:
-    """Return a set of characters in a few words."""
+    """Return a short label for a set of characters."""
     if mask == alphabet.everything:
         return "any"
     ends = [*(start - 1 for start in alphabet.starts[1:]), MAX_CODE_POINT]
@@ -97,7 +97,7 @@ _ACROSS, _DOWN, _RADIUS = 130, 90, 20
 
 
 def svg(drawn: dict[str, Any]) -> str:
-    """Return what `picture` gives as an SVG: a column for each distance from the start."""
+    """Return the result of `picture` as an SVG, with a column for each distance from the start."""
     n = len(drawn["states"])
     column = [0, *[-1] * (n - 1)]
     arrows: dict[tuple[int, int], list[str]] = {}
@@ -112,7 +112,7 @@ def svg(drawn: dict[str, Any]) -> str:
     out: list[str] = []
     for (first, to), labels in arrows.items():
         x1, y1, x2, y2 = x[first], y[first], x[to], y[to]
-        # Arrows bend, each to its right: there and back are two.
+        # Arrows bend to their right, so the way there and the way back are apart.
         bend = 30 if column[to] <= column[first] else 8
         middle, height = (x1 + x2) / 2 + (y2 - y1) / 6, (y1 + y2) / 2 - bend
         path = f"M{x1},{y1} Q{middle:.0f},{height:.0f} {x2},{y2}"

@@ -1,11 +1,10 @@
 """A trace: what happened at each step of one output, and why.
 
-The run reports each token; the trace asks the output type's automaton about it later. Knows no
-models.
+The run reports each token; the trace asks the output type's automaton later. Knows no models.
 
-`TraceStep` is one step: which token, where in the output, among how many allowed ones. `why_barred`
-says why a token was not allowed: which byte was refused, where, and what could follow. The page is
-one HTML document that loads nothing.
+`TraceStep` is one step: the token, its place in the output, and the number of allowed tokens.
+`why_barred` says why a token was not allowed: which byte was refused, where, and what could follow.
+The page is one HTML document that loads nothing.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ class TraceStep:
     Attributes:
         index: the number of the step, from 0.
         start: offset of its first byte in the output.
-        path: JSON path of the value it begins in, ``$`` for the whole or for no JSON; between the
-            values of an object or array, and in a key, that of the object or array. A long one is
-            cut, and ends in ``…``.
+        path: JSON path of the value that it begins in; ``$``: the whole output, or no JSON. Between
+            values and in keys, the path of the object or array. A long path is cut and ends in
+            ``…``.
         is_end: whether it is the end of the sequence, which is not part of the output.
-        n_allowed: tokens the mask allowed; all of them for free text, 1 where it was forced.
-        logprob: its log probabilities, and the likeliest tokens.
+        n_allowed: number of tokens that the mask allowed; for free text all, for a forced token 1.
+        logprob: the token's log probabilities, and the likeliest tokens.
     """
 
     index: int
@@ -76,7 +75,7 @@ class TraceStep:
 
     @property
     def removed(self) -> float | None:
-        """The probability that the model gave to forbidden tokens; None: the model did not run."""
+        """The probability of all tokens that were not allowed; None: the model did not run."""
         return self.logprob.removed
 
     @property
@@ -87,17 +86,17 @@ class TraceStep:
 
 
 _CONTEXT = 24
-"""Bytes of the text before a place that are shown."""
+"""Number of bytes before a place that are shown."""
 
 _LONGEST_PATH = 500
-"""Characters of a step's path: thousands of steps have one, and names may have thousands each."""
+"""Most characters of a step's path: there may be thousands of steps, and names may be long."""
 
 _SHOWN = 10_000
-"""Bytes of what is missing to the end that are shown."""
+"""Number of bytes of the missing end that are shown."""
 
 
 def shown(data: bytes) -> str:
-    """Return bytes for a reader: characters where they are some, escapes elsewhere."""
+    """Return bytes as readable text: as characters, or escapes for bytes that are not text."""
     try:
         return repr(data.decode())
     except UnicodeDecodeError:
@@ -113,20 +112,20 @@ def why_barred(
     max_tokens: int | None = None,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> str:
-    """Say why a token was barred at a place, or that it was not.
+    """Say why a token was not allowed at a place, or that it was allowed.
 
     Args:
         constraint: the output type.
         before: the tokens of the output before the place.
         token: a token id, the name of a special token, or text, which need not be one token.
         chosen: the token that was chosen there.
-        max_tokens: the budget of the output.
-        around: a context manager for reading each token within the budget.
+        max_tokens: the limit on the output's tokens.
+        around: a context manager in which each token is read.
 
     Raises:
         OptionError: there is no such token.
 
-    Cost: reading the output again up to the place.
+    Cost: that of reading the output again up to the place.
     """
     vocabulary = constraint.vocabulary
     tokens = constraint.named.tokens
@@ -134,7 +133,7 @@ def why_barred(
     where = _where(constraint, output)
     named = token if isinstance(token, str) else None
     if named is not None:
-        # What the tokenizer calls a special token is that one token, however it could be spelt.
+        # The name of a special token means this token, even if its text has other tokens.
         token = vocabulary.named_tokens.get(named, named)
     if isinstance(token, int):
         if not 0 <= token < vocabulary.size:
@@ -149,7 +148,7 @@ def why_barred(
         data = token.encode() if isinstance(token, str) else token
         if not data:
             raise OptionError("the token is empty. Pass its text or its id.")
-    is_text = not constraint.named.several  # else bytes do not tell where the output is
+    is_text = not constraint.named.several  # otherwise the bytes do not tell the place
     refusal = _refusal(constraint, output, data) if is_text else None
     if refusal is not None:
         return refusal
@@ -216,7 +215,8 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
 
 
 def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
-    """Return which byte of ``data`` the automaton refuses after ``output``; None: none."""
+    """Return the index of the byte of ``data`` that the automaton refuses after ``output``; None:
+    it refuses none."""
     walk = ByteReader(constraint)
     walk.read(output)
     for i, byte in enumerate(data):
@@ -230,7 +230,7 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
         which = (
             "" if len(data) == 1 or named else f": {_character(byte)}, its byte {i + 1}, is invalid"
         )
-        # A value that must not come twice is refused by the byte that ends it.
+        # A value that must not be repeated is refused at the byte that ends it.
         following = walk.next_bytes(walk.state) - {byte}
         ends = walk.machine.is_accepting(walk.state)
         listed = [_listed(following - {MARK})] if following - {MARK} else []
@@ -243,7 +243,7 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
 
 
 def _forced(constraint: Constraint, output: bytes) -> bytes:
-    """Return the text that has to come after ``output``, as far as there is one way on."""
+    """Return the text that must follow ``output``, as far as only one continuation is possible."""
     walk = ByteReader(constraint)
     walk.read(output)
     forced = bytearray()
@@ -261,7 +261,7 @@ def _token_of(constraint: Constraint, data: bytes) -> int | None:
 
 
 def _listed(values: Iterable[int]) -> str:
-    """Return bytes in words: runs of ASCII characters, and anything beyond as a whole."""
+    """Describe a set of bytes: runs of ASCII characters, and all other bytes together."""
     words = []
     for first, last in ir.char_set([(one, one) for one in values if one < 0x80]).ranges:
         if last - first < 2:
@@ -316,8 +316,9 @@ def _span(step: TraceStep, text: str, size: int) -> str:
     if step.is_end:
         text, kind = "end", kind + " x"
     elif not text:
-        text, kind = "·", kind + " x"  # a character that the next token finishes
-    # 0 where anything goes, 1 where one token was left: a log scale, as widths differ by 10,000.
+        text, kind = "·", kind + " x"  # a character that the next token completes
+    # 0 if anything is allowed, 1 if one token is left: a log scale, because numbers differ by
+    # 10,000.
     narrow = 1 - math.log(max(step.n_allowed, 1)) / math.log(max(size, 2))
     shade = f"{max(narrow, 0):.2f}"
     escaped = html.escape(text).replace("\n", '<i class="nl">↵</i>\n')
@@ -367,7 +368,7 @@ _KINDS = {
 _LONGEST = 80
 
 TOP = 5
-"""How many of the likeliest tokens each step of a trace keeps, of either distribution."""
+"""How many of the likeliest tokens each step of a trace keeps, for both distributions."""
 
 
 class Trace(Sequence[TraceStep]):
@@ -383,15 +384,15 @@ class Trace(Sequence[TraceStep]):
         n_tokens: int,
         max_tokens: int,
     ) -> None:
-        """Put a trace together.
+        """Make a trace.
 
         Args:
             steps: the steps.
             constraint: what the output was made by; None: free text.
-            title: what a page is headed with.
-            prompt: what the model was given, as `readable_prompt` writes it.
+            title: the heading of the page.
+            prompt: the prompt, as written by `readable_prompt`.
             n_tokens: size of the vocabulary.
-            max_tokens: the budget of the call.
+            max_tokens: the limit on tokens of the call.
         """
         self.steps = tuple(steps)
         self.title = title
@@ -416,11 +417,12 @@ class Trace(Sequence[TraceStep]):
         return iter(self.steps)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without the automaton: the copy cannot `explain`."""
+        """Pickle without the automaton, so the copy cannot `explain`."""
         return {**vars(self), "_constraint": None}
 
     def completed(self, steps: Sequence[TraceStep], constraint: Constraint | None) -> Trace:
-        """Return the trace of another process with other steps and what explains them."""
+        """Return a trace from another process, with the given steps and the constraint that
+        explains them."""
         made = copy.copy(self)
         made.steps, made._constraint = tuple(steps), constraint
         return made
@@ -455,9 +457,9 @@ class Trace(Sequence[TraceStep]):
 
         Args:
             token: a token id, the name of a special token, or text, which need not be one token.
-            step: at which step; negative numbers count from the end. None: the first step at which
-                the model preferred this token and the mask did not allow it; else the first at
-                which it was among the likeliest; else the last.
+            step: the number of the step; negative numbers count from the end. None: the first step
+                at which the model preferred this token and the mask did not allow it; otherwise the
+                first at which it was among the likeliest; otherwise the last.
 
         Raises:
             OptionError: the trace is of free text, or was pickled; or there is no such token or
@@ -489,14 +491,14 @@ class Trace(Sequence[TraceStep]):
         )
 
     def _wanted(self, token: int | str | bytes) -> int:
-        """Return the step at which the model wanted a token that was barred."""
+        """Return the step at which the model preferred a token that was not allowed."""
         data: int | bytes
         if isinstance(token, str):
             assert self._constraint is not None
             data = self._constraint.vocabulary.named_tokens.get(token, token.encode())
         else:
             data = token
-        for depth in (1, None):  # as its favourite, or at all
+        for depth in (1, None):  # as the most likely, or at all
             for step in self.steps:
                 for top in step.logprob.unmasked_top[:depth]:
                     if not top.is_allowed and data in (top.token_id, top.token):
@@ -506,13 +508,13 @@ class Trace(Sequence[TraceStep]):
     def to_html(self) -> str:
         """Return the trace as a self-contained page.
 
-        The text, each token coloured by how many were allowed in its place; the details of a token
-        under the pointer, or step by step with the arrow keys.
+        It shows the text with each token coloured by the number of tokens allowed there. Point at a
+        token for its details, or use the arrow keys to go step by step.
         """
         return _page(self)
 
     def _repr_html_(self) -> str:
-        """Return the page, in a frame of a notebook."""
+        """Return the page in a frame, for notebooks."""
         style = "width:100%;height:28em;border:0"
         return f'<iframe style="{style}" srcdoc="{html.escape(self.to_html())}"></iframe>'
 
@@ -541,7 +543,7 @@ def headline(type_name: str | None, model_name: str) -> str:
     """Return the heading of a page: the requested type, and the model.
 
     Args:
-        type_name: of `OutputType.name`; None: free text.
+        type_name: `OutputType.name`; None: free text.
         model_name: the model's name.
     """
     what = "Free text" if type_name is None else type_name
@@ -583,9 +585,9 @@ class StepRecorder:
         """Begin a record.
 
         Args:
-            constraint: the output type, None for free text.
+            constraint: the output type; None: free text.
             vocabulary: the model's.
-            n_top: how many of the likeliest tokens to keep for each step.
+            n_top: number of likeliest tokens to keep per step.
         """
         self._vocabulary = vocabulary
         texts = vocabulary.tokens if constraint is None else constraint.named.texts
@@ -603,11 +605,11 @@ class StepRecorder:
 
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...]:
-        """Those of the output's tokens so far."""
+        """The log probabilities of the output's tokens so far."""
         return tuple(step.logprob for step in self._steps if not step.is_end)
 
     def logprobs_of(self, first: int, end: int) -> tuple[TokenLogprob, ...]:
-        """Return those of some of the output's tokens, by their places in it."""
+        """Return the log probabilities of some tokens of the output, by their places in it."""
         return tuple(step.logprob for step in self._steps[first:end])
 
     def take_news(self) -> tuple[TraceStep, ...]:
@@ -623,14 +625,14 @@ class StepRecorder:
         scores: Logits | None = None,
         n_allowed: int | None = None,
     ) -> None:
-        """Note a token.
+        """Record a token.
 
         Args:
             token_id: the token; an end-of-sequence id ends the output and is not a part of it.
             own: float32 ``[vocab]``, the model's own scores, before any processor; None: the token
                 was forced, so the model did not run (see `forced_logits`).
-            scores: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None
-                likewise.
+            scores: float32 ``[vocab]``, the scores that the token was chosen by, minus infinity
+                where masked; None: the token was forced.
             n_allowed: tokens the mask allowed, end-of-sequence ids included; None without a mask.
         """
         if own is None or scores is None:
@@ -655,11 +657,11 @@ class StepRecorder:
                 self._places.feed(logprob.token)
 
     def forced_logits(self, logits: Logits) -> None:
-        """Note the model's own scores of ``n`` forced tokens, float32 ``[n, vocab]``.
+        """Record the model's own scores of ``n`` forced tokens, float32 ``[n, vocab]``.
 
-        Those that have been recorded and not been scored, in their order: all of a run of forced
-        tokens at once, or in a batch one after the other. Forced tokens that come first are scored
-        by the prompt.
+        The scores are for recorded tokens without scores, in their order: for a run of forced
+        tokens all at once, or in a batch one after the other. Forced tokens at the beginning are
+        scored by the prompt.
         """
         scored, self._unscored = self._unscored[: len(logits)], self._unscored[len(logits) :]
         for index, scores in zip(scored, logits, strict=True):
@@ -668,7 +670,7 @@ class StepRecorder:
             self._steps[index] = replace(step, logprob=self._scorer.forced(step.token_id, scores))
 
     def keep(self, n_steps: int) -> None:
-        """Forget all but the first ``n_steps``: the output continues from there."""
+        """Drop all but the first ``n_steps``; the output continues from there."""
         del self._steps[n_steps:]
         self._unscored = [index for index in self._unscored if index < n_steps]
         self._news = {index for index in self._news if index < n_steps}

@@ -1,11 +1,12 @@
 """Arrow columns of results: their types from an output type's JSON Schema, and their values.
 
 Objects become structs, arrays lists, enums dictionaries, decimals with a fixed number of places
-decimals, and date and date-time strings the Arrow types of the same name. What has no single Arrow
-type (unions, objects with arbitrary names) becomes text that holds its JSON, and its field says so.
+decimals, and date and date-time strings the Arrow types of the same name. Values without a single
+Arrow type (unions, objects with arbitrary names) become text with their JSON, and the field is
+marked.
 
-Untyped input columns get the types of the values in the first part. A column of objects, of nested
-lists, or with mixed or no values there says too little about later parts: it becomes JSON, too.
+Untyped input columns get the types of the values in the first part. If these are objects, nested
+lists, mixed or missing, they say too little about later parts, and the column becomes JSON, too.
 """
 
 from __future__ import annotations
@@ -28,34 +29,35 @@ BESIDE: Mapping[str, Callable[[Any], Any]] = {
     "output_tokens": lambda arrow: arrow.int64(),
     "confidence": lambda arrow: arrow.map_(arrow.string(), arrow.float64()),
 }
-"""Columns of results beside the output, and what makes their types."""
+"""Columns of results beside the output, with functions that make their types."""
 
 _JSON = {b"structgen": b"json"}
 """Metadata of a field whose values are JSON."""
 
-_DEEPEST = 32  # lists are two levels each, of the 100 that Parquet may have
-_MOST_DIGITS = 38  # of Arrow's decimals of 128 bits
+_DEEPEST = 32  # a list is two levels; Parquet may have 100
+_MOST_DIGITS = 38  # digits of Arrow's 128-bit decimals
 
 
 class Columns:
     """Makes Arrow tables of result rows."""
 
     def __init__(self, output_type: Any, result: str, inputs: Any = None) -> None:
-        """Say what the columns are.
+        """Define the columns.
 
         Args:
             output_type: what the outputs are; None: text.
-            result: the column of the output.
-            inputs: the Arrow schema of the input; None: what is found in the first rows.
+            result: the name of the output's column.
+            inputs: the Arrow schema of the input; None: found in the first rows.
         """
         self._result = result
         self._inputs = inputs
         schema = _schema_of(output_type)
-        is_open = isinstance(output_type, JsonSchema)  # where it names no others, classes have none
+        is_open = isinstance(output_type, JsonSchema)  # unless it names others, classes have none
         self._output = _Types(schema, is_open).field(result, schema)
 
     def table(self, rows: Sequence[Row], schema: Any) -> Any:
-        """Make a table of rows with an Arrow schema's columns; None: those of these rows."""
+        """Make a table of rows with the columns of an Arrow schema; None: the columns of these
+        rows."""
         arrow = pyarrow()
         rows = [self._written(row) for row in rows]
         names = dict.fromkeys(name for row in rows for name in row)
@@ -80,7 +82,7 @@ class Columns:
             return arrow.Table.from_pylist([self._fitting(row, schema) for row in rows], schema)
 
     def _found(self, name: str, values: list[Any]) -> Any:
-        """Return the field of a column of which nothing but its first values is known."""
+        """Return the field of a column that is known only by its first values."""
         arrow = pyarrow()
         try:
             kind = arrow.array(values).type
@@ -92,7 +94,7 @@ class Columns:
         return arrow.field(name, kind)
 
     def _fitting(self, row: Row, schema: Any) -> Row:
-        """Return the row, with an error if its output does not have the type of its column."""
+        """Return the row, with an error if its output does not fit the type of the column."""
         arrow = pyarrow()
         try:
             arrow.array([row.get(self._result)], schema.field(self._result).type)
@@ -116,14 +118,14 @@ class Columns:
 
 
 def _utf8(value: Any) -> Any:
-    """Return a value, which has no lone surrogates where it is a text: as JSON lines have it."""
+    """Return a value; lone surrogates in a text are replaced, as in JSON lines."""
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode(errors="backslashreplace").decode()
 
 
 def _schema_of(output_type: Any) -> Any:
-    """Return the JSON Schema of outputs; of those that are not JSON that of a text."""
+    """Return the JSON Schema of outputs; if they are not JSON, that of a text."""
     if output_type is None or not isinstance(lower(output_type).grammar, ir.Json):
         return {"type": "string"}
     if isinstance(output_type, JsonSchema):
@@ -153,7 +155,7 @@ class _Types:
         self._arrow = pyarrow()
 
     def field(self, name: str, schema: Any, depth: int = 0) -> Any:
-        """Return a field of values of a schema; of those without a type, of their JSON."""
+        """Return the field for values of a schema; without an Arrow type, for their JSON."""
         kind = self._of(schema, depth)
         if kind is None:
             return self._arrow.field(name, self._arrow.string(), metadata=_JSON)
@@ -207,14 +209,14 @@ class _Types:
 
 
 def _value(value: Any, field: Any) -> Any:
-    """Return a value of JSON as one that Arrow takes for a field."""
+    """Return a JSON value as one that Arrow accepts for a field."""
     if value is not None and field.metadata == _JSON:
         return json.dumps(value, ensure_ascii=False)
     return _inside(value, field.type)
 
 
 def _inside(value: Any, kind: Any) -> Any:
-    """Return a value of JSON as one that Arrow takes for a type."""
+    """Return a JSON value as one that Arrow accepts for a type."""
     arrow = pyarrow()
     if value is None:
         return None
@@ -224,7 +226,7 @@ def _inside(value: Any, kind: Any) -> Any:
         return [_value(one, kind.value_field) for one in value]
     if arrow.types.is_decimal(kind):
         return Decimal(str(value))
-    if arrow.types.is_string(kind):  # of a decimal, say, that was written as a number
+    if arrow.types.is_string(kind):  # for example of a decimal written as a number
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
         if arrow.types.is_date(kind):

@@ -1,8 +1,8 @@
-"""A job: ask a Runner about each row, many at once, and keep the results in the order of the rows.
+"""A job: ask a Runner about each row, many at once, and return results in the order of the rows.
 
-This module decides what is asked of a row (text of an output type, decisions, vectors, or anything
-else that an `Ask` defines), how many rows run at once, which errors belong to a row and which end
-the job, and when a part of the results is written.
+It decides what is asked about a row (text of an output type, decisions, vectors, or anything else
+that an `Ask` defines), how many rows run at once, which errors belong to a row and which end the
+job, and when a part of the results is written.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ from .rows import BadRow, Prompts, Row, Source, as_json, n_bytes_of
 ON_ERROR = ("row", "skip", "fail")
 
 _ROWS_PER_PART, _BYTES_PER_PART, _SECONDS_PER_PART = 10_000, 16 << 20, 60.0
-_FIRST_SECONDS = 10.0  # of a part, and twice as many of each one after: who is killed often gets on
+_FIRST_SECONDS = 10.0  # of a part, doubled for each later one: jobs that are often killed get on
 _LOG_SECONDS = 10.0
 _OF_ROWS = (Abstained, BudgetTooSmall, IncompleteOutput, ParseError, PromptError)
-"""Errors that are one row's: the next one may go well."""
+"""Errors of one row: the next one may succeed."""
 
 _EMBEDDED_AT_ONCE = 64
 
 
 class Ask(Protocol):
-    """What is asked of rows. Used by several threads."""
+    """What to ask about rows. Used by several threads."""
 
     @property
     def size(self) -> int:
-        """How many rows are asked together."""
+        """The number of rows that are asked together."""
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """Return each row's result: its columns, and those of the output or the error.
+        """Return each row's result: the row's columns, with those of the output or the error.
 
         Raises:
             StructgenError: the job cannot continue.
@@ -74,7 +74,7 @@ class Ask(Protocol):
 
 
 def outcome(row: Row) -> tuple[Any, int]:
-    """Return the error of a result, and how many tokens were written for it."""
+    """Return the error of a result and its number of output tokens."""
     return row.get("error"), row.get("output_tokens") or 0
 
 
@@ -85,10 +85,10 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
 
     Attributes:
         total: the number of rows, if known.
-        first: how many rows earlier runs have done.
-        n_rows: how many rows this run has done.
-        n_errors: how many of these have an error.
-        n_tokens: the tokens written for them.
+        first: number of rows that earlier runs have done.
+        n_rows: number of rows that this run has done.
+        n_errors: number of these that have an error.
+        n_tokens: number of their output tokens.
 
     Until a row succeeds, a row that cannot be asked at all (a missing column, say) ends the job,
     because the other rows would most likely fail, too.
@@ -105,16 +105,16 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         outcome: Callable[[Row], tuple[Any, int]] = outcome,
         close: Callable[[], object] = lambda: None,
     ) -> None:
-        """Start without asking.
+        """Set up a job; nothing is asked yet.
 
         Args:
             source: the rows.
-            ask: what is asked of each.
-            window: how many asks are under way at once.
-            on_error: ``"row"``: a row with an error is a result like others; ``"skip"``: it is left
-                out; ``"fail"``: the job ends there.
-            first: how many rows are done already, and not asked again.
-            outcome: the error of a result, and how many tokens were written for it.
+            ask: what to ask about each row.
+            window: number of asks under way at once.
+            on_error: if a row has an error: ``"row"``: it is a result like others; ``"skip"``: it
+                is left out; ``"fail"``: the job ends.
+            first: number of rows that are done already and not asked again.
+            outcome: returns the error of a result and its number of output tokens.
             close: called at the end.
         """
         if on_error not in ON_ERROR:
@@ -133,7 +133,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         return next(row for row in self._steps if row is not None)
 
     def _counted(self) -> Iterator[Row | None]:
-        """Yield the results; None: it is left out."""
+        """Yield the results; None: a result is left out."""
         for row in self._results:
             error, n_tokens = self._outcome(row)
             self.n_rows += 1
@@ -147,7 +147,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
             yield None if error is not None and self._on_error == "skip" else row
 
     def close(self) -> None:
-        """Stop. Running requests are cancelled. A second call does nothing."""
+        """Stop, and cancel running requests. Calling it again does nothing."""
         self._results.close()
         self._close()
 
@@ -155,7 +155,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
         self.close()
 
     def write(self, parts: Parts, progress: Callable[[Job], object] = lambda job: None) -> None:
-        """Write the remaining results to a folder. Results that were written are never lost.
+        """Write the remaining results to a folder. Written results are never lost.
 
         Args:
             parts: the folder.
@@ -171,7 +171,7 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
 
         def put() -> None:
             nonlocal rows, n_bytes, began, longest
-            # What has no rows yet has no columns, either: no first part.
+            # Without rows there are no columns: no first part.
             if end > parts.n_done and (rows or parts.n_done):
                 self._check()
                 try:
@@ -198,10 +198,10 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
             put()
 
     def check(self, parts: Parts) -> None:
-        """Raise if no row of a finished folder succeeded.
+        """Raise if no row of a finished folder has succeeded.
 
         Raises:
-            StructgenError: there are rows, and all failed.
+            StructgenError: there are rows, and all have failed.
         """
         n, errors = self.first + self.n_rows, (self._outcome(row)[0] for row in parts.rows())
         if n and self.n_errors == self.n_rows and all(errors):
@@ -215,9 +215,9 @@ class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
 def results(
     rows: Iterator[Row | BadRow], ask: Ask, window: int, close: Callable[[], object] = lambda: None
 ) -> Generator[Row, None, None]:
-    """Yield the results of rows in order, as `Job` has them, reading rows as needed.
+    """Yield the results of rows in order, as in `Job`, reading rows as needed.
 
-    What was read before reading fails, is asked and comes before the error.
+    If reading fails, the rows read before are still asked, and come before the error.
     """
     waiting: deque[tuple[Future[list[Row]], int]] = deque()
     n_waiting, problem = 0, None
@@ -230,12 +230,12 @@ def results(
                 try:
                     group.append(next(rows))
                     n_bytes += n_bytes_of(group[-1])
-                except Exception as error:  # that of the end among them
+                except Exception as error:  # the end's included
                     problem = error
             if group:
                 waiting.append((pool.submit(ask, group), n_bytes))
                 n_waiting += n_bytes
-            # More are read than are under way, so that one slow row does not hold up the others.
+            # More rows are read than are under way, so that one slow row does not delay the others.
             is_full = len(waiting) >= 4 * window or n_waiting >= _BYTES_PER_PART
             if waiting and (is_full or problem is not None or waiting[0][0].done()):
                 future, n_bytes = waiting.popleft()
@@ -246,21 +246,21 @@ def results(
     finally:
         for future, _ in waiting:
             future.cancel()
-        close()  # ends what is under way, which threads wait for
+        close()  # ends the asks that threads wait for
         pool.shutdown()
 
 
 def attempted(ask: Callable[[], Row], result: str) -> Row:
-    """Return the result columns of a row; an error that is its own among them."""
+    """Return the result columns of a row; an error of this row is one of them."""
     for attempt in (1, 2):
         try:
             return ask()
-        except WorkerDied as error:  # the Runner starts it again
+        except WorkerDied as error:  # the Runner starts the process again
             if attempt == 2:
                 return failed(error, result)
         except RequestError as error:
             if not (error.param or "").startswith(("messages", "input", "state")):
-                raise  # every row's
+                raise  # an error of all rows
             return failed(error, result)
         except _OF_ROWS as error:
             return failed(error, result)
@@ -268,16 +268,16 @@ def attempted(ask: Callable[[], Row], result: str) -> Row:
 
 
 def failed(error: StructgenError, result: str) -> Row:
-    """Return the result columns of a row that has failed."""
+    """Return the result columns of a failed row."""
     return {result: None, "error": {"type": type(error).__name__, "message": str(error)}}
 
 
 class _Asking(ABC):
-    """What asks of a Runner have in common."""
+    """The base of asks to a Runner."""
 
     size = 1
     window = 16
-    """Asks under way for each process of the model."""
+    """Asks under way per process of the model."""
 
     beside: tuple[str, ...] = ()
     """Columns of each result beside the output and the error."""
@@ -291,7 +291,7 @@ class _Asking(ABC):
         result: str,
         fields: Mapping[str, Any],
     ) -> None:
-        """Without a Runner nothing can be asked: there is what tells it from others."""
+        """Set it up. Without a Runner nothing can be asked; only its identity is known."""
         self._runner: Any = runner
         self._model = model
         self._prompts = prompts
@@ -333,7 +333,7 @@ class _Asking(ABC):
 
 
 class _Texts(_Asking):
-    """Asks for text: free, or of an output type."""
+    """Asks for text, free or of an output type."""
 
     def __init__(self, *args: Any, output_type: Any, as_written: bool, **common: Any) -> None:
         super().__init__(*args, **common)
@@ -370,7 +370,7 @@ class _Texts(_Asking):
         try:
             if choice.result is not None:
                 choice.result.check_sure()
-            value = choice.value  # checks what only the class can check
+            value = choice.value  # runs the checks that only the class can make
         except _OF_ROWS as error:
             return made | failed(error, self._result)
         if self._as_written:
@@ -409,7 +409,7 @@ class _Vectors(_Asking):
     window = 4
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """Return the result of each row; all of them in one request, if that goes well."""
+        """Return the result of each row; all rows are one request if that succeeds."""
         good = [row for row in rows if not isinstance(row, BadRow)]
         if len(good) < len(rows):
             return super().__call__(rows)
@@ -431,7 +431,7 @@ class _Vectors(_Asking):
 
 
 Asker: TypeAlias = "Callable[[Runner | None, str | None], _Asking]"
-"""Makes what asks a Runner's model. It can be sent to another process."""
+"""Makes an ask for a Runner's model. It can be sent to another process."""
 
 
 def asker(
@@ -446,10 +446,10 @@ def asker(
     as_written: bool = True,
     **options: Any,
 ) -> Asker:
-    """Prepare what `batch` asks of each row, apart from the model; same arguments.
+    """Prepare what `batch` asks about each row, without the model. Same arguments.
 
     Args:
-        as_written: whether outputs are values of JSON; else they are those of ``output_type``.
+        as_written: whether outputs are JSON values; otherwise they are values of ``output_type``.
 
     Raises:
         OptionError: an option is wrong.
@@ -473,13 +473,13 @@ def asker(
 
 
 class Cluster(Protocol):
-    """Machines that ask the rows of a job, if not this one: see `structgen.ray`."""
+    """Other machines that run the asks of a job: see `structgen.ray`."""
 
     def pool(self, make: Asker, model: str) -> Any:
-        """Return an `Ask` there. It has a ``window``, as a job has, and can be closed.
+        """Return an `Ask` that runs there. It has a ``window``, as in a job, and must be closed.
 
         Args:
-            make: what is asked.
+            make: makes the ask on each machine.
             model: as in `structgen.load`.
 
         Raises:
@@ -515,7 +515,7 @@ def batch(
             ``.txt``); a table of pandas, Polars or Arrow; or an iterable of mappings or texts.
         output_type: the type of each result; None: free text.
         prompt: a template with columns in braces: ``{name}``.
-        column: the column with the prompts; None: ``text``, ``prompt``, or the only one.
+        column: the column with the prompts; None: ``text``, ``prompt`` or the only column.
         messages: the messages of a chat; their contents are Jinja templates.
         questions: answer these about each row instead: see `structgen.decisions`.
         embed: make a vector of each row instead.
@@ -525,7 +525,7 @@ def batch(
         cluster: a `structgen.ray.Cluster` that runs the model; None: this machine.
         output: the folder for the results. The same job with the same folder continues where it
             stopped.
-        format: of the parts: ``"jsonl"`` or ``"parquet"``.
+        format: the format of the parts: ``"jsonl"`` or ``"parquet"``.
         result: the column for the results, beside ``error``, ``finish_reason``,
             ``prompt_tokens`` and ``output_tokens``.
         on_error: if a row fails: ``"row"`` writes a row with the error, ``"skip"`` leaves it out,
@@ -533,7 +533,7 @@ def batch(
         workers: processes that run the model; None: as many as are fastest in a short trial.
         batch_size: as in `structgen.load_async`.
         progress: called after each row of a folder or table; None: a bar on a terminal or in a
-            notebook (with ``ipywidgets``), else lines where there is a folder.
+            notebook (with ``ipywidgets``), otherwise lines if there is a folder.
         **options: of a call, such as ``max_new_tokens=100``, ``seed=1``.
 
     Returns:
@@ -624,7 +624,7 @@ def batch(
                     report(made)
         names = (name for name in columns.BESIDE if any(name in row for row in found))
         more = {name: [row.get(name) for row in found] for name in (result, "error", *names)}
-        with contextlib.suppress(Exception):  # there may be no column for values of these types
+        with contextlib.suppress(Exception):  # there may be no column type for these values
             table = source.table(places, more)
             if embed or all(map(_is_same, _values(table[result]), more[result])):
                 return table
@@ -647,13 +647,13 @@ def batch(
 
 
 def _values(column: Any) -> list[Any]:
-    """Return the values of a column of Arrow, Polars or pandas."""
+    """Return the values of a column of an Arrow, Polars or pandas table."""
     made: list[Any] = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
     return made
 
 
 def _is_same(found: Any, given: Any) -> bool:
-    """Compare a table's value with a JSON value: 1 equals 1.0, and missing may be null."""
+    """Compare a table's value with a JSON value: 1 equals 1.0, and a missing value may be null."""
     if isinstance(given, dict):
         return isinstance(found, dict) and all(
             _is_same(found.get(name), given.get(name)) for name in found.keys() | given.keys()
@@ -665,13 +665,13 @@ def _is_same(found: Any, given: Any) -> bool:
             and all(map(_is_same, found, given))
         )
     if given is None:
-        return found is None or found != found  # as pandas has it
+        return found is None or found != found  # as in pandas
     return bool(found == given) and isinstance(found, bool) == isinstance(given, bool)
 
 
 @contextlib.contextmanager
 def shown(job: Job) -> Iterator[Callable[[Job], object]]:
-    """Show how far a job has come: a bar on a terminal or in a notebook, else lines on stderr."""
+    """Show a job's progress: a bar on a terminal or in a notebook, otherwise lines on stderr."""
     began = last = time.monotonic()
     of_all = "" if job.total is None else f" of {job.total:,}"
     if job.first:
@@ -714,7 +714,7 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
 
 
 def default_model(embed: bool) -> str:
-    """Return the model of a job that names none."""
+    """Return the model for a job that names none."""
     return "all-minilm-l6-v2" if embed else models.DEFAULT
 
 
@@ -722,11 +722,11 @@ _MORE = (
     *("max_tokens", "with_schema_hint", "enable_thinking", "reasoning_effort", "thinking_budget"),
     *("debias", "tolerance", "dimensions", "input_type", "prompt_name"),
 )
-"""Fields of a request, beside those of call options, that a job can set."""
+"""Fields of a request that a job can set, beside call options."""
 
 
 def _fields(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a call as fields of a request."""
+    """Return the options of a call as fields of a request."""
     names = {name: option.field for name, option in OPTIONS.items()}
     names |= {name: name for name in (*FIELDS, *_MORE)}
     known = {name: field for name, field in names.items() if field in kind.model_fields}
@@ -752,12 +752,12 @@ _TRIAL_ROWS, _ROWS_WORTH_A_TRIAL = 32, 1_000
 def _processes(
     source: Source, first: int, model: str, trial: Callable[[int, list[Row | BadRow]], float]
 ) -> int:
-    """Return how many processes of a model suit this machine.
+    """Return the number of processes of a model that suits this machine.
 
-    Processes of one core each make 1.5 to 1.8 times as many outputs on two cores as one process of
-    both, where the model is small (docs/runner.md). Where there are rows enough, both are tried.
+    For a small model, two processes of one core each make 1.5 to 1.8 times as many outputs as one
+    process of two cores (docs/runner.md). With enough rows, both are tried.
 
-    ``trial`` gives the seconds that rows take with that many processes.
+    ``trial`` returns the seconds that rows take with a number of processes.
     """
     most, size = min(models.health.cores(), 8), sum(size for _, size in _files(models.path(model)))
     if (memory := models.health.free_memory()) is not None:
@@ -776,11 +776,11 @@ def _files(folder: Path) -> list[tuple[str, int]]:
 
 
 def model_digest(name: str) -> str:
-    """Return a model's name, and a digest of which files it has and how large they are."""
+    """Return a model's name, and a digest of the names and sizes of its files."""
     try:
         return f"{name} {_digest(repr(_files(models.path(name))))}"
     except StructgenError:
-        return name  # of a Runner's own
+        return name  # of a Runner of its own
 
 
 def _digest(text: str) -> str:

@@ -1,12 +1,12 @@
 """The folder of a job's results: parts that are complete or absent, and a description of the job.
 
 A part is a file of consecutive rows. It is written aside, synced, and renamed to
-``part-FIRST-END-DIGEST.jsonl``: its rows, and the beginning of its content's SHA-256. Whatever ends
-the process, a part with such a name is complete, each row is in at most one part, and the names
-tell what remains to do. A file whose content does not match its digest was damaged from outside;
+``part-FIRST-END-DIGEST.jsonl``, after its rows and the beginning of its content's SHA-256. Whatever
+ends the process, a part with such a name is complete, each row is in at most one part, and the
+names tell what remains to be done. A file that does not match its digest was damaged from outside;
 it and all later parts are made again.
 
-``job.json`` describes the job. A different job is refused, with the differences.
+``job.json`` describes the job. Another job is refused with the differences.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .columns import Columns
 from .rows import BadRow, Row, as_json, pyarrow, rows_in, stamp
 
 FORMATS = ("jsonl", "parquet")
-_LONGEST = 1 << 40  # of a row: it is what was written
+_LONGEST = 1 << 40  # of a row: it is our own JSON
 _NAME = re.compile(r"part-(\d{12})-(\d{12})-([0-9a-f]{16})\.(jsonl|parquet)")
 
 
@@ -40,9 +40,9 @@ class Parts(AbstractContextManager["Parts"]):
     """The parts of one job in a folder. Used by one thread, and by one process at a time.
 
     Attributes:
-        folder: where they are.
-        n_done: how many of the first rows are in parts.
-        damaged: names of files that were no parts of this job any more, and were removed.
+        folder: the folder of the parts.
+        n_done: number of first rows that are in parts.
+        damaged: names of removed files that were not valid parts of this job.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class Parts(AbstractContextManager["Parts"]):
         job: Mapping[str, Any],
         table: Callable[[Sequence[Row], Any], Any] | None = None,
     ) -> None:
-        """Open a folder, or make it.
+        """Open or create a folder.
 
         Args:
-            folder: new, empty, or of the same job.
+            folder: a new or empty folder, or one of the same job.
             form: ``"jsonl"`` or ``"parquet"``.
-            job: what tells the job from others, as JSON.
-            table: of `Columns`, for Parquet; None: of texts in a column ``output``.
+            job: the identity of the job, as JSON.
+            table: `Columns.table`, for Parquet; None: texts in a column ``output``.
 
         Raises:
-            OptionError: another job's results are there, another process writes them, it holds
-                something else, or it cannot be written.
+            OptionError: the folder has another job's results or other files, another process is
+                writing to it, or it cannot be written.
         """
         if form not in FORMATS:
             raise OptionError(f"format={form!r} must be one of {', '.join(FORMATS)}.")
@@ -92,20 +92,20 @@ class Parts(AbstractContextManager["Parts"]):
 
     @property
     def n_done(self) -> int:
-        """How many of the first rows are in parts."""
+        """The number of first rows that are in parts."""
         return self._ends[-1] if self._ends else 0
 
     def write(self, rows: Sequence[Row], end: int) -> Path:
-        """Write the rows after those that are done, as one part. When this returns, they stay.
+        """Write the next rows as one part. When this returns, they are safe.
 
         Args:
-            rows: what is written; fewer than `end` says where rows are left out.
-            end: how many rows of the input are done with them.
+            rows: the rows; fewer than `end` says if rows were left out.
+            end: number of rows of the input that are done with them.
 
         Raises:
-            OSError: the disk is full, say: nothing has changed.
-            OptionError: the rows do not have the columns of the first part, or the folder is not
-                this job's any more.
+            OSError: for example the disk is full; nothing has changed.
+            OptionError: the rows do not have the first part's columns, or the folder no longer
+                belongs to this job.
         """
         if stamp(self._about) != self._stamp:
             raise OptionError(
@@ -128,10 +128,10 @@ class Parts(AbstractContextManager["Parts"]):
         return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows that are done, in order.
+        """Yield the finished rows in order.
 
         Raises:
-            OptionError: a part is damaged, though its digest is right.
+            OptionError: a part is damaged although its digest is right.
         """
         for path in self.files():
             for row in rows_in(path, _LONGEST):
@@ -140,13 +140,13 @@ class Parts(AbstractContextManager["Parts"]):
                 yield row
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the rows that are done, in order, as the JSON lines that they are written as."""
+        """Yield the finished rows in order as JSON lines."""
         for path in self.files():
             with path.open("rb") as file:
                 yield from file
 
     def close(self) -> None:
-        """Let other processes write. A second call does nothing."""
+        """Release the folder for other processes. Calling it again does nothing."""
         self._lock.release()
 
     def __exit__(self, *exception: object) -> None:
@@ -164,7 +164,7 @@ class Parts(AbstractContextManager["Parts"]):
             self._write_job()
             return
         try:
-            # Not a link: what it leads to would be written over.
+            # Not a link, whose target would be overwritten.
             known = document(inside(self.folder, path.name))
             if (schema := known.pop("schema", None)) is not None:
                 arrow = pyarrow()
@@ -179,7 +179,7 @@ class Parts(AbstractContextManager["Parts"]):
             for name in {**known, **self._job}
             if (now := self._job.get(name)) != (was := known.get(name))
         ]
-        if differ and not self.files():  # it has come to nothing, and there is nothing to lose
+        if differ and not self.files():  # nothing was written, so nothing is lost
             self._write_job()
             return
         if differ:
@@ -197,10 +197,10 @@ class Parts(AbstractContextManager["Parts"]):
         self._stamp = stamp(self._about)
 
     def _found(self) -> list[int]:
-        """Return where the consecutive parts from the first row end; remove the rest."""
+        """Return the end of the consecutive parts from the first row; remove the rest."""
         ends: list[int] = []
         for path in sorted(self.folder.iterdir()):
-            if path.name.startswith((".part-", ".job.json.")):  # was being written
+            if path.name.startswith((".part-", ".job.json.")):  # left from writing
                 path.unlink()
             elif (named := _NAME.fullmatch(path.name)) is not None:
                 first, end, digest = int(named[1]), int(named[2]), named[3]
@@ -230,7 +230,7 @@ class Parts(AbstractContextManager["Parts"]):
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file that is whole once it has its name, also after a power cut."""
+    """Write a file that is complete as soon as it has its name, even after a power cut."""
     with written_whole(path) as file:
         file.write(data)
         file.flush()
@@ -244,7 +244,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def _shown(value: Any, other: Any) -> str:
-    """Return a value as JSON; of a long one, where it begins to differ from another."""
+    """Return a value as JSON; of a long one, the part where it begins to differ from another."""
     text, others = (json.dumps(one, ensure_ascii=False) for one in (value, other))
     pairs = enumerate(zip(text, others, strict=False))
     first = max(0, min(next((i for i, (a, b) in pairs if a != b), 0) - 30, len(text) - 100))

@@ -1,7 +1,7 @@
 """Rows of a job: read from files, tables or iterables, one at a time, and turned into prompts.
 
-This module owns the input formats, what identifies an input, and templates. An unreadable row is a
-`BadRow`, which becomes a result row with its error: one broken line does not end a job.
+Here are the input formats, the identity of an input, and templates. An unreadable row is a
+`BadRow`, which becomes a result with its error: one broken line does not end a job.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from structgen.storage.user_folder import unique
 Row: TypeAlias = dict[str, Any]
 
 LONGEST_LINE = 16 << 20
-"""Most bytes of one line of a file, and characters of one row of CSV."""
+"""Most bytes of a line of a file, and characters of a row of CSV."""
 
 _MOST_AT_ONCE = 16  # rows of Parquet
 _MOST_VALUES = 2_000_000  # in one row of Parquet
 _MOST_UNPACKED = 64 << 20  # bytes of pages, which may be in each of those rows
 _WITH_LENGTHS = {6: 1, 7: 2}  # encodings of pages that begin with such lists of texts' lengths
 _CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
-_MOST_PARTS = 100_000  # columns of row groups, of which each takes 50 us and 4 kB
+_MOST_PARTS = 100_000  # columns of row groups: each takes 50 us and 4 kB
 _NOT_UTF8 = "it is not UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8"
 _OF_DAMAGE = (
     OSError,
@@ -71,11 +71,11 @@ class BadRow:
 
 
 class Unread(bytes):
-    """A value of a row as the JSON that it came as: other threads wait where it is read."""
+    """A value of a row as unparsed JSON, because parsing makes other threads wait."""
 
 
 def as_json(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8: NaN and infinities are null, other unknown values texts."""
+    """Return a value as JSON in UTF-8. NaN and infinities become null, unknown values text."""
     unread: list[Unread] = []
 
     def plain(one: Any) -> Any:
@@ -97,9 +97,9 @@ def as_json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has for a value that it does not know."""
+    """Return the JSON form of a value that JSON does not have."""
     if getattr(getattr(value, "dtype", None), "kind", "M") not in "mM":
-        return value.tolist()  # NumPy's, whose texts leave out what is in the middle
+        return value.tolist()  # NumPy's, whose texts leave out the middle
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
@@ -107,12 +107,12 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_UNREAD = os.urandom(16).hex()  # stands where that goes, and nobody can have written it
+_UNREAD = os.urandom(16).hex()  # a placeholder that cannot be in the input
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=unique)
 
 
 def n_bytes_of(row: Row | BadRow) -> int:
-    """About how many bytes a row has as text. Vectors are not written for that."""
+    """Return about how many bytes a row has as text, without writing its vectors."""
     values = row.values() if isinstance(row, dict) else [row.error]
     return sum(
         9 * len(one)
@@ -123,7 +123,7 @@ def n_bytes_of(row: Row | BadRow) -> int:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what identifies a file and its version; None if it is gone."""
+    """Return the identity of a file and its version; None if it is gone."""
     try:
         about = path.stat()
     except OSError:
@@ -133,16 +133,16 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from.
+    """The source of rows.
 
     Attributes:
-        read: begins reading at the first row.
-        identity: what tells this input from others, as JSON; None: unknown.
-        total: how many rows there are, where that is known.
-        table: the caller's table, of the rows at some places, with more columns; None: the input is
-            no table.
-        schema: of Arrow, where the input has one.
-        check: raises OptionError where files have changed since the source was made.
+        read: begins to read at the first row.
+        identity: the identity of this input, as JSON; None: unknown.
+        total: the number of rows; None: unknown.
+        table: returns the caller's table with the rows at given places and further columns; None:
+            the input is not a table.
+        schema: the input's Arrow schema, if it has one.
+        check: raises OptionError if files have changed since the source was made.
     """
 
     read: Callable[[], Iterator[Row | BadRow]]
@@ -154,7 +154,7 @@ class Source:
 
     @classmethod
     def of(cls, given: Any) -> Source:
-        """Return what ``rows`` of a job may be.
+        """Return the source for a value of ``rows=``.
 
         Args:
             given: a file or several (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, ``.txt``; names
@@ -163,7 +163,7 @@ class Source:
                 rows with the column ``text``.
 
         Raises:
-            OptionError: there is no such file, or it is none of these.
+            OptionError: there is no such file, or the value is none of these.
         """
         if isinstance(given, cls):
             return given
@@ -193,9 +193,9 @@ class Source:
 
     @classmethod
     def of_lines(cls, path: Path, longest: int, read: Callable[[str], Any]) -> Source:
-        """Return the rows of a file of JSON lines that a stranger has sent, whatever its name says.
+        """Return the rows of a foreign file of JSON lines, whatever its name.
 
-        Of its lines none has more than ``longest`` bytes; ``read`` reads one, or raises ValueError.
+        No line may have more than ``longest`` bytes; ``read`` parses a line or raises ValueError.
 
         Raises:
             OSError: there is no such file.
@@ -259,21 +259,21 @@ def _arrow(given: Any, places: list[int], more: Mapping[str, list[Any]]) -> Any:
 
 def _polars(given: Any, places: list[int], more: Mapping[str, list[Any]]) -> Any:
     rows = [dict(zip(more, values, strict=True)) for values in zip(*more.values(), strict=True)]
-    # Without the length it takes the types of the first hundred rows: 1.5 after them would be 1.
-    # Unless it may convert, a list of 1 and 1.5 inside an object has no type.
+    # Without the length it takes the types of the first hundred rows, and 1.5 after them would
+    # become 1. Unless it may convert, a list of 1 and 1.5 in an object has no type.
     made = type(given)(rows, schema=list(more), strict=False, infer_schema_length=None)
     return given[places].hstack(made)
 
 
 def _is_name(given: Any) -> bool:
-    """Return whether this is the name of a file, and no text: of several such, all have to be."""
+    """Return whether a value is a file name and not a text; several values must all be names."""
     return given == "-" or (
         isinstance(given, (str, os.PathLike)) and Path(given).suffix.lower() in _KINDS
     )
 
 
 def _files(name: str) -> list[Path]:
-    """Return the files that a name or pattern means, sorted."""
+    """Return the files for a name or pattern, sorted."""
     path = Path(name).expanduser()
     if path.is_file():
         found = [path]
@@ -294,7 +294,7 @@ def _files(name: str) -> list[Path]:
 
 
 def _schema(files: Sequence[Path]) -> Any:
-    """Return the Arrow schema of Parquet files; None: they are none, or have none in common."""
+    """Return the common Arrow schema of Parquet files; None: there is none."""
     tables = [path for path in files if _KINDS[path.suffix.lower()] == "parquet"]
     if not tables:
         return None
@@ -319,7 +319,7 @@ def _check_names(path: Path | str, names: Sequence[str]) -> None:
 
 
 def _count(files: Sequence[Path], known: str | None = None) -> int | None:
-    """Return how many rows there are, where that can be told without parsing them."""
+    """Return the number of rows if it can be told without parsing; None: it cannot."""
     total = 0
     for path in files:
         kind = known or _KINDS[path.suffix.lower()]
@@ -366,12 +366,12 @@ def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
 def _rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
     """Return how many rows of a Parquet file to read at once.
 
-    What a page says once may be the value of each row. What the end of the file says of its pages
-    need not be so: the heads of the pages are what the package follows.
+    A value stored once in a page may be the value of every row. The footer may be wrong about the
+    pages; pyarrow follows the headers of the pages, so these are read.
 
     Raises:
-        OptionError: it would take far more memory than the file.
-        LookupError, ValueError, RecursionError: it is damaged.
+        OptionError: reading it would take far more memory than the file.
+        LookupError, ValueError, RecursionError: the file is damaged.
     """
     largest = 1
     if (n_parts := metadata.num_row_groups * metadata.num_columns) > _MOST_PARTS:
@@ -379,7 +379,7 @@ def _rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
             f"{path} cannot be read: it has {n_parts:,} parts (columns of row groups); the limit "
             f"is {_MOST_PARTS:,}. Write it with larger row groups."
         )
-    # The package's own `metadata.row_group(0).column(0)` ends the process where it is damaged.
+    # pyarrow's own `metadata.row_group(0).column(0)` crashes the process on damaged files.
     length = int.from_bytes(data[-8:-4], "little")
     about, _ = _thrift(data, len(data) - 8 - length, has_lists=True)
     for group in about[4, 9]:
@@ -387,7 +387,8 @@ def _rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
         with_lengths: list[tuple[Any, ...]] = []
         for i, chunk in enumerate(group[1, 9]):
             column, schema = chunk[3, 12], metadata.schema.column(i)
-            begin = min(column[9, 6], column.get((11, 6)) or column[9, 6])  # some write 0 for none
+            # Some writers store 0 for none.
+            begin = min(column[9, 6], column.get((11, 6)) or column[9, 6])
             n = size = most = 0
             while n < column[5, 6]:
                 head, end = _thrift(data, begin)
@@ -467,7 +468,7 @@ def _thrift(
 ) -> tuple[dict[tuple[int, int], Any], int]:
     """Return the fields of a struct of Thrift's compact protocol, by id and kind, and its end.
 
-    None: neither a number nor a struct or list of these."""
+    None stands for a value that is not a number, struct, or list of these."""
     found: dict[tuple[int, int], Any] = {}
     number = 0
 
@@ -484,7 +485,7 @@ def _thrift(
         if kind in (4, 5, 6):
             value = whole(64 if kind == 6 else 32)
             return value >> 1 ^ -(value & 1)
-        if kind == 9 and has_lists:  # the heads of pages have none
+        if kind == 9 and has_lists:  # headers of pages have none
             head, at = data[at], at + 1
             size = head >> 4 if head < 240 else whole()
             if size > len(data) - at:
@@ -493,7 +494,7 @@ def _thrift(
             return values if head & 15 == 12 else None
         if kind not in (1, 2, 3, 7, 8):
             raise ValueError(f"it has fields of type {kind}")
-        size = whole() if kind == 8 else {7: 8}.get(kind, 1)  # a text; a float; in lists bools, too
+        size = whole() if kind == 8 else {7: 8}.get(kind, 1)  # text; float; in lists bool, too
         at += size
         return None
 
@@ -573,7 +574,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[Row | BadRow]:
             nonlocal n_read
             made = file.readline(LONGEST_LINE + 1)
             n_read += len(made)
-            if n_read > LONGEST_LINE:  # where the next row begins is not known, either
+            if n_read > LONGEST_LINE:  # the beginning of the next row is unknown, too
                 raise OptionError(
                     f"{path.name}, line {reader.line_num + 1}: the row has more than "
                     f"{LONGEST_LINE:,} characters. Is a quote missing?"
@@ -587,7 +588,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[Row | BadRow]:
         reader = csv.reader(iter(line, ""), delimiter=delimiter, strict=True)
         names: list[str] | None = None
         while True:
-            with _CSV_LIMIT:  # the module has one, for all
+            with _CSV_LIMIT:  # the module has one limit, for all
                 limit = csv.field_size_limit(LONGEST_LINE)
                 wrong, row = "", None
                 try:
@@ -630,7 +631,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def pyarrow() -> Any:
-    """Return the package.
+    """Return the package ``pyarrow``.
 
     Raises:
         OptionError: it is not installed.
@@ -646,7 +647,7 @@ def pyarrow() -> Any:
 
 
 class Prompts:
-    """Makes the messages of a chat of a row."""
+    """Makes the messages of a chat from a row."""
 
     def __init__(
         self,
@@ -654,15 +655,15 @@ class Prompts:
         column: str | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Say how.
+        """Set the template.
 
         Args:
-            prompt: a template, in which ``{name}`` stands for a column; ``{{`` is a brace.
-            column: the column that is the prompt.
-            messages: the messages of a chat, whose contents are templates of Jinja with the columns
-                as variables.
+            prompt: a template in which ``{name}`` stands for a column; ``{{`` is a brace.
+            column: the column with the prompt.
+            messages: the messages of a chat, whose contents are Jinja templates with the columns as
+                variables.
 
-        With none of them the column is ``text`` or ``prompt``, or the only one.
+        Without any of them the column is ``text``, ``prompt`` or the only one.
 
         Raises:
             OptionError: more than one is given, a template is malformed, or Jinja is missing.
@@ -673,7 +674,7 @@ class Prompts:
             raise OptionError("messages= is empty. Pass at least one message.")
         given = {"prompt": prompt, "column": column, "messages": messages}
         self.identity = {name: one for name, one in given.items() if one is not None}
-        """What tells these prompts from others, as JSON."""
+        """The identity of these prompts, as JSON."""
         self._column = column
         self._templates: list[tuple[Callable[[Row], str], dict[str, Any]]] = []
         if prompt is not None:
@@ -686,19 +687,19 @@ class Prompts:
 
         Raises:
             OptionError: the row lacks a column.
-            PromptError: that is empty.
+            PromptError: the prompt is empty.
         """
         if not self._templates:
             return [{"role": "user", "content": _text(row, self.named(row))}]
         return [message | {"content": filled(row)} for filled, message in self._templates]
 
     def named(self, row: Row) -> str:
-        """Return the column that is the prompt.
+        """Return the column with the prompt.
 
         Raises:
-            OptionError: it is not clear.
+            OptionError: it is ambiguous.
         """
-        if self._column is None:  # then the first row decides, for all
+        if self._column is None:  # then the first row decides for all
             known: list[str] = [name for name in ("text", "prompt") if name in row]
             known = known or (list(row) if len(row) == 1 else [])
             if not known:
@@ -727,7 +728,7 @@ def _value_text(value: Any, name: str) -> str:
 
 
 def _braces(template: str) -> Callable[[Row], str]:
-    """Puts columns into a template: names alone, which reach into nothing."""
+    """Fills columns into a template; only plain names are allowed, not attributes or items."""
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
@@ -771,7 +772,7 @@ def _jinja(message: Any) -> Callable[[Row], str]:
             return template.render(row)
         except PromptError:
             raise
-        except Exception as error:  # what a template does with a row's values may be anything
+        except Exception as error:  # a template may do anything with a row's values
             known = ", ".join(row) or "none"
             raise OptionError(
                 f"The template {message['content']!r}: {error}. The columns are {known}."
