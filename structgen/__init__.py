@@ -8,11 +8,11 @@
     text = generator("Create a character")       # str, always a whole, valid Character
     hero = generator.parse("Create a character") # Character
 
-This module is the public surface: what most programs need. All errors are in `structgen.errors`;
-traces and confidence in `structgen.insight`, tools and sessions in `structgen.runner`, output types
-in `structgen.types`, pieces of streams in `structgen.decoding`. Names are imported when they are
-first used, so that ``import structgen`` costs milliseconds and the engine alone
-(`Vocabulary`, `compile`) never loads a model runtime.
+This module has what most programs need. All errors are in `structgen.errors`; traces and confidence
+in `structgen.insight`, tools and sessions in `structgen.runner`, output types in `structgen.types`,
+pieces of streams in `structgen.decoding`. Names are imported when they are first used, so ``import
+structgen`` costs milliseconds, and the engine alone (`Vocabulary`, `compile`) never loads a model
+runtime.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Never
 
-    from structgen import asgi as asgi  # by its name only: most programs serve nothing
+    from structgen import asgi as asgi  # only by its name: most programs have no server
     from structgen import decisions, insight, models, runner, types
     from structgen.constraint import Constraint, Cursor, compile, fill_masks, sample, warm_up
     from structgen.decoding import (
@@ -167,7 +167,7 @@ _HOMES = {
 
 
 def _check_names(call: Any, more: Mapping[str, object]) -> None:
-    """Say that loading has no option of a name, and which one does what it may mean."""
+    """Raise for an unknown option of loading, and suggest the one that was probably meant."""
     for name in more:
         known = call.__kwdefaults__
         hint = errors.did_you_mean(name, known)
@@ -197,31 +197,30 @@ def load(
 ) -> TextModel:
     """Load a model; download and convert it first if necessary.
 
-    It runs in this process. Its graph, chat template and tokenizer have no limit on time there, and
-    a hostile model may hang on certain prompts: load a model that you do not trust with
-    `load_async` or a `Runner`, which end its process when it hangs.
+    It runs in this process, without a time limit for its graph, chat template and tokenizer, and a
+    hostile model may hang on certain prompts. Load a model that you do not trust with `load_async`
+    or a `Runner`, which kill its process if it hangs.
 
     Args:
         name: a folder that ONNX Runtime GenAI understands, a name from the catalogue (see
             ``structgen models list``), or a Hugging Face repository id.
         providers: execution providers, the preferred one first, such as ``["cuda", "cpu"]``; None:
-            as the model's folder says, which is the CPU for models converted here.
-        session_options: options of ONNX Runtime's session, over those of the folder.
-        threads: threads that one operator may use; None: as many as there are cores.
+            those of the model's folder; for models converted here the CPU.
+        session_options: options of ONNX Runtime's session, which replace those of the folder.
+        threads: threads of one operator; None: the number of cores.
         prefix_cache: bytes of key-value caches kept between calls, for prompts that share a prefix;
-            0: none is kept; None: 512 MB.
+            0: none; None: 512 MB.
         prefix_cache_n: the most of these caches; None: as many as fit.
-        deterministic: make each output the same to the bit on this machine, whatever else runs:
-            alone or in a batch, with or without guesses, forced text and cached prompts. Outputs
-            are then generated one by one, and a token with a pass of its own takes 1.2 times as
-            long.
+        deterministic: make each output the same to the bit on this machine: alone or beside others,
+            with or without guesses, forced text and cached prompts. Outputs are then generated one
+            by one, and a token that needs a pass of its own takes 1.2 times as long.
         chat_template: replaces the model's own: the text of a Jinja template, or its file. It also
             decides how tools are called.
-        draft_model: a smaller model with the same vocabulary, which guesses the next tokens where
-            that saves time: a name as above, or a loaded model, which several models may share.
-            Outputs are the same; see docs/decoding.md, Speculation.
-        draft_tokens: the most tokens that it guesses at once; None: chosen by speed, at most 15.
-        warm_up: make the masks' tables while the weights are read from disk, as `warm_up` does;
+        draft_model: a smaller model with the same vocabulary that guesses the next tokens when that
+            saves time: a name as above, or a loaded model, which several models may share. Outputs
+            do not change; see docs/decoding.md, Speculation.
+        draft_tokens: most tokens that it guesses at once; None: chosen by speed, at most 15.
+        warm_up: make the tables of masks while the weights are read from disk, as `warm_up` does;
             False: the first output type and its first masks wait for them.
 
     Raises:
@@ -290,7 +289,7 @@ async def load_async(
     _check_names(load_async, more)
     import asyncio
 
-    # In a thread: what it imports in turn takes a second where nothing has been imported yet.
+    # In a thread: its own imports take a second in a new process.
     workers = await asyncio.to_thread(importlib.import_module, "structgen.workers")
     from structgen.models.base import LoadOptions
 
@@ -310,18 +309,18 @@ def load_embedder(
     threads: int | None = None,
     **more: Never,
 ) -> Embedder:
-    """Load a model that makes vectors of texts, or ranks them; download it first if necessary.
+    """Load a model that embeds or ranks texts; download it first if necessary.
 
     Other arguments are those of `load`.
 
     Args:
         name: a folder with an ONNX file (``model.onnx``, there or in its folder ``onnx``) and
             ``tokenizer.json``, the ONNX file itself, a name from the catalogue, such as
-            ``all-minilm-l6-v2``, or a Hugging Face repository id, with the path of an ONNX file in
-            it or without: ``org/name``, ``org/name/onnx/model_quantized.onnx``.
-        pooling: ``"mean"``, ``"cls"`` (the first token) or ``"last"``; None: as
-            ``1_Pooling/config.json`` in the folder says, else the mean.
-        max_length: most tokens of a text; None: as the folder says, 2,048 if it says nothing, at
+            ``all-minilm-l6-v2``, or a Hugging Face repository id, with or without the path of an
+            ONNX file: ``org/name``, ``org/name/onnx/model_quantized.onnx``.
+        pooling: ``"mean"``, ``"cls"`` (the first token) or ``"last"``; None: that of
+            ``1_Pooling/config.json`` in the folder, otherwise the mean.
+        max_length: most tokens of a text; None: that of the folder, or 2,048 if it has none; at
             most 8,192, and at most what 1.2 GB of memory allow: 3,188 with 12 heads.
 
     Raises:
@@ -372,10 +371,11 @@ def from_onnx_genai(
         ModelError: the objects are not the runtime's, or sizes do not agree.
         VocabularyError: the bytes cannot be derived from the tokenizer; pass ``folder``.
 
-    The runtime misjudges prompts that end in the model's padding token, so give it none, as `load`
-    does, before you make the model: ``config.overlay('{"model": {"pad_token_id": -1}}')``.
+    The runtime miscounts prompts that end in the model's padding token. So remove the padding
+    token, as `load` does, before you make the model: ``config.overlay('{"model": {"pad_token_id":
+    -1}}')``.
 
-    The masks' tables are made when they are first needed, or by `warm_up`, which a server calls
+    The tables of masks are made when they are first needed, or by `warm_up`, which a server calls
     before its first request.
 
     Cost: 0.5 s for 128k tokens without ``folder``, and one step of the model.

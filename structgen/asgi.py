@@ -1,7 +1,7 @@
-"""Work in an ASGI application that ends when its client leaves.
+"""Work in an ASGI application that stops when its client disconnects.
 
-Frameworks run a handler to its end, though nobody waits for its answer any more. It needs no
-framework of its own; where the client has left, it raises Starlette's `HTTPException`.
+Frameworks run a handler to its end even if nobody waits for the answer any more. This works with
+any framework; if the client has disconnected, it raises Starlette's `HTTPException`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, Protocol, TypeAlias
 
 Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
-"""Where an ASGI application gets the messages about a request from."""
+"""ASGI's ``receive``, from which an application gets the messages of a request."""
 
 
 class Request(Protocol):
-    """What `while_connected` needs of a request; Starlette's and FastAPI's have it."""
+    """The part of a request that `while_connected` needs; Starlette's and FastAPI's have it."""
 
     @property
     def receive(self) -> Receive:
@@ -28,23 +28,24 @@ class Request(Protocol):
 
 @contextlib.asynccontextmanager
 async def while_connected(request: Request) -> AsyncIterator[None]:
-    """Cancel the body of ``async with`` when the client leaves.
+    """Cancel the body of ``async with`` when the client disconnects.
 
-    What structgen writes in it ends within one pass of the model::
+    Outputs of structgen in it end within one pass of the model::
 
         @app.post("/orders")
         async def orders(text: str, request: Request) -> Order:
             async with structgen.asgi.while_connected(request):
                 return await generator.parse(text)
 
-    The request's body is read first, and stays there for ``request.body()``. A response that is
-    streamed needs none of this: servers end it themselves.
+    The request's body is read first, and stays available as ``request.body()``. A streamed response
+    does not need this: servers end it themselves.
 
     Args:
         request: Starlette's or FastAPI's.
 
     Raises:
-        HTTPException: 499, where the client has left: nobody reads it, and logs say why.
+        HTTPException: 499, if the client has disconnected. Nobody reads it, but logs have the
+            reason.
     """
     with contextlib.suppress(RuntimeError):  # a stream that was read to its end
         await request.body()
@@ -59,9 +60,9 @@ async def while_connected(request: Request) -> AsyncIterator[None]:
         task.cancel()
 
     def is_ours() -> bool:
-        """Take back the cancelling, and say whether nobody else has cancelled the task.
+        """Undo the cancellation; return whether nobody else has cancelled the task.
 
-        Before Python 3.11 that cannot be known.
+        Before Python 3.11 this cannot be known.
         """
         return has_left and not (hasattr(task, "uncancel") and task.uncancel())
 
@@ -84,6 +85,6 @@ async def while_connected(request: Request) -> AsyncIterator[None]:
 
 
 async def left(receive: Receive) -> None:
-    """Wait until the client of a request whose body was read leaves."""
+    """Wait until the client of a request disconnects, after the body was read."""
     while (await receive())["type"] != "http.disconnect":
         pass

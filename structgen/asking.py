@@ -1,8 +1,8 @@
 """Call a model without a `structgen.Generator`: ``model(prompt, output_type)``.
 
-`Asked` is for synchronous models, `AskedAsync` for asynchronous ones. This module separates the
-options of a type from those of a call, has the static types of these calls, and caches a model's
-generators, so that a type is compiled once. The model makes the generators.
+`Asked` is for sync models, `AskedAsync` for async ones. Options of a type are separated from those
+of a call, and a model's generators are cached, so that a type is compiled once. The static types of
+these calls are here, too. The model makes the generators.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
 
 MAX_KEPT = 8
-"""Most generators that a model keeps for its short forms: a compiled type may take 64 MB."""
+"""Most generators that a model keeps for these calls: a compiled type may take 64 MB."""
 
 
 class KeptGenerators:
-    """The generators of the output types that a model was asked for last. Thread-safe."""
+    """The generators of the last output types that a model was asked for. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = fork_safe(threading.Lock())
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, make: Callable[..., Any], output_type: Any, options: Mapping[str, Any]) -> Any:
-        """Return the generator of ``output_type``, compiled now unless it was among the last.
+        """Return the generator of ``output_type``; compile it if it is not one of the last.
 
         Args:
-            make: makes one, of an output type and options.
+            make: makes a generator from an output type and options.
             output_type: as for `Generator`.
             options: as for `Generator`.
         """
         type_key = cache_key(output_type)
         try:
-            # By their types, too: what is no option, such as draft=1, may equal one that is.
+            # By their types, too: an invalid option, such as draft=1, may equal a valid one.
             given = [(name, type(options[name]), options[name]) for name in sorted(options)]
             key = None if type_key is None else (type_key, *given)
             hash(key)
-        except TypeError:  # such options say what documents hold
+        except TypeError:  # such options have the contents of documents
             key = None
         if key is None:
             return make(output_type, **options)
@@ -76,7 +76,7 @@ class KeptGenerators:
 
 
 class _Asks(ABC):
-    """What both kinds of model have: the generators of the output types they were asked for."""
+    """The base of both kinds of model: the generators of the output types they were asked for."""
 
     @functools.cached_property
     def _generators(self) -> KeptGenerators:
@@ -84,10 +84,10 @@ class _Asks(ABC):
 
     @abstractmethod
     def _make(self, output_type: Any, **options: Any) -> Any:
-        """Make a generator of this model to keep; an asynchronous one must not hold the model."""
+        """Make a generator to keep; one of an async model must not refer to the model."""
 
     def _mine(self, generator: Any) -> Any:
-        """Return a generator that was kept, as one that holds the model."""
+        """Return a kept generator as one that refers to the model."""
         return generator
 
     def _asked(
@@ -98,7 +98,7 @@ class _Asks(ABC):
         more: tuple[Any, ...],
         options: dict[str, Any],
     ) -> Any:
-        """Return what a method of the generator for ``output_type`` returns."""
+        """Return the result of a method of the generator for ``output_type``."""
         check_by_name(more)
         call = {name: value for name, value in options.items() if name in OPTIONS}
         compiled = {name: value for name, value in options.items() if name not in call}
@@ -110,7 +110,7 @@ class _Asks(ABC):
 
 
 class Asked(_Asks):
-    """What `structgen.TextModel` and `structgen.RemoteModel` have beside all else."""
+    """The calls of `structgen.TextModel` and `structgen.RemoteModel`."""
 
     @overload
     def __call__(
@@ -189,7 +189,7 @@ class Asked(_Asks):
 
 
 class AskedAsync(_Asks):
-    """What `structgen.AsyncModel` and `structgen.AsyncRemoteModel` have beside all else."""
+    """The calls of `structgen.AsyncModel` and `structgen.AsyncRemoteModel`."""
 
     @overload
     async def __call__(

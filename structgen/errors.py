@@ -30,12 +30,11 @@
     └── ParseError               finished text does not parse into the type  (text)
         └── ValidationFailed     nor did other texts, with retries=          (attempts)
 
-and three warnings: UnenforcedWarning, where ``on_unsupported="warn"`` asks for it,
-TruncationWarning, when an embedder cuts texts, and UninformativeWarning, when decisions carry no
-signal.
+and three warnings: UnenforcedWarning, with ``on_unsupported="warn"``, TruncationWarning, when an
+embedder cuts texts, and UninformativeWarning, when decisions carry no signal.
 
-A message says what is wrong, where, what was found, and what to do about it. This module knows
-nothing of the rest of the package; every other module may import it.
+A message says what is wrong, where, what was found, and how to fix it. This module imports nothing
+of the package; every other module may import it.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from typing import Any, Literal
 
 
 def did_you_mean(word: object, known: Iterable[str], most: int = 1) -> str:
-    """Return a question about the names that are nearest to ``word``, after a blank; or nothing."""
+    """Return a blank and a question with the names nearest to ``word``; or an empty text."""
     near = difflib.get_close_matches(str(word), known, most)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
@@ -58,7 +57,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def failure(error: Exception) -> str:
-    """Return why a file cannot be read, without its name, which the text of an OSError repeats."""
+    """Return why a file cannot be read, without its name, which an OSError repeats."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -66,10 +65,10 @@ _MOST_CAUSES = 100
 
 
 def let_go(error: BaseException) -> None:
-    """Drop the tracebacks of an error and of its causes.
+    """Drop the tracebacks of an error and its causes.
 
-    Call it where an error ends, after it was logged. A traceback holds frames, and with them what
-    was asked; if a frame or a task in it holds the error, only a full collection frees them.
+    Call this where an error ends, after it was logged. A traceback refers to frames, and so to the
+    request; if one of the frames refers to the error, only a full garbage collection frees them.
     """
     left: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -88,7 +87,7 @@ _END = 1_000
 class StructgenError(Exception):
     """Base class of all structgen errors. Pickling and copying keep the attributes.
 
-    A message may repeat what somebody passed. Of a long one, ``str`` shows the beginning and end.
+    A message may quote what was passed; ``str`` shows the beginning and end of a long one.
     """
 
     def __str__(self) -> str:
@@ -98,7 +97,7 @@ class StructgenError(Exception):
         return f"{text[: _LONGEST_MESSAGE - _END]} … {text[-_END:]}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python would call the class with the message alone.
+        # Python would call the class with only the message.
         return _again, (type(self), self.args, dict(self.__dict__))
 
 
@@ -124,7 +123,7 @@ class OutputTypeError(StructgenError):
         return found
 
     def put(self, text: str, line: int, column: int) -> None:
-        """Add to the message where in ``text`` that is."""
+        """Add the place in ``text`` to the message."""
         self.args = (f"{self}{_place(text, line, column)}",)
 
 
@@ -132,8 +131,8 @@ class SchemaError(OutputTypeError):
     """A JSON Schema is malformed.
 
     Attributes:
-        path: JSON path of the offending place, e.g. ``$.properties.tags``.
-        keyword: the offending keyword, or None when the schema itself has the wrong type.
+        path: JSON path of the wrong place, e.g. ``$.properties.tags``.
+        keyword: the wrong keyword; None: the schema itself has the wrong type.
     """
 
     def __init__(self, message: str, *, path: str = "$", keyword: str | None = None) -> None:
@@ -158,15 +157,15 @@ class UnsupportedFeature(SchemaError):
 
 
 class UnenforcedWarning(UserWarning):
-    """A keyword was left out that cannot be enforced: outputs may break it."""
+    """A keyword that cannot be enforced was left out: outputs may violate it."""
 
 
 class TruncationWarning(UserWarning):
-    """Texts were longer than an embedder takes: only their beginning is in their vectors."""
+    """Texts were longer than an embedder reads: vectors are of their beginnings only."""
 
 
 class UninformativeWarning(UserWarning):
-    """Answers of a decider carry no signal: the model would give them for any state."""
+    """Answers of a decider carry no signal: the model would give the same ones for any state."""
 
 
 class PatternError(OutputTypeError):
@@ -175,7 +174,7 @@ class PatternError(OutputTypeError):
     Attributes:
         pattern: the whole pattern.
         position: 0-based code-point offset of the problem, or None.
-        is_valid: whether the pattern is well formed, and only beyond regular languages.
+        is_valid: whether the pattern is well formed but not regular.
     """
 
     def __init__(
@@ -215,7 +214,7 @@ class GrammarError(OutputTypeError):
         self.column = column
 
     def noted(self, note: str) -> GrammarError:
-        """Return the error with one more sentence, before the pattern and the text."""
+        """Return the error with one more sentence before the pattern and the text."""
         what, shown, rest = str(self).partition("\n")
         stop = "" if what.endswith((".", "?", "…", ";")) else "."
         error = GrammarError(f"{what.rstrip()}{stop} {note}{shown}{rest}")
@@ -224,9 +223,9 @@ class GrammarError(OutputTypeError):
 
 
 def _place(text: str, line: int, column: int) -> str:
-    """Return a place in a text, and its line with a caret, as lines to add to a message."""
+    """Return lines for a message that show a place in a text, with a caret."""
     out = f"\n  at line {line}, column {column}"
-    # Not at other characters that Python takes for the end of a line: those count lines by \n.
+    # Not at other line ends of Python: `line` counts \n only.
     lines = text.split("\n")
     if 0 < line <= len(lines) and (lines[line - 1] or line < len(lines)):
         shown = lines[line - 1].rstrip("\r").expandtabs(1)
@@ -247,13 +246,12 @@ class Unsatisfiable(OutputTypeError):
 
 
 class CompileLimitExceeded(OutputTypeError):
-    """A documented bound on compile work was hit.
+    """A documented limit on compile work was reached.
 
     Attributes:
-        limit: the bound.
+        limit: the limit.
         actual: what was needed, as far as it was counted.
-        path: JSON path of the schema that needs so much, or the rules of a grammar, or None where
-            it is not known.
+        path: JSON path of the schema, or rules of the grammar, that need so much; None: not known.
     """
 
     def __init__(self, message: str, *, limit: int, actual: int, path: str | None = None) -> None:
@@ -271,20 +269,20 @@ class CompileLimitExceeded(OutputTypeError):
         )
 
     def again(self) -> CompileLimitExceeded:
-        """Return an error that says the same."""
+        """Return a new error with the same message and attributes."""
         return CompileLimitExceeded(
             self._message, limit=self.limit, actual=self.actual, path=self.path
         )
 
     def at(self, path: str) -> CompileLimitExceeded:
-        """Return the same error with a path; itself if it has one."""
+        """Return the same error with a path; the error itself if it has one."""
         if self.path is not None:
             return self
         return CompileLimitExceeded(self._message, limit=self.limit, actual=self.actual, path=path)
 
 
 def check_limit(actual: int, limit: int, message: str) -> None:
-    """Raise `CompileLimitExceeded` where ``actual`` is more than ``limit``."""
+    """Raise `CompileLimitExceeded` if ``actual`` is more than ``limit``."""
     if actual > limit:
         raise CompileLimitExceeded(message, limit=limit, actual=actual)
 
@@ -306,11 +304,11 @@ class TokenNotAllowed(StructgenError):
 
 
 class BudgetTooSmall(StructgenError):
-    """The token budget is below what any valid output needs.
+    """The token budget is smaller than any valid output.
 
     Attributes:
-        minimum: tokens that are enough; a few fewer may be, too, in some other output.
-        budget: tokens that were given.
+        minimum: a number of tokens that is enough; slightly fewer may be enough for another output.
+        budget: the given number of tokens.
     """
 
     def __init__(self, message: str, *, minimum: int, budget: int) -> None:
@@ -330,10 +328,10 @@ class ModelError(StructgenError):
 
 
 class RemoteError(ModelError):
-    """The server of a remote model cannot be reached, or does not fulfil the request.
+    """The server of a remote model cannot be reached, or does not answer the request.
 
     Attributes:
-        status: the HTTP status, or None where there was no answer.
+        status: the HTTP status; None: there was no answer.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -345,14 +343,14 @@ class ModelNotFound(ModelError):
     """No folder, catalogue entry or repository has this name.
 
     Attributes:
-        is_of_runner: whether it is a Runner that has no model of this name.
+        is_of_runner: whether the name is missing in a Runner.
     """
 
     is_of_runner = False
 
 
 class DownloadError(ModelError):
-    """Fetching a file failed, or what arrived does not have the expected digest."""
+    """A download failed, or the file does not have the expected digest."""
 
 
 class ConversionError(ModelError):
@@ -360,9 +358,9 @@ class ConversionError(ModelError):
 
 
 class WorkerDied(ModelError):
-    """The process that runs a model has ended by itself, or hung and was killed; its calls failed.
+    """The process of a model ended by itself, or hung and was killed; its calls failed.
 
-    The next call starts another.
+    The next call starts another process.
     """
 
 
@@ -370,8 +368,8 @@ class OptionError(StructgenError):
     """An unknown, misspelt or contradictory option.
 
     Attributes:
-        option: its name, or None where the error names none.
-        value: what was passed, or None.
+        option: the name of the option; None: the error names none.
+        value: the passed value, or None.
     """
 
     def __init__(self, message: str, *, option: str | None = None, value: object = None) -> None:
@@ -389,8 +387,8 @@ class RequestError(OptionError):
     """A field of a request to a `structgen.Runner` is unknown, unsupported or wrong.
 
     Attributes:
-        param: where in the request, such as ``response_format.json_schema.schema.properties.x``;
-            None where it is about the request as a whole.
+        param: the path of the field, such as ``response_format.json_schema.schema.properties.x``;
+            None: the request as a whole.
         kind: what is wrong with the field.
     """
 
@@ -434,7 +432,7 @@ class IncompleteOutput(StructgenError):
     """Generation ended before the output was complete.
 
     Attributes:
-        text: what had been generated.
+        text: the text so far.
     """
 
     def __init__(self, message: str, *, text: str) -> None:
@@ -446,8 +444,8 @@ class SessionError(StructgenError):
     """A session of a `structgen.Runner` cannot be stored, read or continued.
 
     Attributes:
-        session_id: which, or None where it is about all of them.
-        response: the answer that was made and could not be kept, or None.
+        session_id: the id of the session; None: the error is about all sessions.
+        response: the answer that could not be stored, or None.
     """
 
     def __init__(self, message: str, *, session_id: str | None = None) -> None:
@@ -457,10 +455,10 @@ class SessionError(StructgenError):
 
 
 class ToolServerError(StructgenError):
-    """A server of tools cannot be reached or has failed, or a tool of its cannot be offered.
+    """A server of tools cannot be reached or has failed, or one of its tools cannot be offered.
 
     Attributes:
-        server: which.
+        server: the name of the server.
     """
 
     def __init__(self, message: str, *, server: str) -> None:
@@ -472,7 +470,7 @@ class Refused(StructgenError):
     """A remote model or its content filter declined to answer.
 
     Attributes:
-        text: what it wrote.
+        text: its text.
     """
 
     def __init__(self, message: str, *, text: str) -> None:
@@ -484,8 +482,8 @@ class BatchError(StructgenError):
     """Some of several outputs failed; the error contains the others.
 
     Attributes:
-        results: what the call would have returned, None where an output failed.
-        errors: what went wrong, by index: of the prompt, or ``(prompt, sample)`` with ``n=``.
+        results: the results of the call, with None for failed outputs.
+        errors: the errors by index of the prompt, or by ``(prompt, sample)`` with ``n=``.
     """
 
     def __init__(
@@ -497,12 +495,11 @@ class BatchError(StructgenError):
 
 
 class Abstained(StructgenError):
-    """The output is complete, but the model is too unsure of a value for ``abstain_below``.
+    """The output is complete, but a value's probability is lower than ``abstain_below``.
 
     Attributes:
         text: the output.
-        values: the `structgen.insight.ValueConfidence` of each value that the model is not sure
-            enough of.
+        values: the `structgen.insight.ValueConfidence` of each such value.
     """
 
     def __init__(self, message: str, *, text: str, values: tuple[Any, ...]) -> None:
@@ -525,12 +522,12 @@ class ParseError(StructgenError):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A value that was written and refused, with ``retries=``.
+    """A value that was generated and refused, with ``retries=``.
 
     Attributes:
         path: JSON path of the value, ``$`` for the whole output.
         text: its text.
-        message: what is wrong with it, in the words of the check (Pydantic's, say).
+        message: what is wrong with it, in the words of the check, for example Pydantic's.
     """
 
     path: str
@@ -543,13 +540,13 @@ class Attempt:
 
 
 class ValidationFailed(ParseError):
-    """Checks that only code can make refused a value, and others in its place: see ``retries=``.
+    """Checks that only code can make refused a value and all others tried for it: see ``retries=``.
 
-    Its ``__cause__`` is the last refusal, a `ParseError`; the cause of that is what the check
-    raised.
+    Its ``__cause__`` is the last refusal, a `ParseError`, whose cause is the exception of the
+    check.
 
     Attributes:
-        attempts: the values that were refused, in their order.
+        attempts: the refused values in order.
     """
 
     def __init__(self, message: str, *, text: str, attempts: tuple[Attempt, ...]) -> None:
@@ -561,8 +558,8 @@ _LONGEST_SHOWN = 200
 
 
 def printable(text: str) -> str:
-    """Return a foreign text for a message or a log, with escapes for what could end its line or
-    steer a terminal."""
+    """Return a foreign text for a message or log, with escapes for line ends and control
+    characters."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

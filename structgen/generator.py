@@ -1,8 +1,8 @@
 """Generator: combine a model and an output type into a function from prompts to outputs.
 
-This module checks what a generator is made of, and connects the parts. Compiling an output type,
-running a model, the signatures of calls, search options, chat messages, one output and the decode
-loop have modules of their own.
+It checks the arguments of a generator and connects the parts. Compiling an output type, running a
+model, the signatures of calls, search options, chat messages, one output and the decode loop have
+modules of their own.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def compiled(
     """Return the constraint of a generator; None: free text.
 
     Args:
-        vocabulary: of its model.
+        vocabulary: the model's vocabulary.
         output_type: as for `Generator`.
-        options: those of `structgen.compile`, and what else was given.
-        as_written: puts `structgen.ToolCalls` into the model's syntax.
-        quote_from: the documents that it quotes, as far as it leaves them open.
+        options: options of `structgen.compile`, and any others that were passed.
+        as_written: converts `structgen.ToolCalls` to the model's syntax.
+        quote_from: the documents to quote, if the type leaves them open.
 
     Raises:
-        OptionError: an option has no place here.
+        OptionError: an option is unknown or not possible here.
         OutputTypeError: the output type cannot be enforced.
     """
     misplaced = search_options.misplaced(options)
@@ -109,12 +109,12 @@ def compiled(
 
 
 def hinted(is_wanted: Any, output_type: Any, constraint: Constraint[Any] | None) -> str:
-    """Return the JSON Schema that prompts tell of; empty: none.
+    """Return the JSON Schema to put into prompts; empty: none.
 
     Args:
         is_wanted: the option ``with_schema_hint``.
         output_type: as for `Generator`.
-        constraint: the same, compiled.
+        constraint: the compiled output type.
 
     Raises:
         OptionError: the option is not a bool, or the outputs are not JSON.
@@ -139,7 +139,7 @@ def _task(
     with_schema_hint: Any,
     quote_from: Mapping[str, str] | None = None,
 ) -> Task:
-    """Return what makes the outputs of a generator, or of one call that gives documents."""
+    """Return the task that makes outputs of a generator, or of one call with documents."""
     written = functools.partial(as_model_writes, model)
     constraint = compiled(model.vocabulary, output_type, options, written, quote_from)
     hint = hinted(with_schema_hint, output_type, constraint)
@@ -149,13 +149,13 @@ def _task(
 class Generator(Calls[T_co]):
     """Produces outputs from prompts: of an output type, through a processor, or free.
 
-    A ``Generator[T]`` where texts of the output type parse to ``T``: type checkers infer it for
-    Python types, choices and structgen's own output types (`structgen.types.sums`).
+    It is a ``Generator[T]`` if texts of the output type parse to ``T``; type checkers infer this
+    for Python types, choices and structgen's own output types (`structgen.types.sums`).
 
     Attributes:
         model: the model.
-        constraint: the compiled output type; None for free text, and where each call passes the
-            documents to quote.
+        constraint: the compiled output type; None: free text, or each call passes the documents to
+            quote.
 
     Example::
 
@@ -169,8 +169,8 @@ class Generator(Calls[T_co]):
     _task: Task | DocumentMissing
     _task_of: Callable[[Mapping[str, str]], Task]
 
-    # mypy wants __new__ to return the class itself, yet goes by what it says it returns; and finds
-    # that a function may be a type form, which none is.
+    # mypy wants __new__ to return the class itself, yet uses the declared return type; and it takes
+    # functions for type forms, which they are not.
     @overload
     def __new__(  # type: ignore[misc]
         cls,
@@ -221,12 +221,11 @@ class Generator(Calls[T_co]):
         """Compile ``output_type`` for ``model``.
 
         Args:
-            model: from `structgen.load` or `structgen.from_onnx_genai`; or one that makes its own
-                kind of generator, which is then returned: an asynchronous one an
-                `AsyncTypedGenerator`.
-            output_type: what every output will be: a Pydantic class, dataclass, Literal, Enum, list
-                of choices, Regex, JsonSchema, int, date, …, or a `Constraint` compiled before for
-                this model's vocabulary. None: free text.
+            model: from `structgen.load` or `structgen.from_onnx_genai`; or a model with its own
+                kind of generator, which is returned: for an async model an `AsyncTypedGenerator`.
+            output_type: the type of every output: a Pydantic class, dataclass, Literal, Enum, list
+                of choices, Regex, JsonSchema, int, date, …, or a `Constraint` compiled for this
+                model's vocabulary. None: free text.
             options: those of `structgen.compile`; ``think``, most tokens that the model may think
                 before it answers, or a `Think`, or 0: a thought that the chat template opens by
                 itself is closed at once; ``draft``, whether it first answers freely, or a
@@ -237,8 +236,8 @@ class Generator(Calls[T_co]):
                 masked logits and chooses among what is allowed; it cannot allow others.
 
         Raises:
-            OptionError: a processor that cannot be called, an unknown compile option, or no room
-                to think.
+            OptionError: a processor is not callable, an option is unknown, or there is no room to
+                think.
             OutputTypeError: the output type cannot be enforced.
             ModelError: ``model`` is not a loaded model.
         """
@@ -270,7 +269,7 @@ class Generator(Calls[T_co]):
         return self
 
     def _task_for(self, options: dict[str, Any]) -> Task:
-        """Return what makes the outputs of a call; documents are taken out of its options."""
+        """Return the task for a call; documents are removed from its options."""
         given = options.pop("quote_from", None)
         if given is not None:
             return self._task_of(OPTIONS["quote_from"].read("quote_from", given))
@@ -301,31 +300,31 @@ class Generator(Calls[T_co]):
         cancel: CancelEvent | None = None,
         **options: object,
     ) -> dict[str, float]:
-        """Return the model's probability of each output there can be, the likeliest first.
+        """Return the model's probability of each possible output, the likeliest first.
 
-        For output types of few texts: a `Literal`, an `Enum`, a list of choices, ``bool``, a small
-        range of integers. Ways to write the same value (``-0`` is 0) are one output, under the
-        shortest. What is computed, and how exactly: `structgen.insight.confidence`.
+        For output types with few texts: a `Literal`, an `Enum`, a list of choices, ``bool``, a
+        small range of integers. Spellings of the same value (``-0`` is 0) are one output, listed as
+        the shortest. `structgen.insight.confidence` describes the computation.
 
         Args:
-            prompt: one, as for calling the generator.
-            tolerance: how far off a probability may be; 0: sum over every token sequence.
-            adapter: name of an adapter of `TextModel.load_adapter` to run with.
+            prompt: one prompt, as for calling the generator.
+            tolerance: the largest error of a probability; 0: sum over all token sequences.
+            adapter: name of an adapter from `TextModel.load_adapter`.
             special_tokens: where they are read in a chat, see
                 `structgen.decoding.options.SearchOptions`.
-            timeout: seconds this may take.
+            timeout: most seconds that this may take.
             cancel: an object with ``is_set()``, asked before each pass of the model: a
                 ``threading.Event``.
-            options: none; other options of a call raise an error, since they have no effect here.
+            options: other options of a call raise an error, because they have no effect here.
 
         Raises:
             PromptError: empty, malformed, or longer than the context; or the context ends before
                 the likely outputs do.
-            OptionError: there are other options, or bad values; the output type has more than 1,000
-                texts, is an object or array, or there is none; the adapter is not loaded.
+            OptionError: an option is wrong or has no effect here; there is no output type, or it
+                has more than 1,000 texts or is an object or array; or the adapter is not loaded.
             IncompleteOutput: ``timeout`` or ``cancel`` ended it, so there are no probabilities.
 
-        Cost: one pass of the model for the prompt, and some 5 to 50 for a handful of labels.
+        Cost: one pass of the model for the prompt, and about 5 to 50 for a handful of labels.
         """
         if options:
             raise OptionError(
@@ -353,8 +352,8 @@ class Generator(Calls[T_co]):
     def stream(self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]) -> Stream[T_co]:
         """Stream the output for ``prompt`` piece by piece, as it is generated.
 
-        Arguments are checked before this returns; the model runs as the stream is read. Closing
-        the stream, or dropping it, frees the sequence.
+        Arguments are checked before this returns; the model runs while the stream is read. Closing
+        or dropping the stream frees the sequence.
 
         Args and raises as for calling the generator.
         """
@@ -364,7 +363,7 @@ class Generator(Calls[T_co]):
 
     def _stream(self, task: Task, prompt: Prompt, options: Mapping[str, Any]) -> Stream[T_co]:
         search = search_options.parse(options)
-        if Several.are_asked(prompt, search) and prompt:  # an empty list has an error of its own
+        if Several.are_asked(prompt, search) and prompt:  # an empty list raises an error of its own
             raise OptionError("stream returns one output: pass one prompt and no n=.")
         run = task.run(task.prepare(prompt, search), search)
         return Stream(run, pieces(task.model, run))
@@ -374,14 +373,14 @@ class Generator(Calls[T_co]):
     ) -> ValueStream[T_co]:
         """Yield the value for ``prompt`` while the model writes it, as far as it is complete.
 
-        Each `structgen.Partial` has the fields that are settled: numbers, dates and choices when
-        they are whole, text as it grows, lists item by item. The last one has the whole value.
+        Each `structgen.Partial` has the fields so far: numbers, dates and choices when they are
+        complete, text as it grows, lists item by item. The last one has the whole value.
 
         Args and raises as for `stream`; reading it also raises:
-            ParseError: the text fits the type's grammar, but not a check that only its class can
-                make (a Pydantic validator, say).
+            ParseError: the text fits the type's grammar, but fails a check that only its class can
+                make, such as a Pydantic validator.
 
-        Cost: beside that of the output, a pass over its bytes.
+        Cost: that of the output, and reading its bytes once.
         """
         search_options.check_by_name(more)
         given = dict(options)

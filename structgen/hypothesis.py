@@ -31,7 +31,7 @@ def from_type(output_type: Any, **options: Any) -> st.SearchStrategy[Any]:
         text = sampler.draw(lambda weights: draw(st.integers(0, len(weights) - 1)))
         try:
             return sampler.output.parse(text)
-        except ParseError:  # a validator that no mask knows
+        except ParseError:  # a validator that the mask does not know
             reject()
 
     return values()

@@ -1,11 +1,11 @@
-"""Pictures and sounds in prompts: what they are, how they are read, and the bounds they keep.
+"""Pictures and sounds in prompts: their classes, how they are read, and their limits.
 
-It owns `Image` and `Audio`, the parts of a message's content in OpenAI's form, and the marks that
-stand for them in text while a chat goes through its template. It knows no model: how pictures and
-sounds become tokens is the business of `structgen.models.genai`.
+`Image` and `Audio` are here, the parts of a message's content in OpenAI's form, and the marks that
+stand for them in text while a chat goes through its template. Knows no models:
+`structgen.models.genai` turns pictures and sounds into tokens.
 
-What is read is foreign: its size is looked at before its bytes are, and how many pixels a picture
-has is read from its header, never by decoding it.
+All input is foreign: sizes are checked before bytes are read, and the number of pixels comes from
+the header, never from decoding.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ MOST_BYTES = 20 << 20
 """Most bytes of a picture or a sound."""
 
 MOST_PIXELS = 50_000_000
-"""Most pixels of a prompt's pictures: decoded, each takes three bytes at least, and 30 ns."""
+"""Most pixels of a prompt's pictures: each takes at least three bytes and 30 ns to decode."""
 
 MOST_RATIO = 200
-"""Most times that a picture may be as long as it is wide, or the other way round: models scale the
-short side up to a patch, and the long side with it."""
+"""The largest ratio of a picture's sides: models enlarge the short side to a patch, and the long
+side with it."""
 
 MOST_MEDIA = 32
 """Most pictures and sounds in a prompt."""
 
-_FIRST_MARK = 0xFDD0  # the first of 32 code points that are no characters, for use inside programs
+_FIRST_MARK = 0xFDD0  # the first of 32 code points that are not characters, for internal use
 MARKS = [chr(_FIRST_MARK + i) for i in range(MOST_MEDIA)]
-"""The placeholders of pictures and sounds in the text of a prompt: no text has these."""
+"""The placeholders of pictures and sounds in the text of a prompt; no text contains them."""
 
 
 @final
 @dataclass(frozen=True, init=False)
 class Image:
-    """A picture in a prompt: PNG, JPEG, GIF or WebP, kept as its bytes.
+    """A picture in a prompt: PNG, JPEG, GIF or WebP, kept as the bytes of its file.
 
     ``generator(["What is this?", Image("photo.jpg")])``; or a part of a message's content.
 
@@ -66,9 +66,8 @@ class Image:
         """Take a picture.
 
         Args:
-            source: the path of a file; its bytes; a ``data:`` URI; a picture of Pillow's; or a
-                NumPy array of uint8, ``[height, width]``, ``[height, width, 3]`` or with 4
-                channels.
+            source: the path of a file; its bytes; a ``data:`` URI; a Pillow image; or a NumPy array
+                of uint8, ``[height, width]``, ``[height, width, 3]`` or with 4 channels.
 
         Raises:
             PromptError: it is none of these, cannot be read, or is larger than it may be.
@@ -121,10 +120,10 @@ class Audio:
         Args:
             source: the path of a file; its bytes; a ``data:`` URI; or a NumPy array of samples
                 from -1 to 1, ``[n]``.
-            rate: samples a second, of an array.
-            language: which language is spoken, as ``"de"``, for Whisper; None: it finds out, which
+            rate: samples per second of an array.
+            language: the spoken language for Whisper, such as ``"de"``; None: it detects it, which
                 takes one more pass of its encoder.
-            translate: whether Whisper is to write English instead.
+            translate: whether Whisper writes the English translation.
 
         Raises:
             PromptError: it is none of these, cannot be read, or is larger than it may be.
@@ -168,7 +167,7 @@ def _bytes_of(source: Any, what: str, others: str) -> bytes:
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
         try:
-            if not path.is_file():  # a pipe would be waited for
+            if not path.is_file():  # reading a pipe would wait
                 raise PromptError(f"{what}: {os.fspath(path)!r} does not exist.")
             with path.open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
@@ -194,10 +193,10 @@ def _of_uri(uri: str, what: str) -> bytes:
 
 
 def decoded(text: str, what: str) -> bytes:
-    """Return the bytes of a text in base64.
+    """Return the bytes of a base64 text.
 
     Raises:
-        PromptError: it is none, or has too many.
+        PromptError: it is not base64, or has too many bytes.
     """
     if len(text) > MOST_BYTES * 4 // 3 + 4:
         raise PromptError(f"{what} has more than {MOST_BYTES:,} bytes.")
@@ -211,7 +210,7 @@ _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 
 
 def png_of(array: Any, level: int = 1) -> bytes:
-    """Return an array of pixels as a PNG file; ``level``: of compression, 0: none."""
+    """Return an array of pixels as a PNG file; ``level``: the compression level, 0: none."""
     shape = tuple(array.shape)
     channels = shape[2] if len(shape) == 3 else 1
     if str(array.dtype) != "uint8" or len(shape) not in (2, 3) or channels not in (1, 3, 4):
@@ -262,16 +261,16 @@ def _wav_of(array: Any, rate: int | None) -> bytes:
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG_MARKER = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")  # the others have no length for libjpeg
-_MOST_SCANS = 20  # of a JPEG, each over all pixels in some bytes: cameras and sites write up to 14
-_MOST_PARTS = 4_000  # before the pixels: Pillow reads each in Python
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of JPEG that are followed by a size
+_MOST_SCANS = 20  # scans of a JPEG, each over all pixels: cameras and sites write up to 14
+_MOST_PARTS = 4_000  # parts before the pixels: Pillow reads each in Python
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers that are followed by a size
 
 
 def _check_size(width: int, height: int) -> None:
     """Refuse a picture that is too large to be decoded.
 
     Raises:
-        PromptError: so it is.
+        PromptError: it is too large.
     """
     if not width or not height:
         raise PromptError(f"Image has {width:,} x {height:,} pixels.")
@@ -332,7 +331,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
 
 
 def jpeg_parts(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the parts of a JPEG file: marker, start and end."""
+    """Yield the marker, start and end of each part of a JPEG file."""
     at = 2
     while (found := _JPEG_MARKER.search(data, at)) is not None and found[1] != b"\xd9":  # the end
         at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
@@ -344,9 +343,9 @@ def _gif_size(data: bytes) -> tuple[int, int] | None:
 
 
 def gif_parts(data: bytes) -> list[tuple[int, int]]:
-    """Return where the parts of a GIF file begin and end: its head, extensions, and the rest from
-    its first picture on. None: there are too many."""
-    at = 13 + (data[10] >> 7) * (3 << (data[10] & 7) + 1)  # behind the colours
+    """Return the start and end of the parts of a GIF file: its header, its extensions, and the rest
+    from the first picture on. Empty: there are too many."""
+    at = 13 + (data[10] >> 7) * (3 << (data[10] & 7) + 1)  # after the colours
     parts, is_extension, start = [(0, at)], False, 0
     for _ in range(_MOST_PARTS):
         byte = data[at]
@@ -382,7 +381,7 @@ _OTHER_SOUNDS = {b"OggS": "Ogg", b"\x1aE\xdf\xa3": "WebM", b"FORM": "AIFF", b"#!
 
 
 def _sound_kind(data: bytes) -> str:
-    """Return the kind of a sound; how long it is, its decoder asks."""
+    """Return the kind of a sound. Its decoder checks the length."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
     if data[:4] == b"fLaC":
@@ -403,7 +402,7 @@ def part(value: Any, where: str) -> str | Media:
         value: an `Image` or `Audio`; or as in OpenAI's API ``{"type": "text", "text": …}``,
             ``{"type": "image_url", "image_url": {"url": "data:…"}}`` or
             ``{"type": "input_audio", "input_audio": {"data": …, "format": …}}``.
-        where: what messages call it.
+        where: its place, for messages.
 
     Raises:
         PromptError: it is none of these.
@@ -464,7 +463,7 @@ def _check_keys(given: Mapping[str, Any], known: set[str], where: str) -> None:
 
 
 def openai_part(one: str | Media | dict[str, Any]) -> dict[str, Any]:
-    """Return a part as OpenAI's API has it; one that is as it is."""
+    """Return a part in OpenAI's form; unchanged if it has this form."""
     if isinstance(one, str):
         return {"type": "text", "text": one}
     if isinstance(one, dict):
@@ -477,13 +476,14 @@ def openai_part(one: str | Media | dict[str, Any]) -> dict[str, Any]:
 
 
 def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], tuple[Media, ...]]:
-    """Messages whose contents are text, with a mark for each picture and sound; and these.
+    """Return messages whose contents are text, with a mark for each picture and sound, and the
+    pictures and sounds.
 
     Args:
-        messages: of `structgen.decoding.chat.parse`.
+        messages: the result of `structgen.decoding.chat.parse`.
 
     Raises:
-        PromptError: the pictures are too large; or there are media, and a text has a mark.
+        PromptError: the pictures are too large, or a text contains a mark.
     """
     found: list[Media] = []
     texts: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
-"""What notebooks show of values: tables of HTML, in which every text is escaped.
+"""Values as HTML tables for notebooks; every text is escaped.
 
-A class of ours calls `table` or `shown` in its ``_repr_html_``. Pydantic's objects are shown as
-tables, too, once ``%load_ext structgen`` has been run. Knows nothing of outputs or models.
+Our classes call `table` or `shown` in ``_repr_html_``. After ``%load_ext structgen``, Pydantic's
+objects are shown as tables, too. Knows nothing of outputs or models.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STYLE = "text-align:left;vertical-align:top;white-space:pre-wrap"
 
 
 def table(rows: Iterable[Iterable[Any]], head: Iterable[str] = ()) -> str:
-    """Return rows of values as a table; of a long one, the beginning."""
+    """Return rows of values as a table; a long one is cut."""
     rows = iter(rows)
     lines = [(one, "td") for one in islice(rows, _MOST_ROWS)]
     lines += [(("…", f"and {left:,} more"), "td")] if (left := sum(1 for _ in rows)) else []
@@ -31,7 +31,7 @@ def _line(cells: Iterable[Any], kind: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as HTML: fields, items and entries as a table, all else as its text."""
+    """Return a value as HTML: fields, items and entries as a table, anything else as text."""
     own = getattr(type(value), "_repr_html_", None)
     if own is not None:
         return str(own(value))
@@ -42,11 +42,11 @@ def shown(value: Any) -> str:
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
-    """Return what a value consists of; None: it is one."""
+    """Return the parts of a value; None: it has none."""
     kind = type(value)
     if isinstance(value, Mapping):
         return value
-    if hasattr(kind, "model_fields"):  # Pydantic, which adds fields that it does not know
+    if hasattr(kind, "model_fields"):  # Pydantic, which adds unknown fields
         return dict(value)
     names: Iterable[str] | None = getattr(kind, "__struct_fields__", None)  # msgspec
     if dataclasses.is_dataclass(kind):

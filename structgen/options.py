@@ -1,12 +1,12 @@
 """The table of options of a call: `CallOptions` and `ManyOptions`, a row for each.
 
-A row is a name, a static type and an `Option`: how a value is checked, what the option does, what
-requests call it, and which remote servers have it. Everything that takes options reads the table:
-generators, the fields of the Runner's requests (and so the server and the adapters), remote
-models, and the flags of the command line. `structgen.decoding.options` knows how options go
-together. Knows no prompts, output types or runtime, and imports neither NumPy nor Pydantic.
+A row is a name, a static type and an `Option`: how a value is checked, what the option does, its
+name in requests, and which remote servers have it. Everything that takes options reads the table:
+generators, the fields of the Runner's requests (and so the server and the adapters), remote models,
+and the flags of the command line. `structgen.decoding.options` knows which options go together.
+Knows no prompts, output types or runtime, and imports neither NumPy nor Pydantic.
 
-An option that is not given, or is None, keeps the model's own default.
+An option that is missing or None keeps the model's own default.
 """
 
 import math
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class CancelEvent(Protocol):
-    """A `threading.Event`, or another object that can be asked whether it is set."""
+    """A `threading.Event`, or another object with ``is_set``."""
 
     def is_set(self) -> bool:
-        """Return whether the call is to end."""
+        """Return whether the call must end."""
 
 
 # -- what values may be ------------------------------------------------------------------------
 
 
 def wrong(name: str, value: Any, what: str) -> OptionError:
-    """Return the error of a value: ``what`` says what is wrong with it and what to pass."""
+    """Return the error for a value; ``what``: what is wrong with it and what to pass."""
     return OptionError(f"{name}={value!r} {what}", option=name, value=value)
 
 
@@ -67,7 +67,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Real:
-    """A number from ``low``, or above it, to ``high``; or 0 where ``or_zero`` says so."""
+    """A number from ``low``, or above it, to ``high``; with ``or_zero`` also 0."""
 
     low: float
     high: float
@@ -109,7 +109,7 @@ class Real:
 
 @dataclass(frozen=True)
 class Word:
-    """A str; one of ``words``, if there are any."""
+    """A str; if there are ``words``, one of these."""
 
     words: tuple[str, ...] = ()
 
@@ -195,7 +195,7 @@ def _documents(name: str, value: Any) -> dict[str, str]:
 
 
 check_tolerance = Real(0, 0.99)
-"""The check of ``tolerance=``, which `probabilities` and deciders take."""
+"""The check of ``tolerance=`` of `probabilities` and deciders."""
 
 
 def _processor(name: str, value: Any) -> Any:
@@ -213,27 +213,29 @@ def _cancel(name: str, value: Any) -> Any:
 # -- rows --------------------------------------------------------------------------------------
 
 _SERVERS = ("openai", "compatible", "ollama", "vllm", "sglang", "llama.cpp")
-"""Kinds of remote servers, by what options they have."""
+"""Kinds of remote servers, by the options that they have."""
 
 
 def _at(name: str, *servers: str, **others: str) -> dict[str, str]:
-    """Return what some servers call an option; all of them, if none is named."""
+    """Return the name of an option for some servers; for all, if none is named."""
     return dict.fromkeys(servers or _SERVERS, name) | others
 
 
 @dataclass(frozen=True)
 class Option:
-    """What there is to know of an option, but for its name and static type.
+    """All about an option except its name and static type.
 
     Attributes:
-        read: checks a value, and returns it as it is used; raises `OptionError`.
-        about: what it does.
-        field: what requests call it; None: it is for Python, or requests say it in another way.
-        remote: what kinds of remote servers call it, or why none has it; None: it is not sent.
-        default: its value where it is not given.
-        is_setting: whether the model's folder may give a default: it is about choosing tokens.
-        samples: whether a value says that tokens are sampled.
-        off: what other programs write in requests for "no such limit", in place of 0.
+        read: checks a value and returns it in the form that is used; raises `OptionError`.
+        about: what the option does.
+        field: its name in requests; None: it is only for Python, or requests have another form of
+            it.
+        remote: its names on kinds of remote servers, or why none has it; None: it is not sent.
+        default: its default value.
+        is_setting: whether the model's folder may set a default, because it is about choosing
+            tokens.
+        samples: returns whether a value means that tokens are sampled.
+        off: the value that other programs send for "no limit" instead of 0.
     """
 
     read: Callable[[str, Any], Any]
@@ -247,12 +249,12 @@ class Option:
 
     @property
     def kind(self) -> Any:
-        """Int or float, of one number."""
+        """The type of one number: int or float."""
         return getattr(self.read, "kind", None)
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """What a value in a request may be, as JSON Schema."""
+        """The JSON Schema of a value in a request."""
         found: dict[str, Any] = {**getattr(self.read, "schema", {})}
         return found if self.off is None else {**found, "minimum": self.off}
 
@@ -263,8 +265,7 @@ _UNKNOWN_SCORES = "it uses the model's scores of whole values, which servers do 
 class CallOptions(TypedDict, total=False):
     """The options of a call by name.
 
-    Those that say how many outputs there will be, ``n`` and ``return_errors``, are `ManyOptions`,
-    because what a call returns depends on them.
+    ``n`` and ``return_errors``, on which the type of a call's result depends, are in `ManyOptions`.
     """
 
     max_new_tokens: Annotated[
@@ -308,7 +309,7 @@ class CallOptions(TypedDict, total=False):
     temperature: Annotated[
         float | None,
         Option(
-            # Outside of these bounds the runtime's float32 arithmetic overflows.
+            # Beyond these limits the runtime's float32 arithmetic overflows.
             Real(0.01, 100, or_zero=True),
             "Above 1 more varied, below 1 less; 0 takes the most likely token",
             field="temperature",
@@ -552,7 +553,7 @@ class CallOptions(TypedDict, total=False):
 
 
 class ManyOptions(CallOptions, total=False):
-    """The options of a call that makes several outputs, or gives errors in their place."""
+    """The options of a call that makes several outputs, or returns errors in their place."""
 
     n: Annotated[int | None, Option(Whole(1, 10_000), "How many outputs for each prompt")]
     return_errors: Annotated[
@@ -567,15 +568,15 @@ OPTIONS: dict[str, Option] = {
 """All options of a call."""
 
 SETTINGS = tuple(name for name, option in OPTIONS.items() if option.is_setting)
-"""Options for which a model's folder may give a default."""
+"""Options for which a model's folder may set a default."""
 
 FIELDS: dict[str, str] = {
     option.field: name for name, option in OPTIONS.items() if option.field is not None
 }
-"""Fields of requests, and the options that they are."""
+"""Fields of requests, with their options."""
 
 
 def field_of(option: str | None) -> str | None:
-    """Return what requests call an option; its own name if they have none for it."""
+    """Return the name of an option in requests; its own name if it has none there."""
     known = OPTIONS.get(option or "")
     return option if known is None else known.field or option

@@ -1,8 +1,8 @@
-"""TextModel: what `structgen.load` returns, a model that runs here and can be asked directly.
+"""TextModel: the result of `structgen.load`, a model that runs in this process and can be called.
 
-It owns the way to the same model for asynchronous code, and `generate`, which asks the default
-model, loaded by the first call and kept. How a model is asked is `structgen.asking`'s, all else
-`structgen.generator`'s and `structgen.models`'.
+Also here: the way to the same model for async code, and `generate`, which calls the default model,
+loaded by its first call and kept. Calls are in `structgen.asking`, the rest in
+`structgen.generator` and `structgen.models`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from structgen.workers import AsyncModel
 class TextModel(Asked, genai.TextModel):
     """A text model, its tokenizer and its vocabulary. Safe to share by threads.
 
-    Make one with `structgen.load` or `structgen.from_onnx_genai`. Ask it for values directly, or
-    make a `structgen.Generator` of it and an output type.
+    Make one with `structgen.load` or `structgen.from_onnx_genai`. Call it for values, or make a
+    `structgen.Generator` from it and an output type.
     """
 
     def _make(self, output_type: Any, **options: Any) -> Generator[Any]:
@@ -32,21 +32,21 @@ class TextModel(Asked, genai.TextModel):
         return made
 
     def to_async(self, *, batch_size: int | None = None) -> AsyncModel:
-        """Return the same model for asynchronous code, which runs in a process of its own.
+        """Return the same model for async code, which runs in a process of its own.
 
-        The process is started by the first call, and loads the model once more: this one is free to
-        be used or dropped. See `structgen.load_async`.
+        The first call starts the process, which loads the model again; this model can still be
+        used, or dropped. See `structgen.load_async`.
 
         Args:
             batch_size: as for `structgen.load_async`.
 
         Raises:
-            ModelError: the model was made from objects, which cannot be sent to a process.
+            ModelError: the model was made from objects, which cannot be sent to another process.
         """
         return AsyncModel.like(self, batch_size)
 
 
-if TYPE_CHECKING:  # what a checker knows of calling a model, it knows of this
+if TYPE_CHECKING:  # type checkers infer this like calling a model
     generate = cast("TextModel", None).__call__
 else:
 

@@ -1,9 +1,9 @@
 """The ``structgen`` command: arguments and printing, nothing else.
 
-`terminal` (what commands share), `generation` (``generate`` and ``trace``, and the options of
+`terminal` (used by all commands), `generation` (``generate`` and ``trace``, and the options of
 output types), `desk` (commands without a model), `batch`, `vector_files` and `embeddings`,
 `model_commands` (with ``doctor``), `demo`, and `commands`: the smaller commands, the parser of all
-of them, and how the process ends.
+commands, and how the process ends.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def batch(
 
 
 def _as_flags(message: str) -> str:
-    """Return a message with this command's options in place of Python's arguments."""
+    """Return a message with this command's options instead of Python's arguments."""
     flags = {option.name: option.opts[-1] for option in batch.params}
     flags |= {"questions": "--decisions", "cluster": "--ray"}
 
@@ -142,7 +142,7 @@ def _as_flags(message: str) -> str:
 
 
 def _cluster(options: dict[str, Any], form: Form) -> Any:
-    """Return the cluster that options name, which are taken out; None: this machine."""
+    """Return the cluster of the options, which are removed; None: this machine."""
     names = {"ray": "address", "actors": "actors", "actor_cpus": "cpus", "actor_gpus": "gpus"}
     given = {names[name]: options.pop(name) for name in names.keys() & options.keys()}
     if given and "address" not in given:
@@ -160,13 +160,13 @@ def _cluster(options: dict[str, Any], form: Form) -> Any:
     if "batch_size" in options:
         given["batch_size"] = options.pop("batch_size")
     if form.type_name is not None:
-        module = form.type_name.rpartition(":")[0]  # imported when the options were checked
+        module = form.type_name.rpartition(":")[0]  # imported after the options were checked
         given["modules"] = (sys.modules[Path(module).stem if module.endswith(".py") else module],)
     return Cluster(**given)
 
 
 def _are_requests(source: Source, options: dict[str, Any]) -> bool:
-    """Return whether INPUT are lines of OpenAI's batch files, and nothing says otherwise."""
+    """Return whether INPUT has lines of OpenAI's batch files, unless options say otherwise."""
     if options.keys() & {"column", "prompt", "messages", "questions"} or options["embed"]:
         return False
     first = next((row for row in source.read() if isinstance(row, dict)), {})

@@ -1,8 +1,8 @@
 """The ``structgen`` command: all commands together, the smaller ones, and how the process ends.
 
 Each command calls the Python API and shows the result. Results go to standard output, everything
-else (progress, errors) to standard error, so that output can be piped. An error that structgen
-raises on purpose, or of a file, is one short message and exit code 1; else it is a traceback.
+else (progress, errors) to standard error, so that output can be piped. Errors of structgen and of
+files are one short message and exit code 1; any other is a traceback.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def decide(
 )
 @click.option(
     "--files",
-    type=click.Path(file_okay=False),  # as text: the Path of "" is the current folder
+    type=click.Path(file_okay=False),  # as text: Path("") is the current folder
     help="The folder for /v1/files and /v1/batches.",
 )
 @click.option("--requests-per-minute", type=int, metavar="N", help="Limit per key or address.")
@@ -312,7 +312,7 @@ def mcp(
             f"Two models have the id {min(both)}. Give one of them another id: ID=MODEL."
         )
     for source in text.values():
-        _models.check(source)  # a host would show its user a server whose tools all fail
+        _models.check(source)  # hosts would show a server whose tools all fail
     for source in vectors.values():
         _models.check(source, task="embed")
     sources = text | {id_: {"source": one, "kind": "embedding"} for id_, one in vectors.items()}
@@ -372,7 +372,7 @@ def demo(model: str, seed: int) -> None:
         f"structgen {structgen.__version__} with {loaded.name} ({loaded.vocabulary.size:,} "
         "tokens), running on this machine.\nBefore each token is chosen, a mask excludes all "
         "tokens that would violate the output type.",
-        soft_wrap=not screen.is_terminal,  # which breaks inside words
+        soft_wrap=not screen.is_terminal,  # it breaks lines inside words
     )
     scenes.run(loaded, screen, seed)
 
@@ -387,7 +387,7 @@ for command in (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 fine, 1 a structgen error, 2 wrong usage, 130 Ctrl-C."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # who started this has closed it
+        if getattr(sys, name) is None:  # the parent process has closed it
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     sys.exit(_run(arguments))
 
@@ -412,7 +412,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             echo(f"Error: {where}{failure(error) or type(error).__name__}.", err=True)
         broken = (errno.EPIPE, errno.EINVAL, errno.EIO, errno.ENOSPC)
         if error.filename is None and error.errno in broken:
-            # The reader went away (`structgen … | head`), or there is no room. Nothing more can be
-            # written, at exit either.
+            # The reader has gone (`structgen … | head`), or the disk is full. Nothing can be
+            # written any more, not even at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

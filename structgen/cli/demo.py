@@ -1,6 +1,6 @@
 """The demo: four answers from a small model on this machine, each exactly of its type.
 
-It uses only the public Python API, so it doubles as a tour of it.
+It uses only the public Python API, so it is also an example of it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ShortText = Annotated[str, Field(min_length=3, max_length=30)]
 
 
 class Speaker(BaseModel):
-    """Who gives a talk."""
+    """The speaker of a talk."""
 
     name: ShortText
     job: Literal["professor", "student", "engineer"]
 
 
 class Talk(BaseModel):
-    """What is known of a talk."""
+    """The facts about a talk."""
 
     speaker: Speaker
     city: ShortText
@@ -45,8 +45,8 @@ class Scene:
     """One prompt and the type of its answer.
 
     Attributes:
-        title: what it shows.
-        type_text: the output type, as a reader would write it.
+        title: the heading.
+        type_text: the output type as source code.
         output_type: the output type; None for free text.
         prompt: text, or chat messages.
         options: search options.
@@ -105,7 +105,7 @@ SCENES = (
 def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationResult]:
     """Show the four scenes on ``console`` and return their results.
 
-    Colour and line wrapping only when it is a terminal.
+    Colour and line wrapping are used only on a terminal.
     """
     results = []
     for number, scene in enumerate(SCENES, 1):
@@ -156,7 +156,7 @@ def _heading(console: Console, text: str) -> None:
 
 
 def _field(console: Console, label: str, text: str, style: str = "") -> None:
-    """Print ``text`` beside ``label``; wrapped on a terminal, a line each in a log."""
+    """Print ``text`` beside ``label``, wrapped on a terminal, otherwise on one line."""
     with _growing(console, label, style) as write:
         write(text)
 
@@ -165,7 +165,7 @@ def _field(console: Console, label: str, text: str, style: str = "") -> None:
 def _growing(
     console: Console, label: str, style: str = "bold green"
 ) -> Iterator[Callable[[str], None]]:
-    """Show text beside ``label`` while it grows: what this yields appends to it."""
+    """Show growing text beside ``label``; yields a function that appends to it."""
     if console.is_terminal:
         text = Text(style=style)
         row = Table.grid(Column(width=_INDENT), Column(overflow="fold"))
@@ -178,7 +178,7 @@ def _growing(
 
             yield write
         return
-    console.file.write(f"{label:<{_INDENT}}")  # by itself: rich would turn tabs into spaces
+    console.file.write(f"{label:<{_INDENT}}")  # separately: rich would turn tabs into spaces
     yield lambda chunk: print(
         chunk.replace("\n", "\n" + " " * _INDENT), end="", file=console.file, flush=True
     )

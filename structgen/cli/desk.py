@@ -22,7 +22,7 @@ _command = partial(click.command, epilog=_TYPE)
 
 
 def type_of(text: str) -> Any:
-    """Return the output type that a TYPE names."""
+    """Return the output type for a TYPE."""
     if len(text) > 1 and text[0] == text[-1] == "/":
         return structgen.Regex(text[1:-1])
     if text.endswith(".json") or text == "-":
@@ -71,7 +71,7 @@ def lint(type_name: str) -> int:
 
 
 def _lines(file: str) -> dict[str, int]:
-    """Return the line on which each value of a JSON file begins, by its path."""
+    """Return the line on which each value of a JSON file begins, by path."""
     from structgen.grammar.json_schema import child_path
     from structgen.insight import JsonReader
 

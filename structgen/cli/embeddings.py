@@ -125,7 +125,7 @@ def search(query: str, file: str, model: str, top_k: int, dimensions: int | None
 
 
 def _documents(embedder: Embedder, found: Texts, file: str, dimensions: int | None) -> FloatArray:
-    """Unit vectors of the texts that are searched: the file's own, or made here."""
+    """Return unit vectors of the texts to search: the file's own, or new ones."""
     from structgen.models.embedding import finish
 
     if found.vectors is None:
@@ -151,7 +151,7 @@ def _vectors(
     dimensions: int | None,
     prompt_name: str | None,
 ) -> FloatArray:
-    """Unit vectors of texts, with the prompt of their role; warns of texts that were cut."""
+    """Return unit vectors of texts, with the prompt of their role; warn of texts that were cut."""
     from structgen.models.embedding import prompt_name_for
 
     if prompt_name is None:

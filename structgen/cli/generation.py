@@ -1,6 +1,6 @@
-"""The commands ``generate`` and ``trace``, and the output type that options name.
+"""The commands ``generate`` and ``trace``, and the options of output types.
 
-Knows what those options mean, ``--type module:Class`` among them, and the library of grammars.
+These options, such as ``--type module:Class``, are read here, also from the library of grammars.
 `structgen.types` decides what may be an output type.
 """
 
@@ -33,7 +33,8 @@ def named_type(text: str, option: str = "--type") -> Any:
     Modules are looked for in the current folder, too.
 
     Raises:
-        OptionError: it is not so written, there is no such module, file or name, or its code fails.
+        OptionError: it has another form, the module, file or name does not exist, or its code
+            fails.
     """
     given = f"{option} {text}"
     module_name, separator, name = text.rpartition(":")
@@ -57,7 +58,7 @@ def named_type(text: str, option: str = "--type") -> Any:
 
 
 def _failure(error: BaseException) -> str:
-    """Return what code raised while it was imported, and the line of the module that did."""
+    """Return the error of code that was imported, with the line of the module."""
     shown = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, SyntaxError) and error.filename is not None:
         shown = f"{type(error).__name__}: {error.msg}"
@@ -71,7 +72,7 @@ def _failure(error: BaseException) -> str:
         ]
         if not frames:
             return shown
-        # What it calls elsewhere says less to who wrote it.
+        # Lines of code elsewhere that it calls would help its author less.
         last = [frame for frame in frames if frame.filename == frames[0].filename][-1]
         file, number, line = last.filename, last.lineno, last.line
     return f"{shown}\n  {file}, line {number}: {(line or '').strip()}"
@@ -84,7 +85,7 @@ def _file(given: str, path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # where annotations are looked up
+    sys.modules[path.stem] = module  # where annotations are resolved
     sys.path.insert(0, str(path.parent.absolute()))
     spec.loader.exec_module(module)
     return module
@@ -97,7 +98,7 @@ def _module(given: str, name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # another module, which this one imports
+            raise  # another module that this one imports
         raise OptionError(
             f"{given}: there is no module {name}, neither here nor on Python's path."
         ) from None
@@ -137,7 +138,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Form:
-    """The options of the output's form; the fields have their names."""
+    """The options of the output's form; fields have the names of options."""
 
     schema: Path | None = None
     regex: str | None = None
@@ -152,7 +153,7 @@ class Form:
         """Return the output type, or None for free text, and the options of JSON.
 
         Raises:
-            OptionError: an option's value is wrong; it is named.
+            OptionError: an option's value is wrong; the error names the option.
             click.UsageError: the options do not go together.
         """
         if sum(map(bool, (self.schema, self.regex, self.choice, self.grammar, self.type_name))) > 1:
@@ -182,14 +183,14 @@ class Form:
 
     @contextlib.contextmanager
     def naming_option(self) -> Iterator[None]:
-        """Name the option in errors that are about its output type."""
+        """Name the option in errors about its output type."""
         try:
             yield
         except OutputTypeError as error:
             raise OptionError(f"{self._option()}: {error}") from error
 
     def _option(self) -> str:
-        """Return the option that asks for the output type, as it was written."""
+        """Return the option for the output type, as it was written."""
         named = (("schema", self.schema), ("grammar", self.grammar), ("type", self.type_name))
         for option, value in named:
             if value is not None:
@@ -199,7 +200,7 @@ class Form:
         return "--regex" if self.regex is None else f"--regex {self.regex!r}"
 
     def output_type(self) -> Any:
-        """Return the output type as it was given; None for free text."""
+        """Return the output type as it was passed; None: free text."""
         if self.schema is not None:
             return structgen.JsonSchema(json_in(str(self.schema), "--schema"))
         if self.type_name is not None:
@@ -212,7 +213,7 @@ class Form:
 
 
 def with_form(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a form; it gets them as one argument, ``form``."""
+    """Add the options of a form to a command, which gets them as one argument ``form``."""
     names = [field.name for field in fields(Form)]
 
     @functools.wraps(command)
@@ -223,13 +224,13 @@ def with_form(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_name(file_or_name: str) -> bool:
-    """Return whether this can only be the name of a grammar of the library."""
+    """Return whether this can only be the name of a grammar in the library."""
     path = Path(file_or_name)
     return not path.exists() and not path.suffix and path.name == file_or_name
 
 
 def library_text(name: str, option: str) -> str:
-    """Return the library's grammar of that name."""
+    """Return a grammar of the library by name."""
     from structgen.grammar.cfg import library as grammars
 
     try:
@@ -239,7 +240,7 @@ def library_text(name: str, option: str) -> str:
 
 
 def _grammar(file_or_name: str, dialect: str | None) -> structgen.Cfg:
-    """Return the grammar in a file, else the library's of that name."""
+    """Return the grammar in a file, or the one of the library by name."""
     path = Path(file_or_name)
     if is_name(file_or_name):
         text = library_text(file_or_name, "--grammar ")
@@ -254,7 +255,7 @@ FLAGS = tuple(
     for name, option in OPTIONS.items()
     if option.field is not None and option.kind is not None and name != "max_new_tokens"
 )
-"""Options of a call as flags, but for ``--max-new-tokens``."""
+"""Options of a call as flags, except ``--max-new-tokens``."""
 
 _USUAL_TOKENS = 512
 
@@ -351,7 +352,7 @@ def prepare(
     """Return the generator, prompt and search options of the arguments."""
     if raw and system:
         raise click.UsageError("--system requires a chat. Remove --raw.")
-    # What can be wrong without a model is found before one is fetched.
+    # Errors that need no model are found before one is downloaded.
     from structgen.decoding import encode
     from structgen.decoding import options as search_options
 

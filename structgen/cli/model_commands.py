@@ -1,6 +1,6 @@
 """The commands ``structgen models`` and ``structgen doctor``, and the tables that they print.
 
-`structgen.models` says what is in a table; this module only lays it out.
+`structgen.models` has the contents of the tables; this module only formats them.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def rm(name: str) -> None:
 
 
 def _print(as_json: bool, value: Any, text: str) -> None:
-    """Print a value as JSON, or what people read of it."""
+    """Print a value as JSON or as text."""
     shown = json.dumps(value, indent=1, default=str, ensure_ascii=False)
     click.echo(shown if as_json else harmless(text))
 
@@ -179,7 +179,7 @@ _WIDTH = 80
 
 
 def table(rows: Sequence[ModelInfo]) -> str:
-    """Return the list, in 80 columns."""
+    """Return the list in 80 columns."""
     lines: list[str] = []
     for task, heading in _HEADINGS.items():
         chosen = [row for row in rows if row.task == task]
@@ -225,7 +225,7 @@ def facts(model: ModelInfo) -> str:
 
 
 def _choices(found: Mapping[str, ModelInfo | None]) -> str:
-    """Return what is recommended for tasks; those with the same model together."""
+    """Return the recommendations for tasks; tasks with the same model are together."""
     lines = []
     for best in dict.fromkeys(found.values()):
         lines.append("")
@@ -254,7 +254,7 @@ def sizes(usage: Usage) -> str:
 
 
 def checks(found: Sequence[Verified]) -> str:
-    """Return the results of a check, with the fix."""
+    """Return the results of checks, with the fixes."""
     lines = []
     for one in found:
         verdict = "damaged" if one.problems else "fine"
@@ -265,7 +265,7 @@ def checks(found: Sequence[Verified]) -> str:
 
 
 def size(number: int | None) -> str:
-    """Return bytes as people say them."""
+    """Return bytes as readable text, such as 93 MB."""
     if number is None:
         return "?"
     for unit, above in (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)):

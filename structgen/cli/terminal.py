@@ -1,4 +1,4 @@
-"""What the commands share: loading a model, files and standard input, and what is printed where."""
+"""Functions of all commands: loading a model, files and standard input, and printing."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ def model_option(
 
 
 FILE = click.Path(dir_okay=False, path_type=Path)
-"""The path of a file, which need not be there."""
+"""The path of a file that need not exist."""
 
 
 def having(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command several arguments and options at once."""
+    """Add several arguments and options to a command at once."""
     return lambda command: functools.reduce(lambda so_far, one: one(so_far), options[::-1], command)
 
 
 def load(name: str) -> structgen.TextModel:
-    """Load a model, showing what takes long."""
+    """Load a model, and show the progress of slow steps."""
     from structgen import models
     from structgen.models import genai
 
-    folder = models.path(name)  # shows its own progress when it fetches and converts
+    folder = models.path(name)  # downloads and conversions show their own progress
     with console(stderr=True).status(f"Loading {name} …"):
         return genai.load(folder, kind=structgen.TextModel)
 
 
 class Group(click.Group):
-    """Commands, and other names that people try for them."""
+    """A group of commands, with other names that users may try."""
 
     other_names: Mapping[str, str] = {}
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See click: an unknown name that has a known sense raises an error that says it."""
+        """See click. A known other name raises an error with the right one."""
         meant = self.other_names.get(args[0])
         if meant is not None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
@@ -69,7 +69,7 @@ class Group(click.Group):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that breaks no lines by itself."""
+    """Return a console that does not wrap lines."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
@@ -79,23 +79,23 @@ _STEERS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def harmless(text: str, *, err: bool = False) -> str:
-    """Return a foreign text to print; on a terminal, control characters are escaped."""
+    """Return a foreign text to print; for a terminal, control characters are escaped."""
     if not (sys.stderr if err else sys.stdout).isatty():
         return text
     return _STEERS.sub(lambda found: printable(found[0]), text)
 
 
 def echo(text: object, *, err: bool = False) -> None:
-    """Print a line that may have foreign text."""
+    """Print a line that may contain foreign text."""
     click.echo(harmless(str(text), err=err), err=err)
 
 
 MOST_BYTES = 1 << 30
-"""Of a file that is read at once."""
+"""Most bytes of a file that is read at once."""
 
 
 def text_in(file: str, shown: str) -> str:
-    """Read a UTF-8 file, or standard input (``-``), with the usual line ends."""
+    """Return the text of a UTF-8 file or standard input (``-``), with ``\n`` as line ends."""
     try:
         text = bytes_in(file, shown).decode("utf-8-sig")
     except ValueError as error:
@@ -122,7 +122,7 @@ def bytes_in(file: str, shown: str) -> bytes:
 
 @contextlib.contextmanager
 def writing(option: str, file: Path) -> Iterator[None]:
-    """Name the option in errors of the file that is written inside."""
+    """Name the option in errors of the file that is written in the block."""
     try:
         yield
     except OSError as error:
@@ -135,7 +135,7 @@ def json_in(file: str, option: str) -> Any:
 
 
 def parsed(text: str, shown: str) -> Any:
-    """Return the JSON that a text is."""
+    """Return the JSON value of a text."""
     try:
         return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""Files of texts, one a line or row, and of the vectors that `structgen embed` writes beside them.
+"""Files of texts, one per line or row, and of the vectors that `structgen embed` writes with them.
 
-Knows formats and their errors, and no model.
+Knows file formats and no models.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .terminal import MOST_BYTES, text_in
 FloatArray = npt.NDArray[np.float32]
 
 _MODEL = b"structgen.model"
-"""Where a Parquet file says which model its vectors are from."""
+"""The key in a Parquet file for the model of its vectors."""
 
 
 class Texts(NamedTuple):
     """Texts of a file, and their vectors if it has them.
 
     Attributes:
-        texts: one for each line or row.
+        texts: one text per line or row.
         vectors: float32 ``[n, dimensions]``, or None.
-        model: the model that the vectors are from, where the file says so.
+        model: the model of the vectors, if the file has it.
     """
 
     texts: list[str]
@@ -40,12 +40,12 @@ class Texts(NamedTuple):
 
 
 def texts_in(file: str) -> Texts:
-    """Return the texts of a file: one a line; of JSON lines and Parquet one a row.
+    """Return the texts of a file: one per line, or per row of JSON lines and Parquet.
 
-    A row is a text, or has a ``text`` and maybe an ``embedding``.
+    A row is a text, or has a ``text`` and optionally an ``embedding``.
 
     Raises:
-        OptionError: the file cannot be read, or is not so.
+        OptionError: the file cannot be read, or has another form.
     """
     shown = "standard input" if file == "-" else file
     kind = Path(file).suffix.lower()
@@ -58,15 +58,15 @@ def texts_in(file: str) -> Texts:
         )
     lines = text_in(file, shown).split("\n")
     if lines[-1] == "":
-        lines.pop()  # the end of the last line is no further line
+        lines.pop()  # the end of the last line does not begin another
     return Texts(lines, None, None)
 
 
 def check(form: str) -> None:
-    """Find out whether texts can be written in a form, before work is put into their vectors.
+    """Check that a file format can be written, before vectors are computed.
 
     Raises:
-        OptionError: it is Parquet, and pyarrow is not installed.
+        OptionError: the format is Parquet, and pyarrow is not installed.
     """
     if form == "parquet":
         _jobs().pyarrow()
@@ -75,10 +75,10 @@ def check(form: str) -> None:
 def write(
     target: BinaryIO, form: str, texts: Sequence[str], vectors: FloatArray, model: str
 ) -> None:
-    """Write texts and their vectors, in the form ``"jsonl"``, ``"npy"`` or ``"parquet"``.
+    """Write texts and their vectors in the format ``"jsonl"``, ``"npy"`` or ``"parquet"``.
 
     Raises:
-        OptionError: the file is Parquet, and pyarrow is not installed.
+        OptionError: the format is Parquet, and pyarrow is not installed.
     """
     if form == "npy":
         np.save(target, vectors)
@@ -97,7 +97,7 @@ def write(
                 "embedding": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
             }
         ).replace_schema_metadata({_MODEL: model.encode()})
-        # A Parquet file is written to and fro, which a pipe is not made for.
+        # Parquet needs to seek while it writes, which a pipe cannot.
         whole = io.BytesIO()
         pyarrow.parquet.write_table(table, whole)
         target.write(whole.getvalue())
@@ -132,7 +132,7 @@ def _rows(file: str) -> Texts:
 
 def _array(rows: list[Any], shown: str) -> FloatArray:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        with np.errstate(over="ignore"):  # what is too large for float32 is found below
+        with np.errstate(over="ignore"):  # values too large for float32 are found below
             vectors = np.array(rows, np.float32)
         if vectors.ndim == 2 and np.isfinite(vectors).all():
             return vectors
@@ -143,6 +143,6 @@ def _array(rows: list[Any], shown: str) -> FloatArray:
 
 
 def _jobs() -> Any:
-    from structgen import jobs  # imported late: it brings the Runner
+    from structgen import jobs  # imported late: it imports the Runner
 
     return jobs

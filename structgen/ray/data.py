@@ -1,11 +1,11 @@
 """Rows processed by Ray actors, each with its own model.
 
-This module owns the actors, and how rows and results travel. `structgen.jobs` owns what is asked of
-a row and the folder of results.
+Here are the actors, and how rows and results are sent. `structgen.jobs` decides what is asked about
+a row, and writes the folder of results.
 
-A job has a `_Pool`. The job's process reads the rows, gives each actor a few at a time, and is the
-only one that writes results, in order. So no row is written twice, whatever is killed; rows of a
-lost actor go to another one at once. A dataset goes through actors of Ray Data (`generate`).
+A job has a `_Pool`. The job's process reads the rows, gives each actor a few at a time, and alone
+writes the results, in order. So no row is written twice, whatever is killed; rows of a lost actor
+go to another one at once. A dataset is processed by actors of Ray Data (`generate`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from structgen.jobs import Asker, BadRow, Columns, Row, asker, default_model, mo
 from structgen.runner import ModelConfig, Runner
 
 _AT_ONCE = 2
-"""Units of rows that an actor works on at once: while one comes to its end, the next has begun."""
+"""Units of rows that an actor works on at once, so that the next has begun while one ends."""
 
 _LOSSES = 5
-"""A unit of rows whose actor is lost this often ends the job: most likely it is the rows."""
+"""If a unit of rows loses its actor this often, the job ends: most likely the rows are the cause.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +42,10 @@ class Cluster:
         address: ``"auto"``: the cluster of this machine; ``"local"``: a new cluster of this machine
             alone; or ``HOST:PORT``. An existing connection of ``ray.init`` is used first.
         actors: fewest and most actors, each with a model; None: as many as fit now. A larger number
-            makes a cluster with autoscaling grow.
+            lets a cluster with autoscaling grow.
         cpus: processors of an actor; its model uses as many threads.
         gpus: GPUs of an actor; 0.5: two actors share one.
-        rows: rows that an actor gets at once.
+        rows: number of rows that an actor gets at once.
         batch_size: as in `structgen.load_async`.
         modules: Python modules with output types that other machines lack; they are sent to them.
     """
@@ -65,11 +66,11 @@ class Cluster:
             raise OptionError("cpus= and gpus= must be 0 or more, rows= 1 or more.")
 
     def pool(self, make: Asker, model: str) -> _Pool:
-        """Connect, and start with the fewest actors: see `structgen.jobs.Cluster`."""
+        """Connect, and start the fewest actors: see `structgen.jobs.Cluster`."""
         return _Pool(self, make, model)
 
     def arguments(self, make: Asker, model: str) -> tuple[Any, ...]:
-        """Return the arguments of an actor."""
+        """Return Ray's arguments for an actor."""
         for module in self.modules:
             _ray().cloudpickle.register_pickle_by_value(module)
         config = ModelConfig(
@@ -82,13 +83,13 @@ class Cluster:
 
 
 class _Actor:
-    """A model, and what is asked of it."""
+    """An actor: a model and what is asked of it."""
 
     def __init__(self, *arguments: Any) -> None:
         self._arguments = arguments
 
     def begin(self) -> None:
-        """Load the model. The first actor of a machine fetches it, the others wait for that."""
+        """Load the model. The first actor of a machine downloads it, the others wait."""
         make, model, config, digest = self._arguments
         if model_digest(model) != digest:
             raise ModelError(
@@ -106,7 +107,7 @@ class _Actor:
 
 
 class _Pool:
-    """The actors of a job, and which of them gets the next rows. Used by several threads."""
+    """The actors of a job; decides which one gets the next rows. Used by several threads."""
 
     def __init__(self, cluster: Cluster, make: Asker, model: str) -> None:
         self._ray = ray = _ray()
@@ -124,9 +125,9 @@ class _Pool:
         self._changed = threading.Condition()
         self._starting: set[Any] = set()
         self._busy: Counter[Any] = Counter()
-        """Units that each actor works on."""
+        """Number of units that each actor works on."""
         self._n_failed = 0
-        """Actors that were lost while they began, one after the other."""
+        """Number of actors in a row that were lost while starting."""
         self._failed: StructgenError | None = None
         with self._changed:
             for _ in range(least):
@@ -157,7 +158,7 @@ class _Pool:
         raise StructgenError(f"{_LOSSES} actors in a row were lost with the same rows.")
 
     def _take(self) -> Any:
-        """Return the actor that has least to do; start another if all have enough."""
+        """Return the actor with the least to do; start another if all are busy."""
         with self._changed:
             while True:
                 if self._failed is not None:
@@ -190,7 +191,7 @@ class _Pool:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the actors, and what was connected to. A second call does nothing."""
+        """End the actors and the connection. Calling it again does nothing."""
         with self._changed:
             self._failed = self._failed or StructgenError("The job was closed.")
             actors = [*self._busy, *self._starting]
@@ -205,7 +206,7 @@ class _Pool:
 
 
 class _Tables(_Actor):
-    """Asks the rows of tables of a dataset."""
+    """Asks about the rows of a dataset's tables."""
 
     def __init__(self, columns: Callable[[Any], Columns], *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -213,13 +214,13 @@ class _Tables(_Actor):
         self.begin()
 
     def __call__(self, table: Any) -> Any:
-        """Return the table with columns for results, the same ones whatever came of the rows."""
+        """Return the table with columns for results, the same whatever the results are."""
         self._ask.check(dict.fromkeys(table.column_names))
         return self._columns(table.schema).table(self.asked(table.to_pylist()), None)
 
 
 def generate(dataset: Any, output_type: Any = None, **asked: Any) -> Any:
-    """Add a column of outputs to a dataset, and the columns that `structgen.batch` adds.
+    """Add a column of outputs to a dataset, with the other columns that `structgen.batch` adds.
 
     The column has the Arrow type of the output type. A row that fails has its error in it.
 
@@ -282,13 +283,13 @@ def _added(
 
 
 def _room(resources: Mapping[str, float], cluster: Cluster) -> int:
-    """Return how many actors a cluster has room for."""
+    """Return the number of actors that a cluster has room for."""
     wanted = (("CPU", cluster.cpus), ("GPU", cluster.gpus))
     return int(min((resources.get(name, 0) // n for name, n in wanted if n), default=1))
 
 
 def _cause(error: BaseException) -> StructgenError:
-    """Return what an actor raised, in place of what Ray says of it."""
+    """Return the exception that an actor raised, instead of Ray's wrapper."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, StructgenError) else StructgenError(f"Ray: {error}")
 

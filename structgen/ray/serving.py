@@ -1,7 +1,7 @@
 """The structgen server as an application of Ray Serve.
 
-This module decides how many replicas exist and which of them gets a request: by its model, or by
-its session. A replica runs what `structgen serve` runs, behind Serve's proxy instead of uvicorn.
+It decides how many replicas there are, and which one gets a request: by its model or its session. A
+replica runs the application of `structgen serve`, behind Serve's proxy instead of uvicorn.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def deployment(
 
     Args:
         models: as in `structgen.server.Settings`; None: the default model.
-        replicas: how many, or the fewest and the most.
+        replicas: the number of replicas, or the fewest and the most.
         cpus: processors of a replica.
         gpus: GPUs of a replica; 0.5: two share one.
-        ongoing: the target number of running requests of a replica; more start another replica.
-        models_per_replica: most loaded models of a replica, which loads each on its first request;
-            None: a replica loads all when it starts.
+        ongoing: the target number of running requests per replica; more start another replica.
+        models_per_replica: most loaded models per replica, each loaded on its first request; None:
+            a replica loads all when it starts.
         sticky: whether sessions stay on their replica. Then the header for models has no effect.
         **settings: fields of `structgen.server.Settings`.
 
@@ -56,7 +56,7 @@ def deployment(
     least, most = (replicas, replicas) if isinstance(replicas, int) else replicas
     flags = {
         "models": models or catalogue.DEFAULT,
-        "host": "0.0.0.0",  # Serve's proxy says who may ask
+        "host": "0.0.0.0",  # Serve's proxy decides who may ask
         "lazy": models_per_replica is not None,
         "replicated": most > 1,
         **settings,
@@ -76,7 +76,7 @@ def deployment(
             self._settings = settled()  # a replica may have other variables, and its keys
             self._runner = runner_of(self._settings)
             for id_ in () if self._settings.lazy else self._runner.list_models():
-                self._runner.load(id_)  # requests come when they can be answered
+                self._runner.load(id_)  # requests come only when they can be answered
 
         @serve.multiplexed(max_num_models_per_replica=models_per_replica or -1)  # type: ignore[untyped-decorator, unused-ignore]
         async def loaded(self, id_: str) -> Any:
@@ -88,10 +88,10 @@ def deployment(
 
             def routed(inner: Any) -> Any:
                 async def routing(scope: Any, receive: Any, send: Any) -> None:
-                    is_asked = "holder" in scope.get("state", ())  # by who may: the gateway's word
+                    is_asked = "holder" in scope.get("state", ())  # set by the gateway
                     id_ = serve.get_multiplexed_model_id() if is_asked else ""
                     if id_:
-                        with contextlib.suppress(StructgenError):  # which the answer will say
+                        with contextlib.suppress(StructgenError):  # the answer will say so
                             await self.loaded(id_)
                     await inner(scope, receive, send)
 
@@ -132,7 +132,7 @@ def app(arguments: Mapping[str, Any]) -> Any:
 
 
 class _Loaded:
-    """A model that a replica has; Serve deletes it for another one."""
+    """A model that a replica has loaded; Serve deletes it to make room for another."""
 
     def __init__(self, runner: Runner, id_: str) -> None:
         self._runner = runner
