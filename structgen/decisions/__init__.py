@@ -1,9 +1,9 @@
 """Decisions: one state, many typed questions, a probability for every allowed answer.
 
 In reading order: `questions` (`Predicate`, `Choice`, `Score`), `templates` (prompts),
-`distributions` (the arithmetic and its bounds), `asking` (a model: what prompts share is run once),
-`comparing` (an embedder), `answers`, `calibration` (fits on examples, metrics and diagrams),
-`decider` (`Decider`, `AsyncDecider`) and `json_form` (forms for files and wires).
+`distributions` (the arithmetic and its bounds), `asking` (asks a model; shared parts of prompts run
+once), `comparing` (asks an embedder), `answers`, `calibration` (fits on examples, metrics and
+diagrams), `decider` (`Decider`, `AsyncDecider`) and `json_form` (questions and answers as JSON).
 `structgen.insight` sums over token sequences. Knows no command line and no server.
 """
 

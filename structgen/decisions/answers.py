@@ -17,25 +17,25 @@ from .questions import Question
 T = TypeVar("T")
 
 LEAST_MASS = 0.001
-"""What share of the model's own distribution the labels have, at least, where an answer says
-something: below it the model would hardly ever write one of them."""
+"""The smallest share of the model's own distribution on the labels at which an answer is
+informative: below it the model would hardly ever write one of them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Answer:
-    """What all answers have.
+    """The base of all answers.
 
     Attributes:
         labels: the texts of the labels, in the question's order.
-        label_probabilities: of each label, in the same order; their sum is 1.
-        mass: what share of the model's own distribution fell on the labels: how much it wanted to
-            answer with one of them at all. The mean, where several prompts were read.
-        error_bound: no probability is further off than this, by what was left out of the sums.
-        abstained: whether the likeliest is below ``abstain_below``.
-        informative: whether the answer seems to say something of the state. False: without any
-            state the model answers nearly the same (asked with ``debias`` None, ``prior`` and
-            ``contextual``); or ``mass`` is below 0.001; or, in a batch, all of many states got one
-            label. True is no proof.
+        label_probabilities: the probability of each label, in the same order, with sum 1.
+        mass: the share of the model's own distribution on the labels, that is, how likely it was to
+            answer with one of them at all; with several prompts the mean.
+        error_bound: the largest error of a probability, from parts of the sums that were left out.
+        abstained: whether the likeliest label is below ``abstain_below``.
+        informative: whether the answer seems to depend on the state. False: without a state the
+            model answers nearly the same (tested with ``debias`` None, ``prior`` and
+            ``contextual``); or ``mass`` is below 0.001; or, in a batch, all of many states got the
+            same label. True is not a proof.
     """
 
     labels: tuple[str, ...]
@@ -58,7 +58,7 @@ class _Answer:
 
     @property
     def no_signal(self) -> str:
-        """Why ``informative`` is False; empty if it is True."""
+        """The reason why ``informative`` is False; empty if it is True."""
         if self.informative:
             return ""
         if self.mass < LEAST_MASS:
@@ -69,25 +69,25 @@ class _Answer:
         return "with no state or a different one, the model's answer is nearly the same"
 
     def _repr_html_(self) -> str:
-        """Return the labels, in a notebook."""
+        """Return the labels as HTML, for notebooks."""
         pairs = zip(self.labels, self.label_probabilities, strict=True)
         return notebook.table(((label, f"{p:.3f}") for label, p in pairs), ("label", "probability"))
 
     @property
     def margin(self) -> float:
-        """The probability of the likeliest label minus that of the next."""
+        """The probability of the likeliest label minus that of the second."""
         first, second = sorted(self.label_probabilities, reverse=True)[:2]
         return first - second
 
     @property
     def confidence(self) -> float:
-        """1 if one label has all the probability, 0 if all labels have the same.
+        """1 if one label has all the probability, 0 if all labels have equal ones.
 
-        It is not the chance of being right. It is 1 minus the entropy of the distribution, divided
-        by the greatest possible entropy.
+        It is not the chance of being right, but 1 minus the entropy of the distribution divided by
+        the largest possible entropy.
         """
         entropy = -sum(p * math.log(p) for p in self.label_probabilities if p > 0)
-        return max(0.0, 1 - entropy / math.log(len(self.labels)))  # rounding may go below
+        return max(0.0, 1 - entropy / math.log(len(self.labels)))  # rounding may make it negative
 
     @property
     def probability(self) -> float:
@@ -153,7 +153,7 @@ class ScoreAnswer(_Answer):
 
     @property
     def score(self) -> float:
-        """The mean level, of levels numbered 0, 1, 2 and so on: 1.3 lies above the second."""
+        """The mean level, with levels numbered 0, 1, 2 and so on: 1.3 lies above the second."""
         return sum(i * p for i, p in enumerate(self.label_probabilities))
 
     @property
@@ -182,8 +182,8 @@ class Answers(Mapping[str, Any], Generic[T]):
 
     Attributes:
         usage: the tokens and passes used.
-        trace: the prompts of each question, by its name, exactly as the model got them, special
-            tokens by their names. The first asks the question; the others are for ``debias``.
+        trace: the prompts of each question, by name, exactly as the model got them, with special
+            tokens by name. The first asks the question; the others are for ``debias``.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Answers(Mapping[str, Any], Generic[T]):
         trace: Mapping[str, tuple[str, ...]],
         output_type: type[T] | None = None,
     ) -> None:
-        """Take over the answers; ``output_type`` is the class that the questions came from."""
+        """Take the answers; ``output_type`` is the class that the questions came from."""
         self._answers = dict(answers)
         self.usage = usage
         self.trace = dict(trace)
@@ -221,7 +221,7 @@ class Answers(Mapping[str, Any], Generic[T]):
         return f"Answers({shown})"
 
     def _repr_html_(self) -> str:
-        """Return what was answered, in a notebook."""
+        """Return the answers as HTML, for notebooks."""
         rows = [
             (name, "(abstained)" if a.abstained else a.choice, f"{max(a.label_probabilities):.3f}")
             for name, a in self._answers.items()
@@ -230,11 +230,11 @@ class Answers(Mapping[str, Any], Generic[T]):
 
     @property
     def abstained(self) -> tuple[str, ...]:
-        """The questions whose answers are not sure enough."""
+        """The names of the questions whose answers are not sure enough."""
         return tuple(name for name, answer in self._answers.items() if answer.abstained)
 
     def _without_signal(self, names: Collection[str]) -> Answers[T]:
-        """Return the same with ``informative=False`` for the questions of these names."""
+        """Return the same with ``informative=False`` for some questions, by name."""
         marked = {
             name: replace(one, informative=False) if name in names else one
             for name, one in self._answers.items()
@@ -243,7 +243,7 @@ class Answers(Mapping[str, Any], Generic[T]):
 
     @property
     def value(self) -> T:
-        """The likeliest answers together, as an instance of the class that was asked for.
+        """The likeliest answers as an instance of the class of the questions.
 
         Raises:
             OptionError: the questions did not come from a class.
@@ -268,7 +268,7 @@ class Answers(Mapping[str, Any], Generic[T]):
 def answer_of(
     question: Question, given: Distribution, abstain_below: float | None, *, informative: bool
 ) -> Answer:
-    """Make an answer of a distribution over a question's labels."""
+    """Make an answer from a distribution over a question's labels."""
     probabilities = tuple(given.values.tolist())
     surely = max(probabilities) - given.error_bound
     abstained = abstain_below is not None and surely < abstain_below

@@ -1,13 +1,13 @@
 """Ask a model: from a state and questions to distributions, pass by pass.
 
-Has `Settings` (how a model is asked), the prompt of each question, the passes over them, and the
-division by the prior. `structgen.insight.confidence` computes a label's mass and its error,
-`distributions` the arithmetic. Knows no calibration, no answers and no limits of time.
+Here are `Settings` (how a model is asked), the prompt of each question, the passes over them, and
+the division by the prior. `structgen.insight.confidence` computes a label's mass and its error,
+`distributions` does the arithmetic. Knows no calibration, no answers and no time limits.
 
-`read` runs all prompts of a call in one sequence, in the order of their tokens, so that neighbours
-share the most (prompts whose distributions others need come first). It rewinds the sequence to what
-the next prompt has in common with the last. No pass is over one token, which would round
-differently; longer passes agree to the bit however the tokens are divided
+`read` runs all prompts of a call in one sequence, sorted by their tokens so that neighbours share
+as much as possible (prompts whose distributions others need come first). Before each prompt it
+rewinds the sequence to the part that the prompt shares with the last. No pass is over one token,
+which would round differently; longer passes agree to the bit however the tokens are divided
 (`structgen.models.genai.sequences`). So a prompt's result does not depend on its neighbours.
 """
 
@@ -52,13 +52,13 @@ from .questions import Question
 from .templates import BASE, CHAT, PromptTemplate
 
 _MOST_PASSES = 64
-"""Most passes for one prompt's labels that are made to be exact enough for what is made of them:
-hundreds of rare labels would take one each."""
+"""Most extra passes for a prompt's labels, to be exact enough for the later use of the
+distribution: hundreds of rare labels would take one each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens and passes that answers took.
+    """The tokens and passes used for answers.
 
     Attributes:
         prompt_tokens: tokens of the prompts; a shared prefix counts once.
@@ -66,7 +66,7 @@ class Usage:
         run_tokens: tokens that the model processed: without cached ones, with those of labels and
             those repeated after a rewind.
         passes: passes of the model; a prompt is one pass, however long.
-        label_passes: how many of these were for labels, after a prompt.
+        label_passes: how many of these were for labels after a prompt.
     """
 
     prompt_tokens: int = 0
@@ -90,12 +90,13 @@ class Texts:
     """The texts of a question's labels, compiled for a vocabulary. Immutable."""
 
     def __init__(self, texts: Sequence[str], ends: Sequence[str], vocabulary: Vocabulary) -> None:
-        """Compile texts, all different.
+        """Compile texts, which must all differ.
 
-        ``ends`` may end one that is the beginning of another, beside the end of the output.
+        ``ends``: texts that, like the end of the output, may end a label which is the beginning of
+        another.
         """
         in_order = sorted(texts)
-        # Those that begin alike are neighbours.
+        # Labels with the same beginning are neighbours.
         begun = [a for a, b in itertools.pairwise(in_order) if b.startswith(a)]
         written = dict.fromkeys((*texts, *(text + end for text in begun for end in ends)))
         grammar = ir.Choice(tuple(written))
@@ -105,26 +106,27 @@ class Texts:
         self._bytes = [text.encode() for text in texts]
 
     def weight(self) -> int:
-        """About how many bytes it holds: 4 kB, 128 a label and 16 a byte of them, and its masks."""
+        """About how many bytes it holds: 4 kB, 128 per label, 16 per byte, and its masks."""
         labels = 128 * len(self._bytes) + 16 * sum(map(len, self._bytes))
         return 4096 + labels + self.constraint.weight
 
     def written(self) -> WrittenTexts:
-        """Return what `TokenTree` looks for."""
+        """Return the texts for a `TokenTree`."""
         return WrittenTexts(self._bytes, is_json=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One prompt, and the labels to weigh after it.
+    """A prompt with the labels to weigh after it.
 
     Attributes:
         token_ids: int32 ``[n]``.
         longest: most tokens of a label.
-        compiled: the labels, compiled: those of thousands of questions would take gigabytes.
-        is_enough: whether a distribution within the tolerance is exact enough for its use. None: it
-            is.
-        keep: called with the distribution, before readings without it begin.
+        compiled: returns the compiled labels, because those of thousands of questions would take
+            gigabytes.
+        is_enough: returns whether a distribution within the tolerance is exact enough for its use;
+            None: it always is.
+        keep: called with the distribution, before readings without ``keep`` begin.
     """
 
     token_ids: TokenIds
@@ -140,7 +142,7 @@ def read(
     """Weigh the labels of each prompt, pass by pass, as exactly as the tolerance asks.
 
     Raises:
-        PromptError: a prompt does not fit the context, or the likely labels do not fit behind it.
+        PromptError: a prompt does not fit the context, or the likely labels do not fit after it.
     """
     if not readings:
         return [], Usage()
@@ -155,7 +157,7 @@ def read(
     sequence = model.start(room, prefix=first, adapter=adapter)
     results: dict[int, Distribution] = {}
     prompt_tokens = run_tokens = label_passes = 0
-    # What prompts share among each other is no cache: counted once.
+    # The part that prompts share is not cached: it counts once.
     cached_tokens = _held(sequence, first)
     before: TokenIds = np.empty(0, np.int32)
     try:
@@ -175,7 +177,7 @@ def read(
             tree = TokenTree(texts.constraint, texts.written(), (), sequence, room)
             error = yield from tree.growing(tolerance, is_enough=_asked_of(reading, tree))
             run_tokens += tree.run_tokens
-            label_passes += tree.passes - 1  # the first looks at the prompt's own scores
+            label_passes += tree.passes - 1  # the first reads the prompt's own scores
             if tree.cut and error > tolerance:
                 raise PromptError(
                     f"The context has room for {room} tokens after a question, too few for the "
@@ -192,12 +194,12 @@ def read(
 
 
 def _held(sequence: TokenSequence, token_ids: TokenIds) -> int:
-    """Return how many of a prompt's tokens a sequence can keep; at least the last two are run."""
+    """Return how many of a prompt's tokens a sequence has; at least the last two are run."""
     return max(min(n_shared(sequence.token_ids[0], token_ids), len(token_ids) - 2), 0)
 
 
 def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | None:
-    """Asks a reading of what a tree has found so far."""
+    """Return a function that asks a reading whether the masses of a tree are exact enough."""
     is_enough = reading.is_enough
     if is_enough is None:
         return None
@@ -205,30 +207,30 @@ def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | No
 
 
 TOLERANCE = 0.01
-"""How far off a probability may be, unless asked otherwise."""
+"""The default of the largest error of a probability."""
 
 Debias = Literal["none", "prior", "contextual"]
-"""What ``debias`` may be, beside None."""
+"""The values of ``debias``, beside None."""
 
 DEBIAS_OF_KIND: Mapping[str, str] = {"predicate": "contextual", "choice": "prior", "score": "prior"}
-"""What None means for each kind of question: what did best for it (docs/decision-quality.md)."""
+"""The meaning of None for each kind of question: the best one for it (docs/decision-quality.md)."""
 
 _CONTENT_FREE = ("", "[MASK]")
-"""What stands for a state, beside the template's ``no_state``, with ``contextual``."""
+"""The texts instead of a state, beside the template's ``no_state``, with ``contextual``."""
 
 LEAST_CHANGE = 0.05
-"""What the distribution without a state has to differ by, at least, for an answer to say something
-of the state: half the sum of the absolute differences. See docs/decision-quality.md."""
+"""The least difference from the distribution without a state at which an answer is informative:
+half the sum of the absolute differences. See docs/decision-quality.md."""
 
 MOST_TOKENS = 1 << 21
 """Most tokens of all prompts of a call: hours of work, and 8 MB."""
 
 MOST_LABELS = 300_000
-"""Most bytes of the labels of a question. They are compiled between two passes: these in 0.3 s, to
-70 MB."""
+"""Most bytes of the labels of a question. They are compiled between two passes: this many in 0.3 s,
+to 70 MB."""
 
 KEPT_BYTES = 64 << 20
-"""About how many bytes of compiled labels and of priors are kept for a model: the labels of 200
+"""About how many bytes of compiled labels and priors are kept per model: the labels of 200
 questions with 40 each."""
 
 _T = TypeVar("_T", bound="Texts | _Prior")
@@ -244,10 +246,10 @@ class Settings:
     adapter: str | None = None
 
     def __post_init__(self) -> None:
-        """Check them.
+        """Check the settings.
 
         Raises:
-            OptionError: one is out of range.
+            OptionError: a setting is out of range.
         """
         if self.template is not None and not isinstance(self.template, PromptTemplate):
             raise OptionError(f"template={self.template!r} is not a PromptTemplate.")
@@ -256,7 +258,7 @@ class Settings:
         object.__setattr__(self, "tolerance", check_tolerance("tolerance", self.tolerance))
 
     def debias_of(self, question: Question) -> str:
-        """Return how to correct the bias of a question."""
+        """Return the method to correct the bias of a question."""
         return self.debias or DEBIAS_OF_KIND[question.kind]
 
 
@@ -266,10 +268,10 @@ class Found:
 
     Attributes:
         distributions: one for each question, debiased and not calibrated.
-        changes: how much each answer differs from the one without a state, from 0 to 1, if the
-            model was asked without one.
-        usage: the tokens and passes that this took.
-        trace: the prompts that were read for each.
+        changes: the difference of each answer from the one without a state, from 0 to 1, if the
+            model was also asked without one.
+        usage: the tokens and passes used.
+        trace: the prompts that were read for each question.
         fingerprints: the fingerprint of each question, for calibrations; empty unless requested.
         vector: the state's vector, if there is an embedder.
     """
@@ -284,7 +286,7 @@ class Found:
 
 @per_model
 def _kept_of(model: Model) -> tuple[KeptByBytes[Texts | _Prior], threading.Lock]:
-    """Return what is kept for a model, in whatever way it is asked, and the lock for it."""
+    """Return the cache of a model, which all its askers share, and its lock."""
     kept: KeptByBytes[Texts | _Prior] = KeptByBytes(KEPT_BYTES, lambda one: one.weight())
     return kept, fork_safe(threading.Lock())
 
@@ -306,11 +308,11 @@ class Asker:
     ) -> Passes[Found]:
         """Read the distributions of some questions about a state.
 
-        With ``is_bound`` it says what each question is. It yields after each question and prompt,
-        too: there may be thousands of them.
+        With ``is_bound`` the result has fingerprints. It also yields after each question and
+        prompt, because there may be thousands.
 
         Raises:
-            PromptError: something does not fit the context, or there are too many tokens in all.
+            PromptError: a prompt does not fit the context, or there are too many tokens in total.
         """
         priors: dict[Question, _Prior] = {}
         settings = self._settings
@@ -367,7 +369,7 @@ class Asker:
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
     def _of_prior(self, question: Question, prior: _Prior) -> list[Reading]:
-        """Return the readings of a prior, which is kept: as exact for one state as for another."""
+        """Return the readings for a prior, which is cached and equally exact for all states."""
         states = [self.template.no_state]
         if self._settings.debias_of(question) == "contextual":
             states += _CONTENT_FREE
@@ -384,7 +386,7 @@ class Asker:
         ]
 
     def _divides(self, prior: _Prior | None) -> Callable[[Distribution], bool] | None:
-        """Return whether a distribution is within the tolerance after it is divided by a prior."""
+        """Return whether a distribution is within the tolerance after the division by a prior."""
         if prior is None:
             return None
 
@@ -418,7 +420,7 @@ class Asker:
         return Reading(token_ids, max(sizes) + 1, functools.partial(self._once, key, made))
 
     def _once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return what is kept under a key for this owner, or make and keep it."""
+        """Return the cached value of a key for this owner, or make and cache it."""
         key = PREFIXES_OF.get(), key
         with self._lock:
             found: Any = self._kept.get(key)
@@ -431,10 +433,10 @@ class Asker:
 
 
 def _made(readings: Iterable[Reading]) -> Passes[list[Reading]]:
-    """Make prompts, as many as may be, and let others have a pass after each.
+    """Make prompts, up to the limit on tokens, and let others have a pass after each.
 
     Raises:
-        PromptError: there are too many tokens in all.
+        PromptError: there are too many tokens in total.
     """
     found: list[Reading] = []
     n_tokens = 0
@@ -451,11 +453,11 @@ def _made(readings: Iterable[Reading]) -> Passes[list[Reading]]:
 
 
 class _Prior:
-    """Where the prior of one question is kept, once it is known.
+    """The prior of one question, once it is known.
 
     Attributes:
-        prompts: the tokens of what is read for it.
-        distribution: the mean of what that gave; None until all is read.
+        prompts: the tokens of the prompts that are read for it.
+        distribution: the mean of their distributions; None until all are read.
     """
 
     def __init__(self, question: Question) -> None:
@@ -467,7 +469,7 @@ class _Prior:
         self._parts: dict[int, Distribution] = {}
 
     def weight(self) -> int:
-        """About how many bytes it holds, its question included."""
+        """About how many bytes it holds, with its question."""
         return self._length * (1 + len(self._parts)) + sum(one.nbytes for one in self.prompts)
 
     def keep(self, index: int, distribution: Distribution) -> None:

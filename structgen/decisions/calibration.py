@@ -1,8 +1,8 @@
-"""Calibration: how good probabilities are, and what examples teach to improve them.
+"""Calibration: measure the quality of probabilities, and improve them with examples.
 
-Has the metrics (accuracy, Brier score, log loss, expected calibration error), the fit on labelled
-examples, its file, and the reliability diagram (which imports Matplotlib on first use). It gets
-distributions and knows no models; a fingerprint says which model, question and prompts a
+Here are the metrics (accuracy, Brier score, log loss, expected calibration error), the fit on
+labelled examples, its file, and the reliability diagram (which imports Matplotlib on first use).
+Works on distributions and knows no models; a fingerprint tells which model, question and prompts a
 `Calibration` belongs to.
 
 What is fitted. With z the logarithms of a distribution, the calibrated one is softmax(s·z + b): s
@@ -44,26 +44,26 @@ N_BINS = 10
 """Bins of a reliability diagram, of equal width."""
 
 _LEAST = 1e-6
-"""What the right label's probability counts as at least in the log loss."""
+"""The smallest probability of the right label in the log loss."""
 
 
 class _FirstError:
-    """Has Pydantic stop at the first wrong element: of millions it would keep an error each."""
+    """Makes Pydantic stop at the first wrong element: of millions it would keep an error each."""
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
         return {**handler(kind), "fail_fast": True}
 
 
 Many: TypeAlias = Annotated[tuple[T, ...], _FirstError()]
-"""A tuple that a stranger may have written."""
+"""A tuple that may be foreign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Examples whose likeliest label has about the same probability.
+    """Examples whose likeliest label has a similar probability.
 
     Attributes:
-        low: the least probability that belongs here.
+        low: the lowest probability in the bin.
         high: the start of the next bin.
         count: the number of examples.
         confidence: their mean probability of the likeliest label.
@@ -82,12 +82,12 @@ class Metrics:
     """The quality of probabilities on labelled examples.
 
     Attributes:
-        n: examples.
+        n: number of examples.
         accuracy: how often the likeliest label was right.
         brier: mean over the examples of the squared distance from the distribution to the truth:
             0 if the right label always had probability 1, 2 if a wrong one did.
-        ece: expected calibration error: the distance between the probability of the likeliest label
-            and how often it was right, averaged over bins weighted by their examples.
+        ece: expected calibration error: the difference between the probability of the likeliest
+            label and how often it was right, averaged over bins, weighted by their examples.
         log_loss: mean of minus the logarithm of the right label's probability.
         bins: the bins of ``ece``, without empty ones.
     """
@@ -107,11 +107,11 @@ class Metrics:
 
 
 def measured(probabilities: Sequence[Floats] | Floats, right: Sequence[int]) -> Metrics:
-    """Measure distributions, which may be over different labels each.
+    """Measure distributions, each of which may have other labels.
 
     Args:
-        probabilities: float64 ``[n_labels]`` of each example.
-        right: the index of its right label.
+        probabilities: float64 ``[n_labels]`` for each example.
+        right: the index of the right label of each.
     """
     n = len(right)
     top = np.array([p.max() for p in probabilities])
@@ -142,23 +142,23 @@ def _bins(top: Floats, hits: npt.NDArray[np.bool_]) -> tuple[Bin, ...]:
 
 
 N_FOLDS = 5
-"""Parts into which examples are cut to measure a fit on what it has not seen."""
+"""Parts into which examples are divided to measure a fit on unseen examples."""
 
 FEWEST = 2 * N_FOLDS
 """Fewest examples that can be fitted."""
 
 _FORMAT = "structgen calibration 1"
 _PENALTY = 0.5
-"""Weight of the penalty, against examples of weight 1: half an example's pull."""
+"""Weight of the penalty, where an example has weight 1."""
 
 _PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
-"""Of weights on vectors, the strongest first."""
+"""Penalties on the weights of vectors, the strongest first."""
 
 _MOST_STEPS = 100
 _LEAST_STEP = 1e-4
 _MOST = 1e6
 _MOST_BYTES = 1 << 26
-_MOST_VALUES = 3_000_000  # more than numbers fit in so many bytes
+_MOST_VALUES = 3_000_000  # more numbers than fit in so many bytes
 _MOST_NAMES = 100_000
 _LEAST_SLOPE = 0.01
 
@@ -176,8 +176,8 @@ class Calibration:
         model: the model's name.
         question: the text of the question.
         labels: the texts of its labels.
-        fingerprint: a hash of model, question, template and debias, for which it holds.
-        weights: for each label, the weight of each number of the state's vector, added to the
+        fingerprint: a hash of the model, question, template and debias that it is for.
+        weights: for each label, the weights of the state's vector, whose sum is added to the
             logarithm of its probability; empty if none were learned.
         embedder: the name of the embedder that made the vectors.
     """
@@ -207,7 +207,7 @@ class Calibration:
             labels: the labels in the order of the result.
 
         Raises:
-            OptionError: a file claims to be for this question, but has other labels.
+            OptionError: the calibration, from a file, has other labels than the question.
         """
         place = {label: i for i, label in enumerate(self.labels)}
         if len(self.labels) != len(labels) or place.keys() != set(labels):
@@ -225,7 +225,7 @@ class Calibration:
         """Draw the reliability diagrams before and after, side by side.
 
         Args:
-            path: the file to save them to, in the format of its suffix. None: none.
+            path: the file to save them to, in the format of its suffix; None: they are not saved.
 
         Raises:
             OptionError: Matplotlib is not installed: ``pip install 'structgen[plot]'``.
@@ -241,16 +241,16 @@ class Calibration:
         """Read a calibration from a file of `save`.
 
         Raises:
-            OptionError: the file is not of a calibration.
+            OptionError: the file is not a calibration's.
             OSError: it cannot be read.
         """
         return read(path, _FORMAT, cls, "a calibration that structgen saved", "calibrate")
 
     def __post_init__(self) -> None:
-        """Check what a file may have wrong.
+        """Check values that may be wrong in a file.
 
         Raises:
-            ValueError: a number is out of range, or there are not as many as labels.
+            ValueError: a number is out of range, or their count differs from that of labels.
         """
         if len(self.bias) != len(self.labels):
             raise ValueError("its number of biases differs from its number of labels")
@@ -264,20 +264,20 @@ class Calibration:
 
 
 def write(path: str | os.PathLike[str], form: str, what: Mapping[str, Any]) -> None:
-    """Write something to a JSON file, whole or not at all; ``form`` names its format."""
+    """Write an object to a JSON file, completely or not at all; ``form`` names the format."""
     with written_whole(Path(path)) as file:
         text = json.dumps({"format": form, **what}, ensure_ascii=False, indent=1)
         file.write(f"{text}\n".encode())
 
 
 def read(path: str | os.PathLike[str], form: str, kind: type[T], what: str, made_by: str) -> T:
-    """Read what `write` has written, which a stranger may have changed.
+    """Read a file of `write`, which may be foreign.
 
     Raises:
-        OptionError: the file is not a ``what``, which ``Decider.made_by`` makes.
+        OptionError: the file is not a ``what``, as made by ``Decider.made_by``.
         OSError: it cannot be read.
     """
-    from pydantic import TypeAdapter  # late: those who load none need not wait for it
+    from pydantic import TypeAdapter  # imported late: only loading needs it
 
     try:
         with Path(path).open("rb") as file:
@@ -299,7 +299,7 @@ def read(path: str | os.PathLike[str], form: str, kind: type[T], what: str, made
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What examples say: see `Calibration`; ``weights`` is ``[n_labels, dimensions]``."""
+    """The parameters of a fit: see `Calibration`; ``weights`` is ``[n_labels, dimensions]``."""
 
     slope: float
     bias: Floats
@@ -311,7 +311,7 @@ class Fit:
         return found
 
     def scaled(self, factor: float) -> Fit:
-        """Return the same with all scores times a factor."""
+        """Return the same with all scores multiplied by a factor."""
         return Fit(factor * self.slope, factor * self.bias, factor * self.weights)
 
 
@@ -325,13 +325,13 @@ def fitted(
     """Fit on examples.
 
     Args:
-        given: a distribution for each.
-        right: the index of its right label.
-        has_bias: whether to fit a bias for each label too.
-        vectors: ``[n, dimensions]``, of the states: learn weights of them too.
+        given: a distribution for each example.
+        right: the index of the right label of each.
+        has_bias: whether to fit a bias for each label, too.
+        vectors: ``[n, dimensions]``, the vectors of the states, to learn weights for them, too.
 
     Returns:
-        What fits, and measurements before and after, the latter on what was left out.
+        The fit, and the metrics before and after it; the latter on held-out examples.
     """
     logs = np.array([one.logs for one in given])
     labels = np.array(right)
@@ -344,7 +344,7 @@ def fitted(
         rows = _learned(slope * logs[some], known[some], labels[some])
         return [Fit(slope, row[-1], row[:-1].T) for row in rows]
 
-    folds = np.empty(len(labels), int)  # each has its share of each label
+    folds = np.empty(len(labels), int)  # each fold has its share of each label
     folds[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % N_FOLDS
     left_out = np.zeros((1 if vectors is None else len(_PENALTIES), *logs.shape))
     for fold in range(N_FOLDS):
@@ -362,11 +362,11 @@ def fitted(
 
 
 def _learned(known: Floats, vectors: Floats, right: np.ndarray) -> list[Floats]:
-    """Logistic regression on vectors, beside scores that are known: for each of `_PENALTIES`.
+    """Fit a logistic regression on vectors, added to known scores, for each of `_PENALTIES`.
 
     Gradient steps, each as long as a bound on the curvature allows (Böhning, 1992: half of the
     features' second moments), in the axes of these moments, with Nesterov's momentum. Each penalty
-    begins at what the last gave.
+    begins at the result of the last.
 
     Returns:
         Weights ``[dimensions + 1, n_labels]``, the last row those of a constant.
@@ -387,7 +387,7 @@ def _learned(known: Floats, vectors: Floats, right: np.ndarray) -> list[Floats]:
             at = new
             if np.abs(step).max() < _LEAST_STEP:
                 break
-            if float(((ahead - new) * step).sum()) > 0:  # it went too far
+            if float(((ahead - new) * step).sum()) > 0:  # the step was too long
                 momentum = 1.0
             before, momentum = momentum, (1 + math.sqrt(1 + 4 * momentum**2)) / 2
             ahead = new + (before - 1) / momentum * step
@@ -396,9 +396,9 @@ def _learned(known: Floats, vectors: Floats, right: np.ndarray) -> list[Floats]:
 
 
 def _fit(logs: Floats, right: np.ndarray, has_bias: bool) -> tuple[float, Floats]:
-    """Newton's method on the log loss with its penalty. ``logs`` is ``[n, n_labels]``."""
+    """Minimise the log loss with its penalty by Newton's method. ``logs`` is ``[n, n_labels]``."""
     n, k = logs.shape
-    # The parameters are s and, where wanted, b; features [n, label, parameter].
+    # The parameters are s and, if wanted, b; features are [n, label, parameter].
     features = logs[:, :, None]
     if has_bias:
         features = np.concatenate([features, np.broadcast_to(np.eye(k), (n, k, k))], axis=2)
@@ -427,14 +427,14 @@ def _fit(logs: Floats, right: np.ndarray, has_bias: bool) -> tuple[float, Floats
         while size > 1e-8 and loss(at - size * step) > now - 0.25 * size * decrement:
             size /= 2
         at = at - size * step
-    # Examples that contradict the model would turn its order around: then it says nothing at all.
+    # Examples that contradict the model would reverse its order: then its answer is ignored.
     return max(float(at[0]), _LEAST_SLOPE), at[1:] if has_bias else np.zeros(k)
 
 
 def reliability_diagram(
     measured: Mapping[str, Metrics], path: str | os.PathLike[str] | None = None
 ) -> Figure:
-    """Draw a diagram for each of some measurements by title, as `Calibration.plot`."""
+    """Draw a diagram for each of the given metrics, by title, as in `Calibration.plot`."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -453,7 +453,7 @@ def reliability_diagram(
                 align="edge",
                 color="#4878a8",
                 edgecolor="white",
-                alpha=0.25 + 0.75 * part.count / one.n,  # darker: more examples
+                alpha=0.25 + 0.75 * part.count / one.n,  # darker bars have more examples
             )
             axis.plot(part.confidence, part.accuracy, "o", color="#b04030", markersize=4)
         axis.set_title(f"{title}\naccuracy {one.accuracy:.2f}, ECE {one.ece:.3f}", fontsize=9)

@@ -1,11 +1,11 @@
 """Compare: from a state and questions to distributions, by an embedder's vectors.
 
-Makes sentences of a label, compares their vectors with a state's, and turns cosines into
-probabilities by a sharpness. It has the interface of `asking.Asker`, and knows no examples:
+Makes sentences about a label, compares their vectors with a state's, and turns cosines into
+probabilities with a sharpness. It has the interface of `asking.Asker`, and knows no examples:
 `calibration` learns from them.
 
-A label's vector is the mean of those of three sentences about it. They were chosen, and the
-sharpness was fitted, on tests/data/decisions_by_kind.jsonl (docs/decision-quality.md).
+A label's vector is the mean of the vectors of three sentences about it. The sentences were chosen,
+and the sharpness was fitted, on tests/data/decisions_by_kind.jsonl (docs/decision-quality.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SENTENCES = ("This is {}.", "The text is {}.", "The text is about {}.")
 """The sentences about a label, for its vector."""
 
 _SHARPNESS = 20.0
-"""What cosines are multiplied by."""
+"""The factor that cosines are multiplied by."""
 
 
 @final
@@ -45,7 +45,7 @@ class Comparer:
 
         Raises:
             ModelError: the embedder makes no vectors.
-            OptionError: a setting is one of text models.
+            OptionError: a setting is only for text models.
         """
         if embedder.is_cross_encoder:
             raise ModelError(
@@ -64,12 +64,12 @@ class Comparer:
     def ask(
         self, state: str, questions: Mapping[str, Question], *, is_bound: bool = False
     ) -> Passes[Found]:
-        """Compare a state with the labels of some questions, as `asking.Asker.ask`.
+        """Compare a state with the labels of some questions, like `asking.Asker.ask`.
 
-        Of labels that it knows nothing of, each is as likely. It yields before each text or label.
+        Labels without an explanation are equally likely. It yields before each text or label.
 
         Raises:
-            PromptError: the state is longer than the embedder takes.
+            PromptError: the state is too long for the embedder.
         """
         yield
         vector, usage = self.vector(state)
@@ -100,10 +100,11 @@ class Comparer:
         return np.array(self.embedder.tokenize([state])[0], np.int32)
 
     def vector(self, state: str) -> tuple[Floats, Usage]:
-        """Return the vector of a state, and its usage. It runs alone: neighbours change rounding.
+        """Return the vector of a state and its usage. It runs alone, because a batch changes
+        rounding.
 
         Raises:
-            PromptError: it is longer than the embedder takes.
+            PromptError: it is too long for the embedder.
         """
         if len(state) > self._most:
             length = self.embedder.max_length
@@ -129,7 +130,7 @@ class Comparer:
         """Return the vectors of a question's labels, float64 ``[n, dimensions]``."""
         rows = []
         for texts in _sentences(question):
-            key = owner(), texts  # else the time would reveal what another has asked
+            key = owner(), texts  # otherwise the time would reveal another owner's questions
             with self._lock:
                 row: Floats | None = self._kept.get(key)
             if row is None:
@@ -148,7 +149,7 @@ class Comparer:
 
 
 def is_explained(question: Question) -> bool:
-    """Return whether a question explains its labels; a bare yes or no explains nothing."""
+    """Return whether a question explains its labels; plain yes and no explain nothing."""
     return question.kind != "predicate" or all(label.description for label in question.labels)
 
 

@@ -1,11 +1,12 @@
 """Decider and AsyncDecider: ask a model or an embedder typed questions.
 
-Has the call: its options, the checks of states, questions, thresholds, examples and calibrations,
-the limits of time, and the warning if answers carry no signal. `asking` asks a model, `comparing`
-an embedder, `calibration` learns from examples.
+Here are the calls: their options, the checks of states, questions, thresholds, examples and
+calibrations, the time limits, and the warning if answers carry no signal. `asking` asks a model,
+`comparing` an embedder, `calibration` learns from examples.
 
-An `AsyncDecider` has its model in a process of its own, which makes prompts, labels and passes.
-Checks, users' own values, calibrations and answers stay here. `structgen.workers` connects the two.
+The model of an `AsyncDecider` runs in a process of its own, which makes prompts, labels and passes.
+Checks, users' own values, calibrations and answers stay in this process. `structgen.workers`
+connects the two.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ GivenT = TypeVar("GivenT")
 OwnT = TypeVar("OwnT", "Model | Embedder", "AsyncModel | Embedder")
 
 Thresholds: TypeAlias = float | Mapping[str, float] | None
-"""``abstain_below``: for all questions, or by their names."""
+"""``abstain_below``: for all questions, or by name."""
 
 
 def check_call(call: Any, misplaced: Mapping[str, Any]) -> None:
-    """Check that a method of a decider got no options that it does not take.
+    """Check that a method of a decider got only options that it has.
 
     Raises:
-        OptionError: it did; the message says where they belong.
+        OptionError: it got others; the message says where they belong.
     """
     for option in misplaced:
         if option in (*Settings.__slots__, "embedder", "calibrations", "warn"):
@@ -84,11 +85,11 @@ def check_call(call: Any, misplaced: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Questions that were asked.
+    """The questions of a call.
 
     Attributes:
         questions: by name.
-        thresholds: of the answers that may be abstained from.
+        thresholds: the values of ``abstain_below`` by name.
         output_type: the class that the questions came from, or None.
     """
 
@@ -101,7 +102,7 @@ class Request:
         """Check the caller's questions; ``default`` is the decider's ``abstain_below``.
 
         Raises:
-            OptionError: no questions, or a bad threshold.
+            OptionError: there are no questions, or a threshold is wrong.
         """
         asked, output_type = _questions(questions)
         if abstain_below is None and isinstance(default, Mapping):
@@ -111,7 +112,7 @@ class Request:
         return cls(asked, _thresholds(abstain_below, asked), output_type)
 
     def answers(self, found: Found, calibrations: Mapping[str | None, Calibration]) -> Answers[Any]:
-        """Turn a model's distributions into answers; their fingerprints choose the calibrations."""
+        """Return the answers for a model's distributions; fingerprints select the calibrations."""
         answers: dict[str, Answer] = {}
         for name, question in self.questions.items():
             given = found.distributions[name]
@@ -128,10 +129,10 @@ class Request:
 
 
 FEWEST_A_LABEL = 8
-"""Fewest examples of a label that can be learned from."""
+"""Fewest examples of a label for learning."""
 
 MANY = 20
-"""So many states that got one and the same label say that a question decides nothing."""
+"""If this many states all get the same label, a question is not informative."""
 
 _MOST_QUESTIONS = 256
 
@@ -140,7 +141,7 @@ _MOST_QUESTIONS = 256
 class Signals:
     """Statistics of each question, to warn once if its answers carry no signal.
 
-    Safe to share by threads. It changes no answer of a single call: what ran before does not count.
+    Safe to share by threads. It never changes the answer of a single call because of earlier calls.
     """
 
     def __init__(self, model: str, *, warns: bool) -> None:
@@ -154,10 +155,10 @@ class Signals:
     def of(
         self, request: Request, states: Sequence[str], batch: list[Answers[Any]]
     ) -> list[Answers[Any]]:
-        """Look at the answers about some states that were asked together, and mark them.
+        """Count the answers about states that were asked together, and mark them.
 
         Returns:
-            The answers: ``informative`` is False where `MANY` states or more all got one label.
+            The answers; ``informative`` is False if at least `MANY` states all got the same label.
         """
         alike: set[str] = set()
         for name, question in request.questions.items():
@@ -179,7 +180,7 @@ class Signals:
     def _reason(
         self, question: Question, labels: dict[str, str], answers: Sequence[Answer]
     ) -> str | None:
-        """Return why to warn of a question now, if at all."""
+        """Return the reason to warn about a question now; None: there is none."""
         with self._lock:
             if question in self._warned:
                 return None
@@ -202,10 +203,10 @@ class Signals:
 def _by_fingerprint(
     given: Sequence[Calibration], model: str, embedder: Embedder | None
 ) -> dict[str | None, Calibration]:
-    """Calibrations by what each was made for.
+    """Return calibrations by fingerprint.
 
     Raises:
-        OptionError: one was not made for this model, or for vectors of another embedder.
+        OptionError: a calibration was made for another model, or for another embedder's vectors.
     """
     for one in given:
         if not isinstance(one, Calibration):
@@ -230,8 +231,8 @@ def states_of(states: Any) -> list[str]:
     """Return the texts of several states.
 
     Raises:
-        OptionError: it is not a list of them.
-        PromptError: one is neither text nor JSON.
+        OptionError: they are not a list.
+        PromptError: a state is neither text nor JSON.
     """
     if isinstance(states, (str, bytes, Mapping)) or not isinstance(states, Iterable):
         raise OptionError(
@@ -244,10 +245,10 @@ def states_of(states: Any) -> list[str]:
 def examples_of(
     question: Question, examples: Iterable[Any], fewest: int = FEWEST
 ) -> tuple[list[str], list[int]]:
-    """Return the texts of the states of labelled examples, and which label is right for each.
+    """Return the states of labelled examples as text, and the index of the right label for each.
 
     Raises:
-        OptionError: they are not pairs, too few, or a right answer is not a label.
+        OptionError: they are not pairs or too few, or a right answer is not a label.
         PromptError: a state is neither text nor JSON.
     """
     Request.of({"question": question}, None)
@@ -266,7 +267,7 @@ def examples_of(
 
 
 def _questions(given: Any) -> tuple[dict[str, Question], Any]:
-    """Questions by name, and the class that they came from, if any."""
+    """Return questions by name, and the class that they came from, if any."""
     if is_model_class(given):
         return questions_in(given), given
     if not isinstance(given, Mapping):
@@ -302,7 +303,7 @@ def _thresholds(given: Any, questions: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _index_of(question: Question, answer: Any, at: int) -> int:
-    """Return which label an answer is."""
+    """Return the index of an answer's label."""
     labels: Sequence[Any] = question.labels
     for i, label in enumerate(labels):
         if type(label.value) is type(answer) and label.value == answer:
@@ -318,7 +319,7 @@ def _index_of(question: Question, answer: Any, at: int) -> int:
 
 
 class _AnyDecider(ABC, Generic[GivenT, OwnT]):
-    """What both kinds of decider have: a model, how it is asked, and calibrations of answers."""
+    """The base of both deciders: a model, how it is asked, and calibrations of its answers."""
 
     embedder: Embedder | None = None
 
@@ -338,30 +339,29 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """Make a decider.
 
         Args:
-            model: of a `Decider`, from `structgen.load` or `structgen.load_embedder`, or the name
-                of one to load; of an `AsyncDecider`, from `structgen.load_async` or
+            model: for a `Decider`, from `structgen.load` or `structgen.load_embedder`, or the name
+                of a model to load; for an `AsyncDecider`, from `structgen.load_async` or
                 `TextModel.to_async`.
-            template: how states and questions are put; None: `CHAT` where the model has a chat
-                template, else `BASE`.
-            debias: ``"none"``; ``"prior"``: divide by what the model answers without a state;
-                ``"contextual"``: by the mean of what it answers to three texts without content.
-                None: what did best for the kind of question, ``"contextual"`` for a `Predicate`,
+            template: the template of prompts; None: `CHAT` if the model has a chat template,
+                otherwise `BASE`.
+            debias: ``"none"``; ``"prior"``: divide by the model's answer without a state;
+                ``"contextual"``: divide by the mean of its answers to three texts without content.
+                None: the best for the kind of question, ``"contextual"`` for a `Predicate`,
                 ``"prior"`` for others.
-            tolerance: no probability is further off than this, before debiasing and calibration;
-                each answer's ``error_bound`` says by how much after these. 0: sum over every token
-                sequence.
-            adapter: name of an adapter of `TextModel.load_adapter` to run with.
-            embedder: of a text model: makes vectors of states for `Decider.fit`.
-            calibrations: of `calibrate` and `fit`, each for the question that it was made for.
-            abstain_below: as for `decide`, for calls that pass none. Names of a mapping need not be
-                asked in each call.
-            warn: whether to warn, once a question, where answers carry no signal. Each answer's
-                ``informative`` says so in any case.
+            tolerance: the largest error of a probability before debiasing and calibration; after
+                these it is ``error_bound`` of each answer. 0: sum over all token sequences.
+            adapter: name of an adapter from `TextModel.load_adapter`.
+            embedder: for a text model: makes vectors of states for `Decider.fit`.
+            calibrations: results of `calibrate` and `fit`, each for its own question.
+            abstain_below: as for `decide`, for calls that pass none. Questions named in a mapping
+                may be missing in a call.
+            warn: whether to warn, once per question, if answers carry no signal. ``informative`` of
+                each answer tells it in any case.
 
         Raises:
             OptionError: an option is out of range, the model has no such adapter, or a
                 calibration was made for another model.
-            ModelError: the model is none of this kind, or cannot be loaded.
+            ModelError: the model is of another kind, or cannot be loaded.
         """
         self._settings = Settings(template, debias, tolerance, adapter)
         self.embedder = embedder
@@ -379,7 +379,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         self._calibrations = _by_fingerprint(self.calibrations, self.model.name, self.embedder)
         self.debias = debias
         self.tolerance = self._settings.tolerance
-        # The questions that it names may be asked later.
+        # Questions that it names may be asked later.
         _thresholds(abstain_below, abstain_below if isinstance(abstain_below, Mapping) else {})
         self.abstain_below = abstain_below
         self._warn = warn
@@ -390,7 +390,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
 
     @abstractmethod
     def _checked(self, given: GivenT, adapter: str | None) -> OwnT:
-        """Return the model to ask. Raises as the constructor."""
+        """Return the checked model. Raises as the constructor."""
 
     def _here(
         self,
@@ -401,10 +401,10 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         is_bound: bool,
         learns: bool = False,
     ) -> Passes[list[Found]]:
-        """Ask about some states, in this process; with ``learns`` for `Decider.fit`.
+        """Ask about states in this process; ``learns``: for `Decider.fit`.
 
         Raises:
-            OptionError: an embedder is asked what it knows nothing of.
+            OptionError: an embedder gets a question without explained labels.
         """
         if self.embedder is self.model and not learns:
             for name, question in questions.items():
@@ -425,14 +425,14 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         return (yield from self._with_vectors(states, made, learns=learns))
 
     def _orders(self, questions: Mapping[str, Question]) -> _Orders:
-        """Return the calibrations that may be of questions with labels in another order."""
+        """Return the calibrations that may be for questions with labels in another order."""
         found: _Orders = {}
         for name, question in questions.items():
             texts = tuple([label.text for label in question.labels])
             alike = [
                 (one.fingerprint, tuple(one.labels))
                 for one in self.calibrations
-                # The order of a Score's levels and of yes and no is part of what is asked.
+                # The order of a Score's levels, and of yes and no, is part of the question.
                 if one.question == question.instructions and question.kind == "choice"
                 if sorted(one.labels) == sorted(texts)
             ]
@@ -444,7 +444,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _with_vectors(
         self, states: Iterable[str], replies: list[Found], *, learns: bool
     ) -> Passes[list[Found]]:
-        """Return the answers for some states with their vectors, where these are needed."""
+        """Return the distributions for states, with the states' vectors if they are needed."""
         if self.embedder is None or not (learns or any(one.weights for one in self.calibrations)):
             return replies
         made: list[Found] = []
@@ -459,7 +459,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _answers(
         self, request: Request, states: list[str], replies: Iterable[Found]
     ) -> list[Answers[Any]]:
-        """Answer for some states asked together, on behalf of a public method."""
+        """Return the answers for states that are asked together, for a public method."""
         made = [request.answers(reply, self._calibrations) for reply in replies]
         return self._signals.of(request, states, made)
 
@@ -472,7 +472,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         bias: bool = False,
         learns: bool = False,
     ) -> Calibration:
-        """Return a calibration from the answers for examples, by which label is right for each."""
+        """Return a calibration from the answers for examples and the right labels."""
         given = [found.distributions["question"] for found in replies]
         vectors = np.array([found.vector for found in replies]) if learns else None
         fit, before, after = fitted(given, right, has_bias=bias, vectors=vectors)
@@ -490,7 +490,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         )
 
     def _lesson(self, question: Question, examples: Iterable[Any]) -> tuple[list[str], list[int]]:
-        """Return what `fit` learns from. Raises as that."""
+        """Return the data that `fit` learns from. Raises as `fit`."""
         if self.embedder is None:
             raise OptionError("fit requires vectors: Decider(model, embedder=…).")
         texts, right = examples_of(question, examples, fewest=0)
@@ -511,7 +511,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def load(
         cls, path: str | os.PathLike[str], model: GivenT, *, embedder: Embedder | None = None
     ) -> Self:
-        """Return a decider from a file of `save` and the model (and embedder) that it had.
+        """Return a decider from a file of `save`, and its model and embedder.
 
         Args:
             path: the file; or a folder of files that differ only in their calibrations.
@@ -519,7 +519,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
             embedder: the same.
 
         Raises:
-            OptionError: the file is not of a decider, or was made with another model.
+            OptionError: the file is not a decider's, or was made with another model.
             OSError: it cannot be read.
             ModelError: as for the constructor.
         """
@@ -529,7 +529,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """Return a decider that also applies these calibrations, each to its own question.
 
         Raises:
-            OptionError: one was made for another model.
+            OptionError: a calibration was made for another model.
         """
         known = (*self.calibrations, *calibrations)
         options = SavedDecider(self._settings, self.abstain_below, known).options
@@ -544,13 +544,13 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     Immutable and safe to share by threads.
 
     Attributes:
-        model: the model, or an embedder instead.
+        model: the model or embedder.
         embedder: makes vectors of states for the weights that `fit` learned; or None.
         template: the prompt template; None for an embedder.
         debias: how to correct the bias of labels and their order.
-        tolerance: the greatest error of a probability.
+        tolerance: the largest error of a probability.
         calibrations: the calibrations of its answers.
-        abstain_below: the least probability of the likeliest label, unless a call has its own.
+        abstain_below: the lowest probability of the likeliest label, unless a call has its own.
 
     Example::
 
@@ -591,29 +591,29 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     ) -> Answers[ModelT]:
         """Answer questions about a state.
 
-        On the CPU of one machine, the same call returns the same numbers to the bit: alone, among
+        On the CPU of one machine, the same call returns the same numbers to the bit, alone or with
         other questions, and whatever ran before.
 
         Args:
             state: text, chat messages, or any JSON value.
-            questions: name to question; or a Pydantic class of ``bool``, ``Literal`` and ``Enum``
-                fields, of which each becomes a question.
-            abstain_below: the least probability of the likeliest label, less its possible error;
-                below it the answer is ``abstained`` and its ``choice`` is None. One number, or a
+            questions: questions by name; or a Pydantic class whose fields are ``bool``, ``Literal``
+                or ``Enum``, each of which becomes a question.
+            abstain_below: the lowest probability of the likeliest label, minus its possible error;
+                below it the answer is ``abstained`` and its ``choice`` is None. A number, or a
                 mapping for some of the questions.
             timeout: the most seconds.
             cancel: an object with ``is_set()``, asked before each pass of the model.
 
         Raises:
-            OptionError: no questions, or a bad option; or an embedder is asked a `Predicate` that
-                has no ``criteria`` and was not fitted.
+            OptionError: there are no questions, or an option is wrong; or an embedder is asked a
+                `Predicate` without ``criteria`` that was not fitted.
             PromptError: the state is neither text nor JSON, or does not fit the context.
             IncompleteOutput: ``timeout`` or ``cancel`` ended it.
 
-        Cost of an embedder: one vector, whatever the questions, and once three for each label. Of a
-        model: one pass over the state; for each question one over its own tokens and one for each
-        further token of the likely labels: none where labels are single tokens. `Answers.usage`
-        counts.
+        Cost with an embedder: one vector, whatever the questions, and once three for each label.
+        With a model: one pass over the state; for each question one pass over its own tokens, and
+        one for each further token of the likely labels (none if labels are single tokens).
+        `Answers.usage` has the numbers.
         """
         check_call(self.decide, misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
@@ -631,7 +631,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         cancel: CancelEvent | None = None,
         **misplaced: Never,
     ) -> list[Answers[ModelT]]:
-        """Answer the same questions about each of several states, one after the other.
+        """Answer the same questions about several states, one after the other.
 
         The numbers are those of `decide`, to the bit: rows of a batch would round differently.
         ``informative`` is also False for all states if 20 or more of them got the same label.
@@ -662,7 +662,8 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
             question: the question.
             examples: pairs of a state and its right answer: an option, True or False, a level (its
                 text or number).
-            bias: whether to fit a bias for each label, too. Use it with about 20 examples a label.
+            bias: whether to fit a bias for each label, too. Use it with about 20 examples per
+                label.
             timeout: the most seconds.
             cancel: as for `decide`.
 
@@ -759,8 +760,9 @@ class SavedDecider:
         """Read a file, or all ``.json`` files of a folder as one.
 
         Raises:
-            OptionError: a file is not of a decider, there are none, or two have different settings.
-            OSError: one cannot be read.
+            OptionError: a file is not a decider's, there are no files, or two have different
+                settings.
+            OSError: a file cannot be read.
         """
         place = Path(path)
         files = sorted(place.glob("*.json")) if place.is_dir() else [place]
@@ -789,7 +791,7 @@ class SavedDecider:
 
 
 def _loaded(name: str) -> Model | Embedder:
-    # Imported late: a model that is there already needs no runtime of ours.
+    # Imported late: a loaded model does not need our runtime.
     from structgen import models
     from structgen.constraint import warm_up
     from structgen.models import embedding, genai
@@ -803,7 +805,7 @@ def _loaded(name: str) -> Model | Embedder:
 
 @final
 class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]):
-    """Answers typed questions about a state like `Decider`, without blocking the event loop.
+    """Answers typed questions about a state like a `Decider`, without blocking the event loop.
 
     The model runs in its own process, where the passes of other calls run between those of a
     decision. An embedder runs in a thread. Immutable; safe to share by tasks, loops and threads.
@@ -869,7 +871,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
         cancel: CancelEvent | None = None,
         **misplaced: Never,
     ) -> list[Answers[ModelT]]:
-        """Answer the same questions about each of several states.
+        """Answer the same questions about several states.
 
         Args and raises as for `decide`, with a list of states; ``timeout`` is for each.
         """
@@ -909,8 +911,8 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
     ) -> Self:
         """Return a decider that has learned a question from labelled examples.
 
-        Args and raises as for `Decider.fit`, ``timeout`` of a text model for each example. The sums
-        run in a thread.
+        Args and raises as for `Decider.fit`, ``timeout`` of a text model for each example. The fit
+        itself runs in a thread.
         """
         check_call(self.fit, misplaced)
         texts, right = self._lesson(question, examples)
@@ -983,7 +985,7 @@ def begin(
 ) -> Passes[Found]:
     """Return an errand that asks questions about a state in the model's process.
 
-    With ``is_bound`` it returns their fingerprints, too; ``orders`` as for `as_learned`.
+    With ``is_bound`` it also returns fingerprints; ``orders``: as for `as_learned`.
     """
     asker = _asker(model, settings)
     asked = {name: of_bare(question) for name, question in questions.items()}
@@ -991,19 +993,19 @@ def begin(
 
 
 _Orders: TypeAlias = "dict[str, list[tuple[str, tuple[str, ...]]]]"
-"""By the name of a question: fingerprints of calibrations, and the labels in their order."""
+"""By name of a question: fingerprints of calibrations, with the labels in their order."""
 
 
 def as_learned(
     asker: Asker | Comparer, questions: Mapping[str, Question], orders: _Orders
 ) -> dict[str, Question]:
-    """Put labels into the order in which a question was learned: `Calibration.applied` puts them
-    back. Their order changes what a model answers, so that nothing else fits what was learned.
+    """Return the questions with labels in the order in which they were learned, because the order
+    changes a model's answers; `Calibration.applied` restores the original order.
 
     Args:
-        asker: knows fingerprints.
+        asker: computes fingerprints.
         questions: by name.
-        orders: for some of them the calibrations that may be theirs, the best first.
+        orders: for some questions, the calibrations that may be for them, the best first.
     """
     found = dict(questions)
     for name, known in orders.items():
@@ -1014,17 +1016,17 @@ def as_learned(
 
 
 _MOST_ASKERS = 16
-"""Most askers that are kept for a model, one for each of `Settings`."""
+"""Most askers that are cached per model, one for each `Settings`."""
 
 
 def _asker(model: Model | Embedder, settings: Settings) -> Asker | Comparer:
-    """Return what asks a model, with the labels that it has compiled and the priors that it has
-    read; or an embedder, with the vectors of labels.
+    """Return the asker of a model, with its compiled labels and priors; or of an embedder, with its
+    vectors of labels.
 
-    It holds the model, and so the model holds it: nothing else keeps either of them.
+    It refers to the model, so the model keeps it: nothing else keeps either of them.
     """
     make: Any = Comparer if isinstance(model, Embedder) else Asker
-    # From several threads: that of a worker's long calls asks, too.
+    # Several threads ask: a worker's thread for long calls, too.
     kept: Any = vars(model).setdefault("_askers", lru_cache(_MOST_ASKERS)(partial(make, model)))
     asker: Asker | Comparer = kept(settings)
     return asker

@@ -1,8 +1,8 @@
 """Probabilities of labels with bounds, and how bias and calibration change them.
 
-Turns the mass of each label into a distribution, each number with its least and greatest possible
-value. Corrections keep these bounds proven, because each raises a label's probability when its own
-weight grows, and lowers it when another's does. Knows no models, prompts or questions.
+Turns the mass of each label into a distribution, each number with its lowest and highest possible
+value. Corrections keep these bounds proven, because each raises a label's probability if its own
+weight grows, and lowers it if another's grows. Knows no models, prompts or questions.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy.typing as npt
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 LEAST_PRIOR = 0.1
-"""How much of an even share a label's prior counts at least: what is rarer is not lifted more."""
+"""The smallest prior of a label, as a share of the even one: rarer labels are not raised further.
+"""
 
 _LEAST = 0.001
-"""What a probability counts as at least where its logarithm is taken, or `LEAST_PRIOR` of an even
-share where that is less: below it, numbers are made of what was left out of the sums."""
+"""The smallest probability whose logarithm is taken, or `LEAST_PRIOR` of an even share if that is
+less: below it, numbers depend on the parts that were left out of the sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,10 @@ class Distribution:
     """Probabilities of some labels.
 
     Attributes:
-        values: float64 ``[n]``, of sum 1.
-        low: float64 ``[n]``, the least that each can be.
-        high: float64 ``[n]``, the most.
-        mass: the part of the model's own distribution on the labels that were looked at.
+        values: float64 ``[n]``, with sum 1.
+        low: float64 ``[n]``, the lowest possible values.
+        high: float64 ``[n]``, the highest possible values.
+        mass: the part of the model's own distribution on the labels that was found.
     """
 
     values: Floats
@@ -42,29 +43,29 @@ class Distribution:
 
     @property
     def error_bound(self) -> float:
-        """No probability is further off than this."""
+        """The largest error of a probability."""
         return float(max((self.high - self.values).max(), (self.values - self.low).max(), 0.0))
 
     @property
     def logs(self) -> Floats:
-        """Logarithms, of nothing less than `_LEAST`."""
+        """Logarithms of the values, with `_LEAST` as the smallest value."""
         return _logs(self.values)
 
     def in_order(self, order: Sequence[int]) -> Distribution:
-        """Return the same, of labels in another order."""
+        """Return the same for labels in another order."""
         rows = [*order]
         return Distribution(self.values[rows], self.low[rows], self.high[rows], self.mass)
 
 
 def found(masses: Floats, error: float) -> Distribution:
-    """Make a distribution of masses.
+    """Make a distribution from masses.
 
     Args:
-        masses: float64 ``[n]``, what was found of each.
-        error: what was not found, by all there may be.
+        masses: float64 ``[n]``, the mass found for each label.
+        error: the mass that was not found, divided by the largest possible total.
     """
     total = float(masses.sum())
-    if not total:  # nothing says nothing about any of them
+    if not total:  # without any mass nothing is known
         n = len(masses)
         return Distribution(np.full(n, 1 / n), np.zeros(n), np.ones(n), 0.0)
     left = error * total / (1 - error) if error < 1 else np.inf
@@ -99,12 +100,12 @@ def without_prior(given: Distribution, prior: Distribution) -> Distribution:
 
 
 def distance(a: Distribution, b: Distribution) -> float:
-    """Return the total variation distance, 0 to 1: what of the probability lies on other labels."""
+    """Return the total variation distance, 0 to 1: how much probability lies on other labels."""
     return float(np.abs(a.values - b.values).sum()) / 2
 
 
 def is_sharp(prior: Distribution, tolerance: float) -> bool:
-    """Return whether dividing by this prior moves no probability by over ``tolerance / 2``.
+    """Return whether the error of a prior moves no probability by more than ``tolerance / 2``.
 
     A probability ``p`` moves by at most ``p * (1 - p) <= 1/4`` of the relative error of the prior.
     """
@@ -125,7 +126,7 @@ def rescaled(given: Distribution, slope: float, bias: Floats) -> Distribution:
 
 
 def softmax(scores: Floats) -> Floats:
-    """Return what scores make of each row, or of a vector: exponentials of sum 1."""
+    """Return the softmax of each row, or of a vector."""
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     found: Floats = weights / weights.sum(axis=-1, keepdims=True)
     return found
@@ -136,8 +137,9 @@ def _logs(values: Floats) -> Floats:
 
 
 def _weighted(values: Floats, low: Floats, high: Floats, mass: float) -> Distribution:
-    """Normalise weights; a probability is least where its own is and the others are greatest."""
-    # Rounding may put a bound on the wrong side of what it bounds.
+    """Normalise weights. A probability is lowest if its own weight is lowest and the others are
+    highest."""
+    # Rounding may put a bound on the wrong side of its value.
     low, high = np.minimum(low, values), np.maximum(high, values)
     least = low / np.maximum(low + (high.sum() - high), np.finfo(float).tiny)
     most = high / np.maximum(high + (low.sum() - low), np.finfo(float).tiny)

@@ -1,6 +1,6 @@
-"""Questions and answers as JSON, for files and wires: our form, OpenAI's and System One's.
+"""Questions and answers as JSON, for files and APIs: our form, OpenAI's and System One's.
 
-Knows no files, wires, models or classes of a library. Our form::
+Knows no files, servers or models. Our form::
 
     {"refund": {"type": "predicate", "instructions": "Does the customer ask for a refund?"},
      "team": {"type": "choice", "instructions": "Which team?", "options": {"billing": "payments",
@@ -8,8 +8,8 @@ Knows no files, wires, models or classes of a library. Our form::
      "anger": {"type": "score", "instructions": "How angry?", "levels": ["calm", "furious"]}}
 
 A predicate may have ``"criteria": {"true": "wants money back", "false": "wants something else"}``.
-`questions_from_json` also reads OpenAI's form: a list of questions that have a ``name`` each,
-``"choices": [{"value": "billing", "description": "money"}]`` in place of ``options``, and
+`questions_from_json` also reads OpenAI's form: a list of questions, each with a ``name``, with
+``"choices": [{"value": "billing", "description": "money"}]`` instead of ``options``, and
 ``"levels": [{"label": "calm"}]``.
 
 System One's form, which LangChain and others also use, has its own names for kinds of questions,
@@ -36,7 +36,7 @@ Kind = Literal["noul", "choice", "score"]
 """System One's names of the three kinds."""
 
 _LABELS = {"predicate": "criteria", "choice": "options", "score": "levels"}
-"""Where each type of question has its labels; criteria may be left out."""
+"""The field of labels of each type of question; criteria are optional."""
 
 
 def questions_from_json(given: Any) -> dict[str, Question]:
@@ -56,7 +56,7 @@ def questions_from_json(given: Any) -> dict[str, Question]:
 
 
 def _by_name(given: list[Any]) -> dict[str, Any]:
-    """Return a list of questions with names, as OpenAI's API has them."""
+    """Return questions by name from a list in OpenAI's form."""
     found: dict[str, Any] = {}
     for index, one in enumerate(given):
         name = one.get("name") if isinstance(one, Mapping) else None
@@ -99,7 +99,8 @@ def _question(name: str, given: Any) -> Question:
 
 
 def criteria_of(given: Any) -> dict[bool, str | None]:
-    """Return what yes and no mean, of an object with the keys ``true`` and ``false``, or of None.
+    """Return the meanings of yes and no from an object with the keys ``true`` and ``false``, or
+    from None.
 
     Raises:
         OptionError: it is something else.
@@ -130,7 +131,7 @@ def _described(given: Any, name: str, key: str) -> Any:
 
 
 def answers_to_json(answers: Answers[Any]) -> dict[str, Any]:
-    """Return answers as a JSON value: by name, each with its type."""
+    """Return answers as a JSON value, by name, each with its type."""
     return {name: _answer(answers[name]) for name in answers}
 
 
@@ -170,13 +171,14 @@ def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Ques
     """Return the question.
 
     Args:
-        kind: see above.
+        kind: System One's kind.
         instructions: text; anything else becomes JSON.
-        criteria: descriptions of ``true`` and ``false``, or None; of each option, each may be None;
-            the levels. What is not text becomes JSON.
+        criteria: for ``noul`` the descriptions of ``true`` and ``false``, or None; for ``choice`` a
+            description or None by option; for ``score`` the levels. Values that are not text become
+            JSON.
 
     Raises:
-        OptionError: there are too many labels, two are alike, or one is empty.
+        OptionError: there are too many labels, two are equal, or one is empty.
     """
     question = _text(instructions)
     if kind == "score":
@@ -194,7 +196,8 @@ def answer_of_system_one(answer: Mapping[str, Any], criteria: Any = None) -> dic
 
     Args:
         answer: one of `answers_to_json`.
-        criteria: of the question, in whose order options come; None: the likeliest comes first.
+        criteria: the question's criteria, whose order options keep; None: the likeliest comes
+            first.
     """
     if answer["type"] == "predicate":
         return {"type": "noul", "noul": answer["probability"]}

@@ -1,8 +1,8 @@
-"""Questions about a state, and the labels that may answer them.
+"""Questions about a state, and the labels of their answers.
 
-Has `Predicate`, `Choice` and `Score`, the checks on them, `Label` (the text of an answer, its
-description in the prompt and its value), and turns the fields of a Pydantic class
-into questions. Knows no models and no prompts.
+Here are `Predicate`, `Choice` and `Score`, their checks, `Label` (the text of an answer, its
+description in the prompt and its value), and questions from the fields of a Pydantic class. Knows
+no models and no prompts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Question:
 
     Attributes:
         instructions: the question.
-        labels: what may answer it, in order.
+        labels: the possible answers, in order.
     """
 
     instructions: str
@@ -54,11 +54,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Predicate(Question):
-    """A question that yes or no answers.
+    """A question that is answered by yes or no.
 
     Attributes:
         instructions: the question, or a statement that is true or not.
-        labels: two labels, of the values True and False.
+        labels: two labels with the values True and False.
     """
 
     kind: ClassVar[str] = "predicate"
@@ -71,19 +71,19 @@ class Predicate(Question):
         no: str = "No",
         criteria: Mapping[bool, str | None] | None = None,
     ) -> None:
-        """Ask whether something is so.
+        """Ask whether something is true.
 
         Args:
             instructions: see above.
             yes: what the model writes for True.
             no: what it writes for False.
-            criteria: what a text is like of which True, and of which False is right, such as
-                ``{True: "asks for money back", False: "asks for something else"}``. An embedder
-                needs both, or examples.
+            criteria: descriptions of texts for which True and False are right, such as ``{True:
+                "asks for money back", False: "asks for something else"}``. An embedder needs both,
+                or examples.
 
         Raises:
-            OptionError: an empty question, criteria of something else, or labels that are no two
-                different texts.
+            OptionError: the question is empty, the criteria are not for True and False, or the
+                labels are not two different texts.
         """
         criteria = criteria or {}
         if not isinstance(criteria, Mapping) or not all(
@@ -99,11 +99,11 @@ class Predicate(Question):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Choice(Question):
-    """A question that one of several options answers.
+    """A question that is answered by one of several options.
 
     Attributes:
         instructions: the question.
-        labels: one for each option, in their order.
+        labels: one per option, in their order.
     """
 
     kind: ClassVar[str] = "choice"
@@ -113,13 +113,13 @@ class Choice(Question):
 
         Args:
             instructions: see above.
-            options: 2 to 1,000 of them: a mapping of option to description or None, a list, a
-                ``Literal``, an ``Enum`` or ``bool``. Options are texts, or values that have one:
-                bools, numbers, None, dates, members of an enum.
+            options: 2 to 1,000 options: a mapping of option to description or None, a list, a
+                ``Literal``, an ``Enum`` or ``bool``. An option is a text or a value with a text: a
+                bool, number, None, date, or member of an enum.
 
         Raises:
-            OptionError: an empty question, too few or too many options, options that are written
-                alike, or that have no text.
+            OptionError: the question is empty, there are too few or too many options, or two have
+                the same text or one has none.
         """
         described = _described(options, "A Choice", "option", MAX_OPTIONS)
         _set(
@@ -131,11 +131,11 @@ class Choice(Question):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Score(Question):
-    """A question that a level of an ordered scale answers.
+    """A question that is answered by a level of an ordered scale.
 
     Attributes:
         instructions: the question.
-        labels: one for each level; the values are 0 for the lowest, 1 for the next, and so on.
+        labels: one per level, with the values 0 for the lowest, 1 for the next, and so on.
     """
 
     kind: ClassVar[str] = "score"
@@ -145,7 +145,7 @@ class Score(Question):
 
         Args:
             instructions: see above.
-            levels: 2 to 100 of them, the lowest first; or a mapping of level to description.
+            levels: 2 to 100 levels, the lowest first; or a mapping of level to description.
 
         Raises:
             OptionError: as for `Choice`.
@@ -163,26 +163,26 @@ class Score(Question):
 
 
 Bare: TypeAlias = "tuple[type[Question], str, list[str], list[str | None]]"
-"""What travels of a question, its labels' values left out: they may be of classes that do not. A
-hundred thousand labels as objects took the sender half a second, as texts a tenth."""
+"""A question for another process, without the values of labels, whose classes may not be picklable.
+A hundred thousand labels as objects took half a second to send, as texts a tenth."""
 
 
 def bare(question: Question) -> Bare:
-    """Return what travels of a question."""
+    """Return a question in this form."""
     labels = question.labels
     texts = [label.text for label in labels]
     return type(question), question.instructions, texts, [label.description for label in labels]
 
 
 def of_bare(given: Bare) -> Question:
-    """Return the question of what has travelled."""
+    """Return the question from this form."""
     kind, instructions, texts, descriptions = given
     labels = (Label(text, one, None) for text, one in zip(texts, descriptions, strict=True))
     return _with_labels(kind, instructions, labels)
 
 
 def in_order(question: Question, texts: Sequence[str]) -> Question:
-    """Return the same question, its labels in the order of their texts."""
+    """Return the same question with its labels sorted by text."""
     of = {label.text: label for label in question.labels}
     return _with_labels(type(question), question.instructions, (of[text] for text in texts))
 
@@ -195,7 +195,7 @@ def _with_labels(kind: type[Question], instructions: str, labels: Iterable[Label
 
 
 def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
-    """Give a question its attributes, once they are checked."""
+    """Set the checked attributes of a question."""
     name = type(question).__name__
     if not isinstance(instructions, str) or not instructions.strip():
         raise OptionError(f"{name}: the question is {instructions!r}. Pass some text.")
@@ -228,7 +228,7 @@ def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
 
 
 def _described(options: Any, what: str, thing: str, most: int) -> list[tuple[str, str | None, Any]]:
-    """Return the text, the description and the value of each option."""
+    """Return the text, description and value of each option."""
     if isinstance(options, Mapping):
         found = list(options.items())
     else:
@@ -245,7 +245,7 @@ def values_of(options: Any) -> list[Any]:
     """Return the values of a ``Literal``, an ``Enum``, ``bool``, a union of these, or a list.
 
     Raises:
-        OptionError: it is none of these, or a set.
+        OptionError: it is something else, or a set.
     """
     if isinstance(options, (set, frozenset)):
         raise OptionError(
@@ -264,7 +264,7 @@ def values_of(options: Any) -> list[Any]:
 
 
 def _typed_values(hint: Any) -> list[Any] | None:
-    """Like `values_of`, from types alone; None if the values are not few."""
+    """Like `values_of`, but only for types; None if the values are not few."""
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return list(hint)
     if hint is bool:
@@ -283,11 +283,11 @@ def _typed_values(hint: Any) -> list[Any] | None:
 
 
 def questions_in(model_class: Any) -> dict[str, Question]:
-    """Return the questions of a class: its fields' names and what each asks.
+    """Return the questions of a class by the names of its fields.
 
-    A field of ``bool`` is a `Predicate`; of a ``Literal``, an ``Enum`` or a union of these a
-    `Choice`. The question is the field's description, else its title or its name in words. Names
-    are the aliases of fields, if they have one.
+    A ``bool`` field is a `Predicate`; a ``Literal``, an ``Enum`` or a union of these is a `Choice`.
+    The question is the field's description, otherwise its title or its name in words. A field with
+    an alias is named by it.
 
     Raises:
         OptionError: a field is of another type; the error names it.

@@ -1,7 +1,7 @@
-"""Prompts: how a state and a question are put to a model, and where its answer begins.
+"""Prompts for a state and a question, up to the beginning of the answer.
 
-Has `PromptTemplate`, the two defaults (`CHAT` for models with a chat template, `BASE` for others),
-and writes states that are not text. Knows no tokens.
+Here are `PromptTemplate`, the two defaults (`CHAT` for models with a chat template, `BASE` for
+others), and the text of states that are not text. Knows no tokens.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class PromptTemplate:
 
     Attributes:
         text: the prompt, or the user's message.
-        predicate: the same for a `Predicate`; None: ``text``.
+        predicate: the same for a `Predicate`; None: as ``text``.
         option: a line of ``{options}`` for a label with a description, with ``{label}`` and
             ``{description}``.
-        bare_option: a line for a label without one.
+        bare_option: a line for a label without a description.
         separator: the text between the lines.
-        system: the system message; "": none. Only where ``is_chat``.
+        system: the system message, only with ``is_chat``; "": none.
         is_chat: whether to apply the model's chat template.
         answer: the beginning of the answer, before the label: in a chat, of the assistant's
             message; otherwise it ends the prompt, after ``text``.
@@ -59,11 +59,11 @@ class PromptTemplate:
     no_state: str = "N/A"
 
     def __post_init__(self) -> None:
-        """Check the places.
+        """Check the placeholders.
 
         Raises:
             OptionError: the state, the question or the options have none; or there is a system
-                message outside a chat.
+                message without ``is_chat``.
         """
         for name, text in (("text", self.text), ("predicate", self.predicate)):
             if text is not None and not ("{state}" in text and "{question}" in text):
@@ -79,7 +79,7 @@ class PromptTemplate:
             raise OptionError("The template has a system message but is not a chat.")
 
     def prompt(self, state: str, question: Question) -> str | list[dict[str, Any]]:
-        """Return the prompt about a state, of `state_text`: text, or the messages of a chat."""
+        """Return the prompt about a state (from `state_text`): text, or the messages of a chat."""
         text = "".join(text for text, _ in self._pieces(state, question))
         if not self.is_chat:
             return text + self.answer
@@ -91,8 +91,8 @@ class PromptTemplate:
         return messages
 
     def pieces(self, state: str, question: Question) -> list[tuple[str, bool]]:
-        """Return the prompt of one that is not a chat, as `prompt`, in pieces: each with whether it
-        is the template's own, in which special tokens are read."""
+        """Return the prompt of a template that is not a chat, like `prompt`, in pieces, each with
+        whether it is the template's own text, in which special tokens are recognised."""
         return [*self._pieces(state, question), (self.answer, True)]
 
     def _pieces(self, state: str, question: Question) -> list[tuple[str, bool]]:
@@ -123,19 +123,20 @@ CHAT = PromptTemplate(
     before_label=" ",
 )
 """For models with a chat template: the state, the question and its options in one message. The
-assistant's begins with ``Answer:``, after which small models write a label, and no introduction:
-with SmolLM2 that takes the mass from 0.09 to 0.58, and the passes from 7 to 3 a question."""
+assistant's message begins with ``Answer:``, after which small models write a label without an
+introduction: with SmolLM2 this raises the mass from 0.09 to 0.58, and lowers the passes per
+question from 7 to 3."""
 
 BASE = PromptTemplate(
     text='Text:\n"""\n{state}\n"""\n\nQuestion: {question}\nOptions:\n{options}\n',
     answer="Answer:",
     before_label=" ",
 )
-"""For models without: the same as a form, whose last line is the answer."""
+"""For other models: the same as a form whose last line is the answer."""
 
 
 def state_text(state: Any) -> str:
-    """Return a state as text: text as it is, chat messages as a transcript, other values as JSON.
+    """Return a state as text: text unchanged, chat messages as a transcript, other values as JSON.
 
     Raises:
         PromptError: it is none of these, or not text.
