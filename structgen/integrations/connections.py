@@ -1,7 +1,7 @@
-"""Connections of a server by uvicorn that strangers reach: `structgen serve`, and MCP over HTTP.
+"""Connections of uvicorn servers that anybody can reach: `structgen serve`, and MCP over HTTP.
 
 `Connection` is uvicorn's, with time limits on request lines and headers, and on clients that do not
-read their answers. There are so many without a request, and each address has its turns. A client
+read their answers. The number of idle connections is limited, and addresses take turns. A client
 that closes its sending side counts as disconnected, because the two look the same.
 """
 
@@ -19,38 +19,38 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _MOST_EVENTS = 64
-"""Parts of requests that are parsed in one turn. Each takes 20 us, even a chunk of one byte."""
+"""Parts of requests that are parsed in one turn. Each takes 20 us, even a one-byte chunk."""
 
 _SLICE = 16 << 10
-"""Bytes that the parser is given at once. It takes 20 ms for two of them that are short headers."""
+"""Bytes that the parser gets at once. Two such pieces of short headers take it 20 ms."""
 
 _MOST_IDLE = 500
-"""Connections whose clients have not sent all of a request, or whose requests wait to be read. Of
-more, one of the address that has most is closed: sockets are files."""
+"""Most connections without a complete request, or whose requests wait to be read. Beyond that, one
+of the address with the most is closed, because sockets are files."""
 
 _MOST_FILES = 65_536
 
 _PART = 64 << 10
-"""Bytes of an answer that are sent at once."""
+"""Most bytes of an answer that are sent at once."""
 
 _LEAST_READ = 16 << 10
-"""Bytes that a client that reads takes at least within the limit, if so many are there."""
+"""The fewest bytes that a client must read within the time limit, if so many are ready."""
 
 
 @final
 class Turns:
-    """Connections that have something to read. In each round of the loop one of them reads.
+    """Connections with something to read. In each round of the event loop one of them reads.
 
-    It reads a bounded number of parts, and begins one request at most. So a request waits for
-    one request of each other address, and of each other connection of the same address, however
-    many those have sent.
+    It reads a bounded number of parts, and begins at most one request. So a request waits for one
+    request of each other address, and of each other connection of its own address, however many
+    they have sent.
     """
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[Connection]] = OrderedDict()
 
     def add(self, one: Connection) -> None:
-        """Have a connection wait for its turn."""
+        """Let a connection wait for its turn."""
         if not self._waiting:
             one.loop.call_soon(self._next)
         self._waiting.setdefault(one.address, deque()).append(one)
@@ -71,18 +71,18 @@ class Turns:
 
 @final
 class _Parser(h11.Connection):
-    """Parses as many parts of requests as it may, and then says that it needs data.
+    """Parses a limited number of parts of requests, then claims to need data.
 
     Attributes:
-        left: how many it may.
-        needs_data: whether it does need data, or no more can come.
+        left: the number of parts it may still parse.
+        needs_data: whether it really needs data, or no more can come.
     """
 
     left = 0
     needs_data = True
 
     def next_event(self) -> Any:
-        """Return the next part of a request; what follows the last one is not read."""
+        """Return the next part of a request; data after the last request is not read."""
         if not self.left or self.their_state is h11.MUST_CLOSE:
             return h11.NEED_DATA
         self.left -= 1
@@ -95,12 +95,12 @@ class Connection(H11Protocol):
     """One connection.
 
     Attributes:
-        head_seconds: within which the head of a request has to arrive, from its first byte on; of
-            the first request, from when the client connects.
-        write_seconds: within which a client has to take some of an answer that waits for it.
-        turns: which connection reads next.
-        idle: those that are not being answered, the longest first.
-        address: of the client, or of the proxy before it; of IPv6 the network, its first 64 bits.
+        head_seconds: seconds for the request line and headers, from their first byte; for the first
+            request, from the connection's beginning.
+        write_seconds: seconds in which a client must read a part of its answer.
+        turns: decides which connection reads next.
+        idle: the connections that are not being answered, the longest first.
+        address: the address of the client or its proxy; for IPv6 the network, its first 64 bits.
     """
 
     head_seconds = 30.0
@@ -116,17 +116,17 @@ class Connection(H11Protocol):
     _has_turn = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Begin, as uvicorn does when a client connects."""
+        """Set up, as uvicorn does when a client connects."""
         super().__init__(*args, **options)
         self.conn: _Parser = _Parser(h11.SERVER, _SLICE)
         self._wait()
 
     def connection_made(self, transport: Any) -> None:
-        """Watch what waits to be sent."""
+        """Watch how much waits to be sent."""
         super().connection_made(transport)
         self.flow = FlowControl(self)  # type: ignore[arg-type]
         self.address = "" if self.client is None else self.client[0]
-        if ":" in self.address:  # one machine has all addresses that begin like its own
+        if ":" in self.address:  # one machine has all addresses of its network
             number = int(ipaddress.IPv6Address(self.address))
             self.address = str(number >> 64) if number >> 64 else self.address
         self._check_writing()
@@ -141,7 +141,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Have it read when it is this connection's turn."""
+        """Buffer data, to be read at this connection's turn."""
         self._unread += data
         self.transport.pause_reading()
         self._take_turn()
@@ -152,11 +152,11 @@ class Connection(H11Protocol):
             self.turns.add(self)
 
     def read(self) -> None:
-        """Read some of what has arrived, and wait for the next turn if there is more."""
+        """Read some of the data, and wait for the next turn if there is more."""
         self._has_turn = False
         is_closing = self.transport.is_closing()
         if is_closing or self.conn.their_state is h11.MUST_CLOSE:
-            self._unread, self.conn.needs_data = b"", True  # There is to be no other request.
+            self._unread, self.conn.needs_data = b"", True  # No other request follows.
         if is_closing or self.flow.read_paused:
             return
         now = b""
@@ -168,7 +168,7 @@ class Connection(H11Protocol):
                 super().data_received(now)
             else:
                 self.handle_events()
-        except h11.LocalProtocolError:  # what is no HTTP comes after its answer
+        except h11.LocalProtocolError:  # data that is not HTTP comes after its answer
             self.transport.abort()
         finally:
             self.conn.left = 0
@@ -188,9 +188,9 @@ class Connection(H11Protocol):
         self._note(is_idle=True)
 
     def _note(self, *, is_idle: bool) -> None:
-        """Remember whether nothing is answered; where there are too many of these, close one.
+        """Record whether the connection is idle; close one if there are too many.
 
-        It is the one that has waited longest for its client to send; else the last that came.
+        That is the one that has waited longest for its client to send, otherwise the newest.
         """
         if not is_idle or self.transport.is_closing():
             self.idle.pop(self, None)
@@ -204,11 +204,11 @@ class Connection(H11Protocol):
             excess.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, in the shape of all other errors."""
+        """Answer data that is not HTTP, in the form of all other errors."""
         error = {"message": msg, "type": "invalid_request_error", "param": None, "code": None}
         body = json.dumps({"error": error}).encode()
         headers = [("Content-Type", "application/json"), ("Connection", "close")]
-        if self.cycle is not None:  # what the application says about it comes too late
+        if self.cycle is not None:  # the application's answer to it would come too late
             self.cycle.disconnected = True
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body)):
             self.transport.write(self.conn.send(event))
@@ -216,23 +216,23 @@ class Connection(H11Protocol):
         self.transport.close()
 
     def pause_reading(self) -> None:
-        """Read nothing: an answer is to be made first, or part of a body taken."""
+        """Stop reading: first an answer is made, or a part of a body is taken."""
         self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on reading, first what has arrived before."""
+        """Continue to read, first the data that has arrived before."""
         if self._unread or not self.conn.needs_data:
             self._take_turn()
         else:
             self.transport.resume_reading()
 
     def resume_writing(self) -> None:
-        """Go on: the client has read."""
+        """Continue, because the client has read."""
         self._waiting = 0
         super().resume_writing()
 
     def _check_writing(self) -> None:
-        """Drop a client that has taken next to nothing since the last time."""
+        """Disconnect a client that has read almost nothing since the last check."""
         transport: Any = self.transport
         waiting = transport.get_write_buffer_size()
         is_stuck = self._waiting and waiting > max(self._waiting - _LEAST_READ, 0)
@@ -259,7 +259,7 @@ class Connection(H11Protocol):
 
 
 def replayed(body: bytes, receive: Any) -> Any:
-    """Return an ASGI ``receive`` that gives a whole body once, and then what the client does."""
+    """Return an ASGI ``receive`` that returns a whole body once, then the client's messages."""
     ahead = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receiving() -> Any:
@@ -269,24 +269,24 @@ def replayed(body: bytes, receive: Any) -> Any:
 
 
 async def in_parts(send: Any, message: Any) -> None:
-    """Send a message in small parts, so that the answer is under way until it is read."""
+    """Send a message in small parts, so that the answer lasts until it is read."""
     body, sent = message.get("body", b""), 0
     for end in range(_PART, len(body), _PART):
         await send({"type": "http.response.body", "body": body[sent:end], "more_body": True})
         sent = end
     await send({**message, "body": body[sent:]} if sent else message)
-    if message.get("more_body"):  # others have their turn: hundreds of events may be there
+    if message.get("more_body"):  # others have their turn: there may be hundreds of events
         await asyncio.sleep(0)
 
 
 def connections(head_seconds: float = 30.0, write_seconds: float = 30.0) -> type[Connection]:
-    """Return the class of the connections of one server."""
+    """Return the class of connections for one server."""
     limits = {"head_seconds": head_seconds, "write_seconds": write_seconds}
     return type("Connection", (Connection,), {**limits, "turns": Turns(), "idle": {}})
 
 
 def have_files() -> None:
-    """Let the process open as many files as it may: each connection is one of often 1,024."""
+    """Raise the limit on open files, often 1,024, as far as allowed: each connection is a file."""
     with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has no such limit
         import resource
 

@@ -1,7 +1,7 @@
-"""What framework adapters share: Runners, schemas, chats and details of answers.
+"""Shared by framework adapters: Runners, schemas, chats and details of answers.
 
-Handles what frameworks have in common and the Runner does not: models given only by name, classes
-whose JSON Schemas leave objects open, histories with messages in any order. Knows no framework.
+Frameworks name models only by name, have classes whose JSON Schemas leave objects open, and
+histories with messages in any order, which the Runner does not accept. Knows no framework.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from structgen.runner import ChatChunk, ChatRequest, Choice, EmbeddingResponse, 
 
 @cache
 def own_runner() -> Runner:
-    """Return the Runner of models for which no other was named: each is loaded once for all."""
+    """Return the Runner for models without another one; all adapters share its models."""
     return Runner()
 
 
 def runner_of(given: Runner | None, model: str) -> Runner:
-    """Return the Runner that is meant, which knows a model.
+    """Return the Runner for a model, after the model was added if necessary.
 
     Args:
-        given: it knows its models itself. None: one that all adapters share, to which whatever a
-            Runner takes as a source is added by its name.
+        given: a Runner that has the model. None: the Runner that all adapters share, to which any
+            source of a Runner is added by name.
         model: id, alias or source.
     """
     if given is not None:
@@ -43,7 +43,7 @@ def runner_of(given: Runner | None, model: str) -> Runner:
 
 
 def know(runner: Runner, model: str) -> None:
-    """Have a Runner know a model by its source."""
+    """Add a model to a Runner by its source, unless it is there."""
     if model not in runner.list_models():
         with contextlib.suppress(OptionError):  # another thread has just added it
             runner.add_model(model, model)
@@ -69,11 +69,11 @@ def closed_format(given: Any) -> Any:
 
 
 def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as chat templates take them.
+    """Return messages in the form that chat templates accept.
 
-    They take one system message, the first, and some of them no two messages of the user's in a
-    row: the system's first ones become one, and so do the user's that follow each other. Where
-    these have different names, each text begins with its name.
+    Templates accept one system message, the first, and some accept no two user messages in a row.
+    So the first system messages become one, and consecutive user messages become one. If these have
+    different names, each text begins with its name.
     """
     made: list[dict[str, Any]] = []
     for message in messages:
@@ -92,14 +92,14 @@ def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def answer(text: str | None, thought: str | None, calls: Sequence[Any]) -> dict[str, Any]:
-    """Return an earlier answer, as chat templates take it."""
+    """Return an earlier answer in the form that chat templates accept."""
     others = {"reasoning_content": thought, "tool_calls": calls}
     found = {name: value for name, value in others.items() if value}
     return {"role": "assistant", "content": text, **found}
 
 
 def no_text(what: str) -> OptionError:
-    """Return the error of content that is not text."""
+    """Return the error for content that is not text."""
     return OptionError(f"{what} is not supported: models of structgen read only text.")
 
 
@@ -107,7 +107,7 @@ def no_text(what: str) -> OptionError:
 
 
 def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
-    """Return a call of a tool, as messages have it; ``arguments`` by name, or their JSON.
+    """Return a tool call in the form of messages; ``arguments``: by name, or as JSON.
 
     Raises:
         OptionError: they cannot be written as JSON.
@@ -124,14 +124,14 @@ def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
 
 
 def tool_of(name: str, description: str | None, parameters: Any) -> dict[str, Any]:
-    """Return a tool, as requests have it."""
+    """Return a tool in the form of requests."""
     about = {} if description is None else {"description": description}
     return {"type": "function", "function": {"name": name, **about, "parameters": parameters}}
 
 
 def own_fields(model: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
-    """Return what is set of the fields that ``kind``, the class of a framework's model, has beside
-    those of the framework, and that are fields of requests. Calls without tools take no
+    """Return the fields that are set on a framework's model, that its class ``kind`` adds to the
+    framework's own, and that are fields of requests. Requests without tools have no
     ``parallel_tool_calls``."""
     names = [name for name in kind.__annotations__ if name in ChatRequest.model_fields]
     found = {name: getattr(model, name) for name in names if name != "parallel_tool_calls"}
@@ -139,14 +139,14 @@ def own_fields(model: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
 
 
 _TAKEN = ("messages", "stream_options", "session_id", "max_tool_rounds", "approve")
-"""Fields of a request that all frameworks fill in, or that contradict what they do."""
+"""Fields of a request that all frameworks set themselves, or that conflict with them."""
 
 
 def check_free(fields: Mapping[str, Any], taken: Iterable[str], by: str) -> None:
-    """Check that a caller sets no field that a framework fills in: ``taken``, and `_TAKEN`.
+    """Check that a caller sets no field that a framework sets itself: ``taken`` and `_TAKEN`.
 
     Raises:
-        OptionError: so it is.
+        OptionError: a caller does.
     """
     for name in (*_TAKEN, *taken):
         if name in fields:
@@ -159,9 +159,9 @@ def chat_request(
     """Return the fields of a request for a chat.
 
     Args:
-        fields: those that a caller sets.
+        fields: the fields that a caller sets.
         messages: the chat.
-        streams: the error message about several answers in a stream; None: no stream.
+        streams: the error message for several answers in a stream; None: not a stream.
 
     Raises:
         OptionError: a stream of several answers was requested.
@@ -177,7 +177,7 @@ def chat_request(
 
 
 def vector_request(model: str, embedder: Any, texts: list[str], input_type: str) -> dict[str, Any]:
-    """Return the fields of a request for vectors that an adapter's ``embedder`` implies."""
+    """Return the fields of a request for vectors from an adapter's ``embedder``."""
     return {
         "model": model,
         "input": texts,
@@ -191,7 +191,7 @@ def vector_request(model: str, embedder: Any, texts: list[str], input_type: str)
 
 
 def details_of(choice: Choice) -> dict[str, Any]:
-    """Return the details of a complete choice besides its message."""
+    """Return the details of a complete choice, except its message."""
     details: dict[str, Any] = {"finish_reason": choice.finish_reason}
     if choice.logprobs is not None:
         tokens = choice.logprobs.content or ()
@@ -209,12 +209,12 @@ def details_of(choice: Choice) -> dict[str, Any]:
 
 
 class Growing:
-    """The sum of the chunks so far, of a request for one answer.
+    """The chunks so far of a request for one answer, joined.
 
     Attributes:
         choice: the answer.
-        usage: of the tokens, once it is known.
-        details: as `details_of` has them, once it has ended.
+        usage: the usage, once it is known.
+        details: the result of `details_of`, once the answer has ended.
     """
 
     def __init__(self) -> None:
@@ -224,11 +224,11 @@ class Growing:
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """The calls of tools; the arguments of the last may be unfinished."""
+        """The tool calls; the arguments of the last may be unfinished."""
         return [one.model_dump(mode="json") for one in self.choice.message.tool_calls or ()]
 
     def add(self, chunk: ChatChunk) -> None:
-        """Take a chunk."""
+        """Add a chunk."""
         self.usage = chunk.usage or self.usage
         for more in chunk.choices:
             self.choice.add(more)
@@ -242,7 +242,7 @@ def vectors_of(made: EmbeddingResponse) -> list[list[float]]:
 
 
 def embedded(embedder: Any, model: str, texts: list[str], input_type: str) -> list[list[float]]:
-    """Return the vectors of texts, perhaps none, requested as by `vector_request`."""
+    """Return the vectors of texts (there may be none), with the fields of `vector_request`."""
     fields = vector_request(model, embedder, texts, input_type)
     return vectors_of(runner_of(embedder.runner, model).embed(fields)) if texts else []
 
@@ -250,6 +250,6 @@ def embedded(embedder: Any, model: str, texts: list[str], input_type: str) -> li
 async def aembedded(
     embedder: Any, model: str, texts: list[str], input_type: str
 ) -> list[list[float]]:
-    """`embedded`, for asynchronous code."""
+    """`embedded`, for async code."""
     fields = vector_request(model, embedder, texts, input_type)
     return vectors_of(await runner_of(embedder.runner, model).aembed(fields)) if texts else []

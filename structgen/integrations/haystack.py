@@ -5,9 +5,9 @@
     generator = StructgenChatGenerator("smollm2-135m-instruct")
     generator.run("Describe the Eiffel Tower.", generation_kwargs={"response_format": Landmark})
 
-Translates Haystack's histories, answers and chunks, and writes components to pipeline files and
-reads them again. A run becomes a request to the Runner. Queries and documents each have an
-embedder, with the model's prompt for them, if it has one.
+Converts Haystack's histories, answers and chunks, and writes and reads components in pipeline
+files. A run becomes a request to the Runner. Queries and documents each have an embedder, with the
+model's prompt for them if it has one.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def replies_of(answer: ChatResponse) -> list[ChatMessage]:
 class Pieces:
     """The chunks of an answer, in Haystack's classes, and their sum.
 
-    A chunk belongs to one block: the thought, the text, or one call; ``index`` counts these.
+    A chunk belongs to one block: the thought, the text or a call; ``index`` is the block's number.
     """
 
     def __init__(self, component: ComponentInfo) -> None:
@@ -197,7 +197,7 @@ def _meta(model: str, index: int, usage: Usage, details: dict[str, Any]) -> dict
 
 
 class Loading:
-    """A component whose model a Runner has, and how it is written to files and read again.
+    """The base of components with a Runner's model: loading, and writing to and reading from files.
 
     Attributes:
         model: an id, alias or source.
@@ -261,12 +261,12 @@ class StructgenChatGenerator(Loading):
         Args:
             model: an id or alias of the Runner's; without a Runner, whatever one takes as a
                 source: a name of the catalogue, a folder, a Hugging Face repository.
-            runner: the Runner. None: the one that all adapters share. It is not written by
-                ``to_dict``: set ``runner`` on what is read again.
-            streaming_callback: is called with each `StreamingChunk`.
+            runner: the Runner. None: the one that all adapters share. ``to_dict`` does not write
+                it: set ``runner`` after reading a component.
+            streaming_callback: called with each `StreamingChunk`.
             generation_kwargs: fields of `structgen.runner.ChatRequest`; a ``response_format`` may
                 be a Pydantic class, too.
-            tools: that the model may call.
+            tools: the tools that the model may call.
         """
         self.model = model
         self.runner = runner
@@ -286,7 +286,7 @@ class StructgenChatGenerator(Loading):
         """Answer a chat.
 
         Args:
-            messages: the chat; a text is the user's one message.
+            messages: the chat; a text is a single user message.
             streaming_callback: instead of the component's.
             generation_kwargs: beside the component's, and before them.
             tools: instead of the component's.
@@ -342,7 +342,7 @@ class StructgenChatGenerator(Loading):
         *,
         streams: bool,
     ) -> dict[str, Any]:
-        """Return the request that a run is."""
+        """Return the request for a run."""
         fields = {**self.generation_kwargs, **(given or {})}
         frameworks.check_free(fields, ("model", "tools"), "the component")
         known = flatten_tools_or_toolsets(self.tools if tools is None else tools)
@@ -371,7 +371,7 @@ class StructgenGenerator(Loading):
         """Make a generator; nothing is loaded. Other arguments: as for `StructgenChatGenerator`.
 
         Args:
-            system_prompt: what the system says first.
+            system_prompt: the system message.
         """
         self.model = model
         self.runner = runner
@@ -396,7 +396,7 @@ class StructgenGenerator(Loading):
             generation_kwargs: beside the component's, and before them.
 
         Returns:
-            ``replies``: the text, or ``n`` of them; ``meta``: of each.
+            ``replies``: the text, or ``n`` of them; ``meta``: details of each.
         """
         chat = self._chat(prompt, system_prompt)
         return _texts(self._generator().run(chat, streaming_callback, generation_kwargs))
@@ -433,9 +433,9 @@ def _texts(made: Mapping[str, list[ChatMessage]]) -> dict[str, Any]:
 
 
 def _written(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields as they go into a file.
+    """Return fields in the form for files.
 
-    A form goes as JSON text: in YAML the members of its objects would be sorted, and a model writes
+    A form is written as JSON text: YAML would sort the members of its objects, and a model writes
     them in the order of the schema.
     """
     given = fields.get("response_format")
@@ -445,7 +445,7 @@ def _written(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the same, read again, with the callback that is named."""
+    """Return fields that were read, with the named callback."""
     parameters = dict(data["init_parameters"])
     if parameters.get("streaming_callback") is not None:
         parameters["streaming_callback"] = deserialize_callable(parameters["streaming_callback"])
@@ -460,7 +460,7 @@ def _read(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Embedder(Loading):
-    """What both embedders are made of."""
+    """The base of both embedders."""
 
     def __init__(
         self,
@@ -475,7 +475,7 @@ class _Embedder(Loading):
         Args:
             model: as for `StructgenChatGenerator`.
             runner: the same.
-            dimensions: keep that many numbers of each vector.
+            dimensions: number of leading values of each vector to keep.
             truncate: whether texts that are too long are cut, rather than refused.
         """
         self.model = model
@@ -490,7 +490,7 @@ class StructgenTextEmbedder(_Embedder):
 
     @component.output_types(embedding=list[float], meta=dict[str, Any])
     def run(self, text: str) -> dict[str, Any]:
-        """Make the vector of a text.
+        """Embed a text.
 
         Returns:
             ``embedding``, and ``meta``: the model and its usage.
@@ -529,17 +529,17 @@ class StructgenDocumentEmbedder(_Embedder):
         """Make an embedder; nothing is loaded. Other arguments: as for `StructgenTextEmbedder`.
 
         Args:
-            meta_fields_to_embed: of each document's ``meta``, what comes before its content.
-            embedding_separator: what is between these.
+            meta_fields_to_embed: fields of each document's ``meta`` to put before its content.
+            embedding_separator: the text between these.
         """
-        # No super(): `component` makes another class of this one.
+        # No super(): `component` makes a new class of this one.
         _Embedder.__init__(self, model, runner=runner, dimensions=dimensions, truncate=truncate)
         self.meta_fields_to_embed = meta_fields_to_embed or []
         self.embedding_separator = embedding_separator
 
     @component.output_types(documents=list[Document], meta=dict[str, Any])
     def run(self, documents: list[Document]) -> dict[str, Any]:
-        """Make the vectors of documents.
+        """Embed documents.
 
         Returns:
             ``documents``: the same, each with its ``embedding``; ``meta``: the model and its usage.

@@ -5,10 +5,10 @@
     model = ChatStructgen(model="smollm2-135m-instruct", max_tokens=100)
     model.with_structured_output(Landmark).invoke("Describe the Eiffel Tower.")
 
-Translates LangChain's histories, answers, errors, tools and tool choices, and implements its
-methods for typed outputs. Errors are LangChain's, so that its fallbacks, retries and middleware
-recognise them. A call becomes a request to the Runner; `structgen.decisions` makes decisions.
-`StructgenDecisions` needs langchain-core 1.8.
+Converts LangChain's histories, answers, errors, tools and tool choices, and implements its methods
+for typed outputs. Errors are LangChain's, so its fallbacks, retries and middleware recognise them.
+A call becomes a request to the Runner; `structgen.decisions` makes decisions. `StructgenDecisions`
+needs langchain-core 1.8.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ __all__ = ["ChatStructgen", "StructgenDecisions", "StructgenEmbeddings"]
 # -- messages ----------------------------------------------------------------------------------
 
 _CALLS = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call"})
-"""Blocks that say again what a message's ``tool_calls`` say."""
+"""Blocks that repeat a message's ``tool_calls``."""
 
 _THOUGHTS = {"reasoning": "reasoning", "thinking": "thinking"}
-"""Blocks that are thoughts, and where their texts are."""
+"""Blocks of thoughts, with the key of their texts."""
 
 
 def chat_of(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def _role(message: BaseMessage) -> str:
 
 
 def _texts(message: BaseMessage) -> tuple[str, str]:
-    """Return what a message says, and what it thinks."""
+    """Return the text of a message and its thoughts."""
     if isinstance(message.content, str):
         return message.content, ""
     texts: list[str] = []
@@ -138,7 +138,7 @@ def _texts(message: BaseMessage) -> tuple[str, str]:
 # -- answers -----------------------------------------------------------------------------------
 
 PROVIDER = "structgen"
-"""What LangChain calls the provider."""
+"""LangChain's name of the provider."""
 
 
 def result_of(answer: ChatResponse) -> ChatResult:
@@ -199,7 +199,7 @@ class Pieces:
 
 
 def usage_of(usage: Usage) -> UsageMetadata:
-    """Return tokens."""
+    """Return the usage in LangChain's form."""
     thought = usage.completion_tokens_details.reasoning_tokens
     return UsageMetadata(
         input_tokens=usage.prompt_tokens,
@@ -223,7 +223,7 @@ def _metadata(model: str, details: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def errors() -> Iterator[None]:
-    """Raise LangChain's error for each of structgen's, which is its cause."""
+    """Turn structgen's errors into LangChain's, with structgen's as the cause."""
     try:
         yield
     except ours.StructgenError as error:
@@ -256,10 +256,10 @@ def structured(
     include_raw: bool,
     fields: Mapping[str, Any],
 ) -> Runnable[LanguageModelInput, Any]:
-    """Return a chain of the model, bound to the type, and of a parser.
+    """Return a chain of the model, bound to the type, and a parser.
 
     Raises:
-        OptionError: the method is unknown, or LangChain can read no JSON Schema from the type.
+        OptionError: the method is unknown, or LangChain cannot make a JSON Schema from the type.
     """
     described = {"ls_structured_output_format": {"kwargs": {"method": method}, "schema": schema}}
     is_class = isinstance(schema, type) and is_basemodel_subclass(schema)
@@ -269,7 +269,7 @@ def structured(
         one = {"tool_choice": name, "parallel_tool_calls": False}
         bound = model.bind_tools([tool_of(schema)], **{**one, **fields, **described})
         if is_class and issubclass(schema, BaseModel) and schema.__name__ == name:
-            bound = bound.bind(tools=[schema])  # its JSON Schema says less: of decimals, dates
+            bound = bound.bind(tools=[schema])  # its schema says less of decimals, dates
         if is_class:
             parser = PydanticToolsParser(tools=[schema], first_tool_only=True)
         else:
@@ -278,7 +278,7 @@ def structured(
         form: dict[str, Any]
         if is_class and issubclass(schema, BaseModel):
             form, parser = {"output_type": schema}, _Parser(pydantic_object=schema)
-        else:  # the mask is of its JSON Schema, as LangChain reads it
+        else:  # the mask is for its JSON Schema, as LangChain makes it
             json_schema = _json_schema(schema)
             form = {"response_format": frameworks.schema_format(json_schema["title"], json_schema)}
             reader: BaseOutputParser[Any] = JsonOutputParser()
@@ -298,16 +298,15 @@ def structured(
 
 
 def _is_json_schema(given: Any) -> bool:
-    """Return whether this is a dict that is a JSON Schema with a title, and no tool."""
+    """Return whether a value is a JSON Schema with a title, and not a tool."""
     return isinstance(given, Mapping) and "title" in given and "name" not in given
 
 
 def tool_of(given: Any) -> dict[str, Any]:
-    """Return a tool of OpenAI's shape.
+    """Return a tool in OpenAI's form.
 
-    Of a JSON Schema LangChain keeps nothing but title and description where it has no
-    ``properties`` of its own, but a ``$ref``, ``anyOf`` or ``additionalProperties``. A part that
-    refers to itself it takes for anything.
+    LangChain keeps only title and description of a JSON Schema with ``$ref``, ``anyOf`` or
+    ``additionalProperties`` instead of ``properties``, and treats a recursive part as anything.
     """
     made: dict[str, Any] = convert_to_openai_tool(given)
     schema = given
@@ -333,22 +332,22 @@ _REFERENCE = re.compile(r'"\$ref": "#(?:/(?:\$defs|definitions)/([^"/]+)[^"]*)?"
 
 
 def _has_circle(schema: Mapping[str, Any]) -> bool:
-    """Return whether a part of a schema refers to itself, or to others that do."""
+    """Return whether a part of a schema is recursive, or refers to parts that are."""
 
     def led_to(part: Any) -> set[str]:
         return {*_REFERENCE.findall(json.dumps(part, ensure_ascii=False, default=str))}
 
-    held = schema.get("definitions"), schema.get("$defs")  # which may be anything yet
+    held = schema.get("definitions"), schema.get("$defs")  # which may still be anything
     parts = {name: part for one in held if isinstance(one, Mapping) for name, part in one.items()}
     try:
         TopologicalSorter({name: led_to(part) for name, part in parts.items()}).prepare()
     except CycleError:
         return True
-    return "" in led_to(schema)  # which is the whole
+    return "" in led_to(schema)  # this is all of it
 
 
 def _json_schema(schema: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a class, a function or a dict, as LangChain reads it."""
+    """Return the JSON Schema of a class, a function or a dict, as LangChain makes it."""
     if _is_json_schema(schema):
         return dict(schema)
     try:
@@ -361,10 +360,10 @@ def _json_schema(schema: Any) -> dict[str, Any]:
 
 
 class _Parser(PydanticOutputParser[Any]):
-    """Reads a text as JSON of a class, as the mask has it: dates of strict classes are texts."""
+    """Parses JSON of a class as the mask defines it: dates of strict classes are texts."""
 
     def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
-        """Return an instance; of an unfinished text None where it is none yet."""
+        """Return an instance; for an unfinished text None if there is none yet."""
         if partial:
             return super().parse_result(result, partial=True)
         text = result[0].text
@@ -380,7 +379,7 @@ class _Parser(PydanticOutputParser[Any]):
 # -- the model ---------------------------------------------------------------------------------
 
 _CHOICES = {"any": "required", True: "required", False: "none"}
-"""LangChain's words for choices of tools, where they are not the Runner's."""
+"""LangChain's words for choices of tools that differ from the Runner's."""
 
 
 class ChatStructgen(BaseChatModel):
@@ -392,7 +391,7 @@ class ChatStructgen(BaseChatModel):
         model: an id or alias of the Runner's; without a Runner, whatever one takes as a source: a
             name of the catalogue, a folder, a Hugging Face repository.
         runner: the Runner. None: the one that all adapters share.
-        max_tokens: most tokens of an answer; with a form it is whole within them.
+        max_tokens: most tokens of an answer; one with a form is always complete within them.
         temperature: 0: the likeliest token.
         top_p: sample among the likeliest tokens that together have this probability.
         top_k: sample among this many of the likeliest tokens.
@@ -401,15 +400,15 @@ class ChatStructgen(BaseChatModel):
         timeout: most seconds.
         n: how many answers, for `generate`.
         logprobs: whether ``response_metadata`` has the log probability of each token.
-        top_logprobs: how many of the likeliest tokens it lists beside each.
-        parallel_tool_calls: whether there may be several calls in an answer, where it has tools.
+        top_logprobs: number of likeliest tokens to list for each.
+        parallel_tool_calls: whether an answer may have several tool calls.
         enable_thinking: whether the model thinks before it answers.
-        reasoning_effort: how much.
+        reasoning_effort: how long it thinks.
         model_kwargs: any other fields of `structgen.runner.ChatRequest`. A call takes all of them
             by name, too.
         streaming: whether to stream even if only callbacks read the stream.
-        max_retries: taken for the sake of programs that set it; nothing is sent twice.
-        api_key: taken for their sake, too; there is no server.
+        max_retries: accepted because programs set it; nothing is sent twice.
+        api_key: accepted for the same reason; there is no server.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -535,7 +534,7 @@ class ChatStructgen(BaseChatModel):
         *,
         streams: bool = False,
     ) -> tuple[Runner, dict[str, Any]]:
-        """Return the Runner, and the request that a call is."""
+        """Return the Runner and the request for a call."""
         fields = {**self._identifying_params, **kwargs}
         fields.pop("stream", None)  # LangChain's, for itself
         frameworks.check_free(fields, (), "LangChain")
@@ -557,13 +556,13 @@ class ChatStructgen(BaseChatModel):
         strict: bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Have the model know tools.
+        """Give the model tools.
 
         Args:
             tools: functions, classes, tools of LangChain's or dicts.
             tool_choice: ``"auto"``, ``"none"``, ``"any"`` or ``"required"`` (at least one call), a
-                tool's name (a call of it), or as in OpenAI's API. It is held by mask.
-            strict: changes nothing: arguments are always valid for the tool's schema.
+                tool's name (a call of it), or as in OpenAI's API. The mask enforces it.
+            strict: no effect: arguments are always valid for the tool's schema.
             kwargs: further fields of the request, such as ``parallel_tool_calls``.
 
         Raises:
@@ -587,7 +586,7 @@ class ChatStructgen(BaseChatModel):
         strict: bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, Any]:
-        """Return a model that answers with values of a type. Masks enforce it, so nothing is
+        """Return a model that answers with values of a type. Masks enforce the type, so nothing is
         retried.
 
         Args:
@@ -598,7 +597,7 @@ class ChatStructgen(BaseChatModel):
                 value.
             method: ``"json_schema"``; ``"json_mode"``, which is the same here; or
                 ``"function_calling"``: a call of a tool.
-            strict: changes nothing: the form always holds.
+            strict: no effect: the form is always enforced.
             kwargs: further fields of the request.
         """
         return structured(self, schema, method=method, include_raw=include_raw, fields=kwargs)
@@ -618,10 +617,11 @@ class ChatStructgen(BaseChatModel):
         messages: list[BaseMessage],
         tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool] | None = None,
     ) -> int:
-        """Return how many tokens a history has, with the chat template and its text about tools.
+        """Return the number of tokens of a history, with the chat template and its text about
+        tools.
 
-        One that the assistant's message ends, as parts of histories may, counts with a short
-        message of the user's after it.
+        If it ends with a message of the assistant, as parts of histories may, a short user message
+        is counted after it.
         """
         with errors():
             chat = chat_of(messages)
@@ -700,8 +700,8 @@ class StructgenDecisions(theirs.BaseDecisionModel):
         model: as for `ChatStructgen`.
         runner: as for `ChatStructgen`.
         debias: see `structgen.decisions.Decider`.
-        tolerance: how far off a probability may be.
-        adapter: name of a loaded adapter to run with.
+        tolerance: the largest error of a probability.
+        adapter: name of a loaded adapter.
         timeout: most seconds.
     """
 
@@ -741,7 +741,7 @@ class StructgenDecisions(theirs.BaseDecisionModel):
 
 
 def _state(given: Any) -> Any:
-    """Return a state as JSON; messages at its root as a chat."""
+    """Return a state as JSON; messages at its root become a chat."""
     if isinstance(given, BaseMessage):
         return chat_of([given])
     if isinstance(given, Mapping):

@@ -6,8 +6,8 @@
     llama(prompt, logits_processor=LogitsProcessorList([processor]),
           stopping_criteria=StoppingCriteriaList([processor.stop]))
 
-Knows how llama.cpp spells its tokens, and handles errors in its callbacks. `numpy.Sequences`
-assigns token ids to outputs.
+Reads llama.cpp's tokens, and handles errors in its callbacks. `numpy.Sequences` assigns token ids
+to outputs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from structgen.vocabulary import Vocabulary
 from .numpy import Sequences, apply_mask
 
 _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4
-"""Of ``llama_token_attr``."""
+"""Flags of ``llama_token_attr``."""
 
 
 def vocabulary(llama: Any) -> Vocabulary:
     """Return the vocabulary of a ``llama_cpp.Llama``.
 
     Args:
-        llama: the loaded model. All ids that llama.cpp ends a generation at are ends.
+        llama: the loaded model. All ids at which llama.cpp ends a generation are ends of sequence.
 
     Raises:
         ModelError: llama-cpp-python is not installed.
@@ -64,7 +64,7 @@ def vocabulary(llama: Any) -> Vocabulary:
 
 
 def _piece(llama_cpp: Any, words: Any, token: int) -> bytes:
-    """Return what a token stands for; nothing if it is special."""
+    """Return the bytes of a token; nothing if it is special."""
     room = 64
     while True:
         buffer = ctypes.create_string_buffer(room)
@@ -77,14 +77,14 @@ def _piece(llama_cpp: Any, words: Any, token: int) -> bytes:
 class StructgenLogitsProcessor:
     """Rules out every token that a constraint does not allow. For one ``Llama`` at a time.
 
-    It has to be the last of a list. llama.cpp drops what its callbacks raise, so pass `stop` as a
-    stopping criterion too: it raises what went wrong, and ends the call with the output. Without
-    it, a call that goes wrong ends there, cut.
+    It must be the last of a list. llama.cpp ignores exceptions of its callbacks, so also pass
+    `stop` as a stopping criterion: it raises them, and ends the call with the output. Without it, a
+    failed call just ends early.
 
     Args:
         constraint: the constraint.
-        max_tokens: token budget, at most the ``max_tokens`` of the call: the output then is always
-            whole.
+        max_tokens: token budget, at most ``max_tokens`` of the call; the output is then always
+            complete.
 
     Raises:
         OptionError, BudgetTooSmall: the arguments do not fit.
@@ -97,8 +97,8 @@ class StructgenLogitsProcessor:
     def __call__(
         self, input_ids: npt.NDArray[np.intc], scores: npt.NDArray[np.single]
     ) -> npt.NDArray[np.single]:
-        """Return the scores, minus infinity where a token is not allowed. What goes wrong is kept
-        in ``error``, and nothing but the end is allowed then."""
+        """Return the scores, minus infinity where a token is not allowed. An exception is kept in
+        ``error``, and then only the end is allowed."""
         self.error = None
         out = np.array(scores, np.single)
         try:
@@ -111,7 +111,7 @@ class StructgenLogitsProcessor:
         return apply_mask(out, masks[0])
 
     def stop(self, input_ids: npt.NDArray[np.intc], scores: npt.NDArray[np.single]) -> bool:
-        """Serve as ``stopping_criteria``: never stop; raise what went wrong in the processor."""
+        """Serve as ``stopping_criteria``: never stop, but raise the exception of the processor."""
         if self.error is not None:
             raise self.error
         return False

@@ -5,8 +5,8 @@
     llm = StructgenLLM(model="smollm2-135m-instruct", max_tokens=100)
     llm.structured_predict(Landmark, PromptTemplate("Describe {name}."), name="the Eiffel Tower")
 
-Translates LlamaIndex's histories, answers and ``additional_kwargs``, and asks for values of a
-class. Each piece of a stream contains all earlier ones. A call becomes a request to the Runner.
+Converts LlamaIndex's histories, answers and ``additional_kwargs``, and asks for values of a class.
+Each piece of a stream contains all earlier ones. A call becomes a request to the Runner.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = ["StructgenEmbedding", "StructgenLLM"]
 # -- messages ----------------------------------------------------------------------------------
 
 _ROLES = {"chatbot": "assistant", "model": "assistant", "function": "tool"}
-"""Roles that chat templates call otherwise."""
+"""Roles that have other names in chat templates."""
 
 
 def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
@@ -124,13 +124,13 @@ def completion_of(response: ChatResponse) -> CompletionResponse:
 
 
 class Pieces:
-    """The answer that the chunks so far make."""
+    """The answer so far."""
 
     def __init__(self) -> None:
         self._made = frameworks.Growing()
 
     def of(self, chunk: runner.ChatChunk) -> Iterator[ChatResponse]:
-        """Yield what there is after a chunk: nothing that is new, or a piece."""
+        """Yield the piece after a chunk, if there is anything new."""
         made = self._made
         made.add(chunk)
         delta = ""
@@ -181,7 +181,7 @@ def _usage(usage: runner.Usage) -> dict[str, Any]:
 
 
 def _logprobs(given: Any) -> list[list[LogProb]] | None:
-    """Return the log probabilities at each token, its own first."""
+    """Return the log probabilities for each token, its own first."""
     if given is None:
         return None
     return [
@@ -200,7 +200,7 @@ def _logprob(given: Any) -> LogProb:
 # -- the model ---------------------------------------------------------------------------------
 
 _OF_CALLS = ("tool_required", "tool_choice", "allow_parallel_tool_calls")
-"""What LlamaIndex's programs say of calls, where there are none."""
+"""Arguments about calls that LlamaIndex's programs pass even without tools."""
 
 
 class StructgenLLM(FunctionCallingLLM):
@@ -212,14 +212,14 @@ class StructgenLLM(FunctionCallingLLM):
         model: an id or alias of the Runner's; without a Runner, whatever one takes as a source: a
             name of the catalogue, a folder, a Hugging Face repository.
         runner: the Runner. None: the one that all adapters share.
-        max_tokens: most tokens of an answer; with a form it is whole within them.
+        max_tokens: most tokens of an answer; one with a form is always complete within them.
         temperature: 0: the likeliest token.
         top_p: sample among the likeliest tokens that together have this probability.
         seed: with the same seed and fields, the same answer.
         stop: texts that end an answer.
         timeout: most seconds.
-        context_window: most tokens of prompt and answer; None: as the catalogue or the model's
-            files say, else loads it to find out.
+        context_window: most tokens of prompt and answer; None: from the catalogue, the model's
+            files, or the loaded model.
         additional_kwargs: any other fields of `structgen.runner.ChatRequest`. A call takes all of
             them by name, too.
     """
@@ -313,7 +313,7 @@ class StructgenLLM(FunctionCallingLLM):
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """Answer a prompt: as a chat, or, where it is ``formatted``, as its continuation."""
+        """Answer a prompt as a chat, or continue it if it is ``formatted``."""
         if formatted:
             runner, fields = self._completed(prompt, kwargs)
             return _text(runner.complete(fields))
@@ -382,7 +382,7 @@ class StructgenLLM(FunctionCallingLLM):
     def _asked(
         self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], *, streams: bool = False
     ) -> tuple[Runner, dict[str, Any]]:
-        """Return the Runner, and the request that a call is."""
+        """Return the Runner and the request for a call."""
         several = "for streams." if streams else None
         fields = frameworks.chat_request(self._fields(kwargs), chat_of(messages), several)
         return self._runner(fields["model"]), fields
@@ -405,7 +405,7 @@ class StructgenLLM(FunctionCallingLLM):
         tool_choice: Any = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Return a chat with tools as a chat: ``tool_choice`` is held by mask."""
+        """Return the arguments of a chat with tools; the mask enforces ``tool_choice``."""
         messages = list(chat_history or ())
         if isinstance(user_msg, str):
             user_msg = ChatMessage(content=user_msg)
@@ -418,17 +418,17 @@ class StructgenLLM(FunctionCallingLLM):
             ]
             fields["parallel_tool_calls"] = allow_parallel_tool_calls
         choice = _choice(tool_choice, tool_required)
-        if tools or choice not in ("auto", "none"):  # which the Runner refuses without tools
+        if tools or choice not in ("auto", "none"):  # the Runner refuses it without tools
             fields["tool_choice"] = choice
         return fields
 
     def get_tool_calls_from_response(
         self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
     ) -> list[ToolSelection]:
-        """Return the calls of an answer; for a piece of a stream, their arguments so far.
+        """Return the tool calls of an answer; for a piece of a stream with their arguments so far.
 
         Raises:
-            ValueError: there are none, and ``error_on_no_tool_call`` says that this is wrong.
+            ValueError: there are none, and ``error_on_no_tool_call`` is True.
         """
         calls = [one for one in response.message.blocks if isinstance(one, ToolCallBlock)]
         if not calls and error_on_no_tool_call:
@@ -451,7 +451,7 @@ class StructgenLLM(FunctionCallingLLM):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Any:
-        """Answer with an instance of a class, by mask; its validators may still refuse it.
+        """Answer with an instance of a class, enforced by mask; its validators may still refuse it.
 
         The answer is JSON, even if ``pydantic_program_mode`` requests a call.
         """
@@ -502,7 +502,8 @@ class StructgenLLM(FunctionCallingLLM):
 
 
 def _context(runner: Runner, model: str) -> int | None:
-    """Most tokens of a model. It is loaded where its files do not say: agents ask in their loop."""
+    """Return the context length of a model, which is loaded if its files do not tell: agents ask
+    within their loop."""
     with contextlib.suppress(StructgenError):
         if known := models.info(runner.get_model_info(model)["source"]).context:
             return known

@@ -2,8 +2,8 @@
 
     llm -m structgen/smollm2-135m-instruct 'Describe a cat' --schema 'name, age int'
 
-If it is installed beside llm, llm finds it by its entry point. Maps llm's names of models and
-options to a request, and translates prompts, answers and calls of tools.
+llm finds it by its entry point if both are installed. Maps llm's models and options to a request,
+and converts prompts, answers and tool calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _Numbers: Any = create_model(
         }
     ),
 )
-"""Options that are numbers."""
+"""Numeric options."""
 
 
 class StructgenOptions(_Numbers):  # type: ignore[misc] # made when it is imported
@@ -79,7 +79,7 @@ class StructgenOptions(_Numbers):  # type: ignore[misc] # made when it is import
 
 
 _FORMS = {"regex": "regex", "choices": "choice", "grammar": None}
-"""Options that say the form of an answer, and their ``grammar_type``; None: as it is written."""
+"""Options for the form of an answer, with their ``grammar_type``; None: guessed from the text."""
 
 
 def _fields(prompt: llm.Prompt) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
             elif isinstance(part, llm.parts.ToolResultPart):
                 result = {"role": "tool", "content": part.output}
                 made.append({**result, "tool_call_id": part.tool_call_id})
-            elif not isinstance(part, llm.parts.ReasoningPart):  # models do not get these
+            elif not isinstance(part, llm.parts.ReasoningPart):  # models do not see these
                 raise llm.ModelError(
                     f"A {type(part).__name__} is not supported: models read only text."
                 )
@@ -142,7 +142,7 @@ def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
 
 
 class _Answer:
-    """What has come of an answer: events for llm, and at the end what is known of it."""
+    """The answer so far: events for llm, and at the end its details."""
 
     def __init__(self, response: Any) -> None:
         from .frameworks import Growing
@@ -195,7 +195,7 @@ class _Answer:
 
 @contextlib.contextmanager
 def _errors(prompt: llm.Prompt | None = None) -> Iterator[None]:
-    """Errors of structgen's as llm's, which it shows by their message."""
+    """Turn structgen's errors into llm's, which llm shows as a message."""
     try:
         yield
     except StructgenError as error:
@@ -207,7 +207,7 @@ def _errors(prompt: llm.Prompt | None = None) -> Iterator[None]:
 
 
 class _Shared:
-    """What both kinds of models are."""
+    """The base of both kinds of models."""
 
     can_stream = True
     supports_schema = True
@@ -223,12 +223,12 @@ class _Shared:
 
 
 class StructgenModel(_Shared, llm.Model):
-    """A local model. Schemas, arguments of tools and the forms of its options are kept by mask."""
+    """A local model. Masks enforce schemas, tool arguments and the forms of its options."""
 
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any = None
     ) -> Iterator[Any]:
-        """Answer. Leaving it ends the answer."""
+        """Answer a prompt. Leaving the iterator ends the answer."""
         answer = _Answer(response)
         with _errors(prompt):
             runner = _runner(self.name)
@@ -244,7 +244,7 @@ class AsyncStructgenModel(_Shared, llm.AsyncModel):
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any = None
     ) -> AsyncGenerator[Any, None]:
-        """Answer. Cancelling the task ends the answer."""
+        """Answer a prompt. Cancelling the task ends the answer."""
         answer = _Answer(response)
         with _errors(prompt):
             runner = _runner(self.name)
@@ -267,7 +267,7 @@ class StructgenEmbeddingModel(llm.models.EmbeddingModel):
     def embed_batch(
         self, items: Iterable[str | bytes], *, key: str | None = None
     ) -> Iterator[list[float]]:
-        """Make the vectors of texts. One that is too long is refused."""
+        """Embed texts; one that is too long is an error."""
         with _errors():
             texts = list(items)
             made = _runner(self.name).embed(input=texts, model=self.name)
@@ -277,7 +277,7 @@ class StructgenEmbeddingModel(llm.models.EmbeddingModel):
 
 
 def _names(task: str, default: str) -> list[str]:
-    """Return the models that are on this machine, and the default."""
+    """Return the models on this machine, and the default."""
     here = [one.name for one in models.listing() if one.here and one.task == task]
     return [default, *(name for name in here if name != default)]
 

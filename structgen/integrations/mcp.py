@@ -4,10 +4,10 @@
     structgen mcp smollm2-135m-instruct --http     # over streamable HTTP, on this machine
 
 In this order: arguments and results of the tools (a class each, whose JSON Schema is the tool's), a
-call of a tool as a request to the Runner, listing and calling tools with errors and progress, and
-the transports. HTTP listens to this machine only: there are no keys, and the ``mcp`` package
-refuses names that lead here from elsewhere (DNS rebinding). `structgen.runner.McpServer` is the
-other side: servers of tools for a Runner.
+tool call as a request to the Runner, listing and calling tools with errors and progress, and the
+transports. HTTP listens only on this machine: there are no keys, and the ``mcp`` package refuses
+foreign host names (DNS rebinding). `structgen.runner.McpServer` is the other side: servers of tools
+for a Runner.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ _USUAL_TOKENS = 512
 
 
 def _members(schema: dict[str, Any]) -> None:
-    """Say in a schema of how many members an object is: behind a validator Pydantic does not."""
+    """Add the number of an object's members to a schema, because Pydantic leaves it out behind a
+    validator."""
     schema["minProperties"] = schema.pop("minLength")
 
 
@@ -115,14 +116,14 @@ class _Shape(Strictly):
 
 
 class Arguments(_Shape):
-    """What all tools take."""
+    """The arguments of all tools."""
 
     model: str | None = None
     """Id of the model; by default the first."""
 
 
 class Writing(Arguments):
-    """What tools take whose model writes."""
+    """The arguments of tools that generate text."""
 
     max_tokens: Annotated[int, Field(ge=1)] = _USUAL_TOKENS
     """Most tokens of the answer. An answer that has a form is always whole within them."""
@@ -250,7 +251,7 @@ class Embed(Arguments):
 
 
 class Result(_Shape):
-    """What all tools return."""
+    """The result of all tools."""
 
     model: str
     """Id of the model that answered."""
@@ -259,7 +260,7 @@ class Result(_Shape):
 
 
 class Written(Result):
-    """What tools return whose model writes."""
+    """The result of tools that generate text."""
 
     completion_tokens: int
     """Tokens that it wrote."""
@@ -380,17 +381,17 @@ class Embedded(Result):
 # -- a call as a request of the Runner's -----------------------------------------------------------
 
 OnProgress: TypeAlias = "Callable[[float, str], Awaitable[None]]"
-"""Is awaited with how far a call has come, which always grows, and what that means."""
+"""Awaited with the progress of a call, which always grows, and a text about it."""
 
-_EACH = 16  # pieces of text, one or more tokens, between two words of progress
+_EACH = 16  # pieces of text, of one or more tokens, between two progress reports
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Which models the tools may be asked for: ids of the Runner's.
+    """The ids of models that the tools may use.
 
     Attributes:
-        text: that write and decide; the first unless a call names one.
+        text: models that generate and decide; the default is the first.
         embedding: that make vectors; the same. None: there is no tool ``embed``.
     """
 
@@ -404,11 +405,11 @@ class Tool:
 
     Attributes:
         name: the name of the tool.
-        title: for people.
+        title: the name for people.
         takes: the class of its arguments.
         returns: the class of its result.
-        call: asks the Runner.
-        names: the tool's names of the Runner's fields; of several, the one that is given.
+        call: sends the request to the Runner.
+        names: the tool's names of the Runner's fields; if there are several, the one that is set.
     """
 
     name: str
@@ -466,11 +467,11 @@ async def extract(runner: Runner, model: str, asked: Extract, on_progress: OnPro
 
 
 def _value(text: str) -> Any:
-    """Return the JSON value that an answer is."""
+    """Return the JSON value of an answer."""
     value = json.loads(text)
     try:
         json.dumps(value, allow_nan=False)
-    except ValueError as error:  # it would be null in the result, which the schema may not allow
+    except ValueError as error:  # it would become null, which the schema may not allow
         problem = "The answer contains a number that is too large for JSON readers. Limit numbers: "
         limited = '{"type": "number", "minimum": -1e300, "maximum": 1e300}.'
         raise RequestError(problem + limited) from error
@@ -480,8 +481,8 @@ def _value(text: str) -> Any:
 async def _written(
     runner: Runner, model: str, asked: Writing, fields: dict[str, Any], on_progress: OnProgress
 ) -> tuple[Choice, dict[str, Any]]:
-    """Return the answer to a chat, and what the results of all tools say of it; with words of
-    progress while it grows."""
+    """Return the answer to a chat and the details for a tool's result; report progress while it
+    grows."""
     for name in ("max_tokens", "temperature", "seed"):
         fields[name] = getattr(asked, name)
     fields["stream_options"] = {"include_usage": True}
@@ -576,13 +577,13 @@ async def called(
     Args:
         runner: the Runner.
         tool: the tool.
-        known: the models that it may ask.
+        known: the models that it may use.
         given: the arguments.
         on_progress: see `OnProgress`.
 
     Raises:
-        ModelNotFound: the arguments name a model that the tool has not.
-        RequestError: an argument is wrong; the message calls it as the tool does.
+        ModelNotFound: the arguments name a model that the tool does not have.
+        RequestError: an argument is wrong; the message has the tool's name of it.
         StructgenError: as the Runner raises.
     """
     _check_sizes(given)
@@ -608,7 +609,7 @@ async def called(
 
 
 def _check_sizes(given: dict[str, Any]) -> None:
-    """Refuse arguments that would hold up others: they are all read in one event loop.
+    """Refuse arguments that would delay others, because all are read in one event loop.
 
     Raises:
         RequestError: they have too many values, or a form is too large.
@@ -710,7 +711,8 @@ def _listed(tool: Tool, known: Sequence[str]) -> McpTool:
 
 
 def _owner(request: Any) -> str:
-    """Whose a call is: a session's; without one, as newer clients have none, a connection's."""
+    """Return the owner of a call: its session, or its connection if there is no session, as with
+    newer clients."""
     if request is None:
         return "mcp"
     return str(request.headers.get(_SESSION.decode(), request.client))
@@ -724,24 +726,24 @@ def _text(text: str, *, is_error: bool = False) -> CallToolResult:
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
-_SHORT = 8 << 10  # bytes of a message that there is always room for
+_SHORT = 8 << 10  # bytes of a message that always fits
 _MOST_BESIDE = 10_000  # values of a message beside the arguments of a call
-_MOST_HELD = 64 << 20  # bytes of longer messages that are read or answered
-_BODY_SECONDS = 30.0  # in which a message has to arrive
+_MOST_HELD = 64 << 20  # bytes of all longer messages under way
+_BODY_SECONDS = 30.0  # seconds in which a message must arrive
 _SESSION = b"mcp-session-id"
-_OVER = "structgen.over"  # in a scope: a future that is done when nobody waits for the answer
+_OVER = "structgen.over"  # in a scope: a future, done when nobody waits for the answer
 
 
 def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
-    """Serve the program that has started this one, until it closes standard input.
+    """Serve the program that has started this one until it closes standard input.
 
-    An interrupt ends the process at once, as SIGTERM does; those of models end with it.
+    An interrupt ends the process at once, like SIGTERM; model processes end with it.
 
     Args:
         runner: which is asked; it stays open.
         models: ids of its models that the tools may be asked for.
-        lazy: load them when they are first asked for. Else they are loaded from the start, while
-            the host is answered.
+        lazy: load models on first use. Otherwise they are loaded from the start, while the host is
+            already answered.
     """
 
     async def messages(write: Any) -> AsyncIterator[SessionMessage]:
@@ -754,7 +756,7 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
             else:
                 try:
                     message = jsonrpc_message_adapter.validate_json(text, by_name=False)
-                except ValidationError as error:  # `mcp` would say nothing, and the host wait
+                except ValidationError as error:  # `mcp` would be silent and the host would wait
                     problem, id_ = f"Cannot parse a message: {_first(error)}.", _id_of(text)
                 else:
                     yield SessionMessage(message)
@@ -771,9 +773,9 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
             await server.run(read, write, server.create_initialization_options())
 
     given = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    with open(os.devnull, "rb") as nothing:  # which processes that are started read from
+    with open(os.devnull, "rb") as nothing:  # from which started processes would read
         os.dup2(nothing.fileno(), sys.stdin.fileno())
-    # A thread waits for the next line, and nothing else could make it stop.
+    # A thread waits for the next line; nothing else can stop it.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         asyncio.run(run())
@@ -788,7 +790,7 @@ def _first(error: ValidationError) -> str:
 
 
 def _id_of(text: str) -> Any:
-    """Return the id of an unreadable request; Python's reader accepts half a character."""
+    """Return the id of an unreadable request; Python's reader accepts lone surrogates."""
     with contextlib.suppress(ValueError, RecursionError):
         given = json.loads(text)
         id_ = given.get("id") if isinstance(given, dict) and "method" in given else None
@@ -809,7 +811,7 @@ def serve_http(
     Other arguments are those of `serve_stdio`.
 
     Args:
-        port: to listen on; 0: one that is free.
+        port: the port to listen on; 0: a free one.
         on_start: called with the address.
 
     Raises:
@@ -820,7 +822,7 @@ def serve_http(
     except OSError as error:
         raise OptionError(f"Cannot listen on port {port}: {error.strerror}.") from None
     with listening:
-        # Else the end of an answer waits for the client to confirm its head: 40 ms.
+        # Otherwise the end of an answer waits 40 ms for the client to acknowledge its headers.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server: Server[Any] = server_of(runner, models)
         app = server.streamable_http_app(streamable_http_path=PATH, host=HOST, stateless_http=True)
@@ -829,7 +831,7 @@ def serve_http(
             http=connections(),
             log_level="warning",
             ws="none",
-            timeout_keep_alive=15,  # not the 5 s after which `httpx` lets go, which would be a race
+            timeout_keep_alive=15,  # not 5 s as in `httpx`, which would be a race
             timeout_graceful_shutdown=10,
         )
         have_files()
@@ -844,20 +846,21 @@ def serve_http(
 
 
 class Bounded:
-    """An ASGI application whose messages are bounded, and which keeps nothing of a client.
+    """An ASGI application with bounded messages and no state of clients.
 
-    A body has few values beside the arguments of a call: ``mcp`` looks for all that is wrong
-    with them, which held up everybody for 4 s. It has no sessions here: it would keep each
-    for half an hour, with its last message. The number that a client gets in their place says
-    whose a call is, and whose it is to cancel. A call also ends with its client. Answers that
-    nobody reads make room for others.
+    Values of a body beside the arguments of a call are limited, because ``mcp`` collects all errors
+    in them, which blocked everybody for 4 s. There are no sessions of ``mcp``, which would keep
+    each for half an hour with its last message. Instead a client gets a number, which tells who
+    owns a call and may cancel it. A call also ends with its client. Unread answers are dropped to
+    make room for others.
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self._held = 0
         self._reading: dict[asyncio.Future[bool], bytearray] = {}  # bodies, the oldest first
-        self._answers: dict[asyncio.Future[None], int] = {}  # bytes of long ones, the oldest first
+        # Bytes of long bodies, the oldest first.
+        self._answers: dict[asyncio.Future[None], int] = {}
         self._calls: dict[tuple[bytes, Any], asyncio.Future[None]] = {}  # by session and id
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -865,14 +868,14 @@ class Bounded:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["method"] != "POST":  # a stream of what is not asked for, or a session's end
+        if scope["method"] != "POST":  # a stream of unrequested messages, or the end of a session
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
             return
         body, status = bytearray(), 413
         try:
             try:
                 if not await self._arrived(receive, body):
-                    return  # The client is gone.
+                    return  # The client has disconnected.
                 check_values(body.decode(errors="replace"), MAX_VALUES + _MOST_BESIDE)
                 about = _about(bytes(body))
             except asyncio.TimeoutError:
@@ -892,7 +895,7 @@ class Bounded:
             self._held -= len(body)
 
     async def _arrived(self, receive: Any, body: bytearray) -> bool:
-        """Wait for a body, or more of it than there may be; whether it is whole."""
+        """Read a body, up to the limit; return whether it is whole."""
         reading = asyncio.ensure_future(self._read(receive, body))
         self._reading[reading] = body
         try:
@@ -933,7 +936,7 @@ class Bounded:
     async def _passed(
         self, scope: Any, receive: Any, send: Any, body: bytes, about: tuple[Any, Any, Any]
     ) -> None:
-        """Have a request answered, and end the one that it cancels."""
+        """Pass a request on, and end the one that it cancels."""
         method, id_, cancels = about
         session = next((value for name, value in scope["headers"] if name == _SESSION), None)
         loop = asyncio.get_running_loop()
@@ -981,7 +984,7 @@ def _about(body: bytes) -> tuple[Any, Any, Any]:
         ValueError: it has too many values beside the arguments of a call.
     """
     message: Any = None
-    with contextlib.suppress(ValueError):  # which `mcp` says, too
+    with contextlib.suppress(ValueError):  # `mcp` reports it, too
         message = from_json(body)
     if not isinstance(message, dict):
         return None, None, None
@@ -1001,7 +1004,7 @@ def _about(body: bytes) -> tuple[Any, Any, Any]:
 
 @contextlib.asynccontextmanager
 async def _loading(runner: Runner, models: Models, lazy: bool) -> AsyncIterator[None]:
-    """Load models meanwhile: hosts wait only seconds for the first answer."""
+    """Load models in the background: hosts wait only seconds for the first answer."""
 
     async def load() -> None:
         for model in () if lazy else (*models.text, *models.embedding):

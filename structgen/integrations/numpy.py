@@ -3,11 +3,11 @@
 Applies a mask to scores outside of structgen's own loop. Knows no runtime.
 
 Before each token, logits processors of other engines get all token ids so far, prompt and output,
-and nothing else: not when a call begins, what its prompt was, nor when it ends. `Sequences` infers
-that from the ids. The first ids are a prompt, however it is padded, and are not read. If each row
-of ids is the last one with one more token, the outputs continue. Ids that begin with the same
-prompt and are no longer went back, as a single sequence does when its draft is refused; rows of a
-batch do so only when beams change places. All others are a new prompt.
+but not when a call begins or ends, or what its prompt was. `Sequences` infers this from the ids.
+The first ids are a prompt, padded or not, and are not read. If each row of ids is the last one with
+one more token, the outputs continue. If ids begin with the same prompt but are not longer, the
+output went back, as a single sequence does when its draft is refused; in a batch that happens only
+when beams change places. All other ids are a new prompt.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def apply_mask(logits: Scores, mask: npt.NDArray[Any]) -> Scores:
     """Set the logits of all tokens that a mask does not allow to minus infinity, in place.
 
     Args:
-        logits: ``[V]`` or ``[batch, V]``, of any floating type. Those beyond the mask's vocabulary,
-            which models have that are wider than their tokenizer, are not allowed.
+        logits: ``[V]`` or ``[batch, V]``, of any floating type. Logits beyond the mask's
+            vocabulary, as in models wider than their tokenizer, are not allowed.
         mask: int32 or uint32 ``[words]`` or ``[batch, words]``, from `Cursor.fill_mask` or
             `structgen.fill_masks`.
 
@@ -65,17 +65,19 @@ def apply_mask(logits: Scores, mask: npt.NDArray[Any]) -> Scores:
 
 
 def bounds(mask: npt.NDArray[Any], width: int) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield each logit's upper bound: infinity if a mask allows it, else minus infinity.
+    """Yield each logit's upper bound: infinity if a mask allows it, otherwise minus infinity.
 
-    The lesser of logits and bounds are the masked logits. Looked up eight at a time, they take the
-    same time whatever the mask; to unpack bits and select takes 5 to 10 times as long.
+    The minimum of logits and bounds are the masked logits. Eight bounds are looked up at a time,
+    which takes the same time for all masks; unpacking bits and selecting takes 5 to 10 times as
+    long.
 
     Args:
         mask: int32 or uint32 ``[batch, words]``.
-        width: how many logits there are; those beyond the mask are not allowed.
+        width: number of logits; those beyond the mask are not allowed.
 
     Yields:
-        float32 ``[width]`` for each row, in the same array, which stays in the processor's caches.
+        float32 ``[width]`` for each row, always in the same array, which stays in the processor's
+        caches.
     """
     rows = np.ascontiguousarray(mask).view(np.uint8)
     n_bytes = rows.shape[1]
@@ -84,7 +86,7 @@ def bounds(mask: npt.NDArray[Any], width: int) -> Iterator[npt.NDArray[np.float3
     found, known = room.reshape(-1)[:width], room[:n_bytes]
     before = None
     for row in rows:
-        # Sequences of a batch are often at the same place of the same type.
+        # Sequences of a batch are often at the same place in the same type.
         if before is None or not np.array_equal(row, before):
             np.take(_BOUNDS, row, axis=0, out=known, mode="clip")
         before = row
@@ -117,7 +119,7 @@ def check_temperatures(grammar: ir.Grammar) -> None:
     """Raise for a grammar whose rules have a ``temperature=``: other engines would ignore it.
 
     Raises:
-        UnsupportedFeature: it has one.
+        UnsupportedFeature: it has such rules.
     """
     if ir.has_temperatures(grammar):
         raise UnsupportedFeature(
@@ -127,23 +129,23 @@ def check_temperatures(grammar: ir.Grammar) -> None:
 
 
 def end_mask(vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
-    """Return the mask of the ends of sequences alone."""
+    """Return the mask that allows only ends of sequence."""
     ids = np.arange((vocabulary.size + 31) // 32 * 32)
     return np.packbits(np.isin(ids, vocabulary.eos_token_ids), bitorder="little").view(np.int32)
 
 
 class Sequences:
-    """The sequences of one call after the other. Not shared between threads.
+    """The sequences of calls, one call after the other. Not shared between threads.
 
     Args:
-        constraints: one for all rows, or one for each prompt: each then serves as many
-            consecutive rows as there are returns for a prompt.
+        constraints: one for all rows, or one per prompt, each for the consecutive rows of its
+            prompt.
         max_tokens: as in `Constraint.start`.
 
     Raises:
-        OptionError: there are no constraints, or something else is among them.
-        VocabularyError: they are of several vocabularies.
-        BudgetTooSmall: ``max_tokens`` is too few.
+        OptionError: there are no constraints, or an item is something else.
+        VocabularyError: they have different vocabularies.
+        BudgetTooSmall: ``max_tokens`` is too small.
         UnsupportedFeature: rules of a grammar have a temperature.
     """
 
@@ -163,7 +165,7 @@ class Sequences:
                     f"{given[0].vocabulary!r}, another has {constraint.vocabulary!r}."
                 )
             check_temperatures(constraint.output.grammar)
-            constraint.start(max_tokens)  # says now what would be wrong later
+            constraint.start(max_tokens)  # raises now what would fail later
         if not given:
             raise OptionError("a logits processor needs at least one constraint; got none.")
         self._constraints = given
@@ -171,31 +173,31 @@ class Sequences:
         self.vocabulary: Vocabulary = given[0].vocabulary
         self._end = end_mask(self.vocabulary)
         self._cursors: list[Cursor] = []
-        self._taken: list[int] = []  # by row: how many output tokens its cursor has accepted
+        self._taken: list[int] = []  # by row: number of output tokens that its cursor has accepted
         self._ids: Ids | None = None
         self._n_prompt = 0
 
     @property
     def cursors(self) -> tuple[Cursor, ...]:
-        """The cursor of each row, as of the last ids."""
+        """The cursor of each row, after the last ids."""
         return tuple(self._cursors)
 
     def masks(self, ids: Ids, width: int) -> npt.NDArray[np.int32]:
         """Return the masks of the next tokens.
 
-        A row whose output has ended allows only the ends of sequences: an engine that continues the
-        other rows writes padding there in any case.
+        A row whose output has ended allows only ends of sequence: an engine that continues other
+        rows writes padding there anyway.
 
         Args:
-            ids: ``[rows, length]``, prompt and output so far.
-            width: how many logits there are.
+            ids: ``[rows, length]``, the prompt and the output so far.
+            width: number of logits.
 
         Returns:
             int32 ``[rows, ceil(vocabulary.size / 32)]``.
 
         Raises:
             VocabularyError: there are fewer logits than the vocabulary has tokens.
-            OptionError: the rows are not those of the constraints, or have changed places.
+            OptionError: the rows do not match the constraints, or have changed places.
             TokenNotAllowed: a token was chosen that the mask did not allow.
             BatchError: a mask could not be made within the limits.
         """

@@ -6,7 +6,7 @@
     agent = Agent(StructgenModel("smollm2-135m-instruct"), output_type=Landmark)
     agent.run_sync("Describe the Eiffel Tower.").output
 
-Chooses the Runner of a model, and unloads models that nobody else uses. Translates pydantic-ai's
+Chooses the Runner of a model, and unloads models that are no longer used. Converts pydantic-ai's
 histories, answers, errors and ``provider_details``. Each setting of a request becomes a field of
 the Runner's `ChatRequest`, or raises an error that names it.
 """
@@ -93,7 +93,7 @@ __all__ = [
 # -- the Runner --------------------------------------------------------------------------------
 
 SYSTEM = "structgen"
-"""What pydantic-ai calls the provider."""
+"""pydantic-ai's name of the provider."""
 
 
 PROFILE = ModelProfile(
@@ -101,24 +101,24 @@ PROFILE = ModelProfile(
     supports_json_schema_output=True,
     supports_json_object_output=True,
     default_structured_output_mode="native",
-    native_output_requires_schema_in_instructions=True,  # the mask is the model's, not its prompt
+    native_output_requires_schema_in_instructions=True,  # the model has the mask, not the prompt
     supports_thinking=True,
 )
-"""What every model of a Runner can do. Forms and calls are enforced by mask."""
+"""The capabilities of all models of a Runner. Masks enforce forms and calls."""
 
 
 class StructgenProvider(Provider[Runner]):
-    """A Runner, as pydantic-ai's models take one.
+    """A Runner as a provider of pydantic-ai.
 
     Args:
-        runner: the Runner of the models. None: one of its own, which adds models by name, and
-            unloads them when the last agent or model leaves its ``async with``.
+        runner: the Runner of the models. None: a new one, which adds models by name, and unloads
+            them when the last agent or model leaves its ``async with``.
     """
 
     def __init__(self, runner: Runner | None = None) -> None:
         self._client = Runner() if runner is None else runner
         self._is_own = runner is None
-        self._known: set[str] = set()  # models that were named here, of a Runner of its own
+        self._known: set[str] = set()  # models that were named here, if the Runner is its own
 
     @property
     def name(self) -> str:
@@ -127,7 +127,7 @@ class StructgenProvider(Provider[Runner]):
 
     @property
     def base_url(self) -> str:
-        """Empty: models run on this machine."""
+        """Empty, because models run on this machine."""
         return ""
 
     @property
@@ -141,7 +141,7 @@ class StructgenProvider(Provider[Runner]):
         return PROFILE
 
     def know(self, model_name: str) -> None:
-        """Have a Runner of its own know a model; another Runner knows its models."""
+        """Add a model to its own Runner; a passed Runner has its models already."""
         if not self._is_own:
             return
         self._known.add(model_name)
@@ -164,9 +164,9 @@ class StructgenProvider(Provider[Runner]):
 
 @cache
 def own_provider() -> StructgenProvider:
-    """Return the provider of models for which no other was named.
+    """Return the provider for models without another one.
 
-    Its Runner is the one that all adapters share: a model is loaded once for all of them.
+    Its Runner is shared by all adapters, so a model is loaded only once.
     """
     made = StructgenProvider(frameworks.own_runner())
     made._is_own = True
@@ -174,7 +174,7 @@ def own_provider() -> StructgenProvider:
 
 
 def provider_of(given: StructgenProvider | Runner | None, model_name: str) -> StructgenProvider:
-    """Return the provider that is meant, which knows a model."""
+    """Return the provider for a model, after the model was added if necessary."""
     if given is None:
         given = own_provider()
     elif isinstance(given, Runner):
@@ -185,7 +185,7 @@ def provider_of(given: StructgenProvider | Runner | None, model_name: str) -> St
 
 @contextlib.contextmanager
 def errors_of(model_name: str) -> Iterator[None]:
-    """Errors of structgen's as pydantic-ai's, so that its `FallbackModel` and retries know them."""
+    """Turn structgen's errors into pydantic-ai's, which `FallbackModel` and retries recognise."""
     try:
         yield
     except Overloaded as error:
@@ -217,7 +217,7 @@ def chat_of(
     """Return the messages of a chat.
 
     Raises:
-        UserError: a part is none that a model which reads texts can be shown.
+        UserError: a part cannot be read by a text model.
     """
     chat: Chat = []
     for message in messages:
@@ -269,7 +269,7 @@ def _user(part: UserPromptPart) -> str:
 
 
 def _answer(message: ModelResponse) -> dict[str, Any]:
-    """Return an earlier answer; what only another provider's models can read of it is left out."""
+    """Return an earlier answer, without parts that only another provider's models can read."""
     texts, thoughts, calls = [], [], []
     for part in message.parts:
         if isinstance(part, TextPart):
@@ -289,50 +289,50 @@ PREFIX = "structgen_"
 
 
 class StructgenModelSettings(ModelSettings, total=False):
-    """Settings that only structgen's models have.
+    """Settings for structgen's models only.
 
-    Any other field of `structgen.runner.ChatRequest` can be set by this prefix too, or in
-    ``extra_body``; those that carry messages, tools and output types cannot.
+    Any other field of `structgen.runner.ChatRequest` can be set with this prefix or in
+    ``extra_body``, except those for messages, tools and output types.
     """
 
     structgen_logprobs: bool
-    """Tell the log probability of each token in ``provider_details['logprobs']``."""
+    """Return the log probability of each token in ``provider_details['logprobs']``."""
 
     structgen_top_logprobs: int
-    """List that many of the likeliest tokens beside each."""
+    """Number of likeliest tokens to list for each."""
 
     structgen_trace: bool
-    """Tell what happened at each token in ``provider_details['trace']``."""
+    """Return what happened at each token in ``provider_details['trace']``."""
 
     structgen_abstain_below: float | dict[str, float]
-    """Tell how sure the model is of each value that was a choice among few, by JSON path, in
-    ``provider_details['confidence']``, and in ``['abstained']`` which are less likely than this."""
+    """Return how sure the model is of each value that was a choice among few, by JSON path, in
+    ``provider_details['confidence']``, and the less likely ones in ``['abstained']``."""
 
     structgen_best: bool
-    """Write values that are a choice among few as the likeliest whole text."""
+    """Write values that are a choice among few as the likeliest text."""
 
     structgen_min_p: float
-    """Sample among tokens whose probability is at least so much of the likeliest one's."""
+    """Sample among tokens with at least this share of the likeliest token's probability."""
 
     structgen_repetition_penalty: float
-    """Above 1 discourages tokens that are there already."""
+    """Above 1 it discourages tokens that occurred before."""
 
     structgen_no_repeat_ngram_size: int
-    """No run of that many tokens twice."""
+    """Do not repeat any run of so many tokens."""
 
     structgen_thinking_budget: int
     """Most tokens of a thought."""
 
     structgen_truncate_sequence: bool
-    """Let a prompt that is too long lose its oldest turns."""
+    """Remove the oldest turns of a prompt that is too long."""
 
     structgen_adapter: str
-    """Name of a loaded adapter to run with."""
+    """Name of a loaded adapter."""
 
 
 _NAMES = {name: name for name in FIELDS if name in ModelSettings.__annotations__}
 _NAMES |= {"stop_sequences": "stop", "service_tier": "service_tier"}
-"""Settings, and the fields that they are."""
+"""Settings with the names of their fields."""
 
 _ELSEWHERE = frozenset(
     {
@@ -343,11 +343,11 @@ _ELSEWHERE = frozenset(
         "parallel_tool_calls",
         "thinking",
         "extra_body",
-        "cache",  # what prompts share is kept by itself
+        "cache",  # shared parts of prompts are cached anyway
         "max_retries",  # a request that failed is never sent again
     }
 )
-"""Settings that pydantic-ai sees to, that are read below, or that hold as it is."""
+"""Settings that pydantic-ai handles itself, that are read below, or that hold anyway."""
 
 _REFUSED = {
     "extra_headers": "structgen sends no HTTP requests.",
@@ -358,11 +358,11 @@ _TAKEN = (
     *("n", "tools", "tool_choice", "parallel_tool_calls", "response_format", "grammar"),
     *("grammar_type", "output_type", "tool_timeout", "max_tool_result"),
 )
-"""Fields that the agent fills in beside those of all frameworks."""
+"""Fields that the agent sets, beside those of all frameworks."""
 
 
 def fields_of(settings: ModelSettings, params: ModelRequestParameters) -> dict[str, Any]:
-    """Return all fields of a request but its messages.
+    """Return all fields of a request except its messages.
 
     Raises:
         UserError: a setting is not supported.
@@ -398,7 +398,7 @@ def _settings(settings: ModelSettings) -> dict[str, Any]:
 
 @cache
 def _others() -> tuple[str, ...]:
-    """Return the prefixes of settings that are, by name, meant for other models."""
+    """Return the prefixes of settings whose names are for other models."""
     providers = pkgutil.iter_modules(pydantic_ai.providers.__path__)
     return ("decision_", "mcp_", *(f"{one.name}_" for one in providers if one.name[0] != "_"))
 
@@ -413,7 +413,7 @@ def _thinking(params: ModelRequestParameters) -> dict[str, Any]:
 
 
 def _form(params: ModelRequestParameters) -> dict[str, Any]:
-    """Return the form of an answer without calls, also if only the prompt asks for it."""
+    """Return the form of an answer without calls, even if only the prompt asks for it."""
     if params.output_object is None:
         return {}
     name, schema = params.output_object.name or "output", params.output_object.json_schema
@@ -421,7 +421,7 @@ def _form(params: ModelRequestParameters) -> dict[str, Any]:
 
 
 def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str, Any]:
-    choice = resolve_tool_choice(settings, params)  # which refuses calls without tools
+    choice = resolve_tool_choice(settings, params)  # it refuses calls without tools
     tools = params.declared_tool_defs
     if not tools:
         return {}
@@ -441,7 +441,7 @@ def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str,
         }
     parallel = settings.get("parallel_tool_calls")
     if parallel is None and not params.function_tools:
-        parallel = False  # of several outputs the agent would take one
+        parallel = False  # the agent would use only one of several outputs
     if parallel is not None:
         fields["parallel_tool_calls"] = parallel
     return fields
@@ -480,7 +480,7 @@ def response_of(answer: ChatResponse) -> ModelResponse:
 
 
 def usage_of(usage: Usage) -> RequestUsage:
-    """Return tokens."""
+    """Return the usage in pydantic-ai's form."""
     return RequestUsage(
         input_tokens=usage.prompt_tokens,
         cache_read_tokens=usage.prompt_tokens_details.cached_tokens,
@@ -490,7 +490,7 @@ def usage_of(usage: Usage) -> RequestUsage:
 
 
 def _details(choice: Choice, model: str) -> dict[str, Any]:
-    """Return what else is known of an answer at its end.
+    """Return the details of a finished answer.
 
     Raises:
         ModelTimeoutError: ``timeout`` cut it.
@@ -575,15 +575,14 @@ class StructgenStreamedResponse(StreamedResponse):
 
 @dataclass(init=False)
 class StructgenModel(Model[Runner]):
-    """A local model whose calls of tools and structured outputs have their form by mask.
+    """A local model. Masks enforce its tool calls and structured outputs.
 
     Args:
         model_name: an id or alias of the Runner's; without a Runner, whatever one takes as a
             source: a name of the catalogue, a folder, a Hugging Face repository.
-        provider: the Runner, or a `StructgenProvider`. None: the one that all models share for
-            which none was named.
-        profile: as for other models; by default what pydantic-ai calls native output.
-        settings: of every request: `StructgenModelSettings`.
+        provider: the Runner, or a `StructgenProvider`. None: the shared one.
+        profile: as for other models; the default has pydantic-ai's native output.
+        settings: `StructgenModelSettings` for every request.
 
     The model is loaded by the first request, into a process of its own.
     """
@@ -693,7 +692,7 @@ class StructgenEmbeddingModel(EmbeddingModel):
     Args:
         model_name: as for `StructgenModel`.
         provider: as for `StructgenModel`.
-        settings: of every request; ``extra_body`` has fields of
+        settings: settings for every request; ``extra_body`` has fields of
             `structgen.runner.EmbeddingRequest`.
     """
 
@@ -750,12 +749,12 @@ class StructgenEmbeddingModel(EmbeddingModel):
         )
 
     async def max_input_tokens(self) -> int | None:
-        """Return how many tokens a text may have."""
+        """Return the most tokens that a text may have."""
         with errors_of(self._model_name):
             return await self._provider.client.amax_sequence_length(self._model_name)
 
     async def count_tokens(self, text: str) -> int:
-        """Return how many tokens a text has."""
+        """Return the number of tokens of a text."""
         with errors_of(self._model_name):
             found = await self._provider.client.atokenize_text(text, model=self._model_name)
         return len(found)

@@ -33,10 +33,10 @@ def vocabulary(tokenizer: Any, model: Any = None, size: int | None = None) -> Vo
     """Return the vocabulary of a tokenizer of Transformers, as wide as a model's logits.
 
     Args:
-        tokenizer: a fast one, such as `AutoTokenizer` gives: with a ``tokenizer.json`` behind it.
-        model: the model; its ``generation_config`` says which ids end its outputs. None: as
+        tokenizer: a fast one, as from `AutoTokenizer`, with a ``tokenizer.json``.
+        model: the model, whose ``generation_config`` has the ids that end outputs. None: as in
             `Vocabulary.from_tokenizer`.
-        size: how many logits there are; None: as the model's configuration says.
+        size: number of logits; None: from the model's configuration.
 
     Raises:
         VocabularyError: the tokenizer is of another kind, or no id is known to end a sequence.
@@ -54,16 +54,16 @@ def vocabulary(tokenizer: Any, model: Any = None, size: int | None = None) -> Vo
 class StructgenLogitsProcessor:
     """Rules out every token that a constraint does not allow. Not shared between threads.
 
-    It must be the last of a list. Prompts may be padded on the left; they are not read. You may use
-    it for several calls of ``generate``; ids that repeat an earlier prompt and the beginning of its
-    output continue that output.
+    It must be the last of a list. Prompts may be padded on the left; they are not read. It can be
+    used for several calls of ``generate``; ids that repeat an earlier prompt and the beginning of
+    its output continue that output.
 
     Args:
-        constraint: one for all sequences, or a list with one for each prompt.
-        max_tokens: token budget of each output, at most ``max_new_tokens``: outputs then are always
-            whole. None: an output that ``max_new_tokens`` cuts is not.
+        constraint: one for all sequences, or a list with one per prompt.
+        max_tokens: token budget of each output, at most ``max_new_tokens``; outputs are then always
+            complete. None: ``max_new_tokens`` may cut outputs off.
         in_place: write into the scores that ``generate`` passes, which is faster for large batches
-            on the CPU. What ``output_logits=True`` returns is then masked, too.
+            on the CPU. The result of ``output_logits=True`` is then masked, too.
 
     Raises:
         OptionError, VocabularyError, BudgetTooSmall: the arguments do not fit; as `Sequences`.
@@ -96,11 +96,11 @@ def masked(scores: Any, words: Any) -> Any:
     """Return a copy of scores ``[rows, width]``, minus infinity where masks do not allow the token.
 
     Args:
-        scores: a tensor of any floating type, on any device. Those beyond the masks' vocabulary
+        scores: a tensor of any floating type, on any device. Scores beyond the masks' vocabulary
             are not allowed.
         words: int32 ``[rows, words]``, a NumPy array.
 
-    Cost: on the CPU 45 µs a row of 128,000, 100 in batches that are larger than its caches.
+    Cost: on the CPU 45 µs per row of 128,000, 100 µs in batches larger than its caches.
     """
     if scores.device.type == "cpu":
         out = torch.empty_like(scores)
@@ -114,10 +114,10 @@ def mask_rows(scores: Any, rows: Sequence[int], words: Any) -> None:
 
     Args:
         scores: ``[n, width]``; as `masked`.
-        rows: which of them.
-        words: int32 ``[rows, words]``: a mask for each.
+        rows: the indices of the rows.
+        words: int32 ``[rows, words]``, a mask for each.
 
-    Cost: on the CPU 40 µs a row of 128,000, 60 in batches that are larger than its caches.
+    Cost: on the CPU 40 µs per row of 128,000, 60 µs in batches larger than its caches.
     """
     if scores.device.type == "cpu":
         _mask_here(scores, scores, rows, words)
@@ -134,7 +134,7 @@ def _mask_here(scores: Any, out: Any, rows: Sequence[int], words: Any) -> None:
 
 
 def unpacked_there(scores: Any, words: Any) -> Any:
-    """`masked` for scores on another device: the masks go over packed, and are unpacked there."""
+    """`masked` for scores on another device: masks are sent packed and unpacked there."""
     packed = torch.from_numpy(words).to(scores.device)
     barred = ((packed.unsqueeze(-1) >> torch.arange(32, device=scores.device)) & 1) == 0
     barred = barred.flatten(1)[:, : scores.shape[-1]]

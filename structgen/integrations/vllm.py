@@ -3,13 +3,13 @@
     llm = LLM(model, logits_processors=["structgen.integrations.vllm:StructgenLogitsProcessor"])
     params = SamplingParams(max_tokens=100, extra_args=arguments(Landmark, max_tokens=100))
 
-`Requests` holds the cursors of requests as these arrive, move, take tokens and leave. A request
-names its type in its arguments: bytes of `Constraint.to_bytes`, as base64. An error in a processor
-would end all requests. So only the request that went wrong ends, and the reason is logged.
+`Requests` has the cursors of requests while these arrive, move, take tokens and leave. A request
+has its type in its arguments: the bytes of `Constraint.to_bytes` as base64. An error in a processor
+would end all requests, so only the failed request is ended, and the reason is logged.
 
-`StructgenLogitsProcessor` is for model runner V2, `LegacyLogitsProcessor` for the one before it.
-Their classes are made on first use, because only a vLLM that has the interface can be subclassed.
-`transformers` applies masks to torch tensors.
+`StructgenLogitsProcessor` is for model runner V2, `LegacyLogitsProcessor` for V1. The classes are
+made on first use, because vLLM may lack the interface that they subclass. `transformers` applies
+masks to torch tensors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ARGUMENT = "structgen"
 BUDGET = "structgen_max_tokens"
 
 _LONGEST = 700_000
-"""Characters of an output type, which are 512 KiB: while it is compiled, all requests wait."""
+"""Most characters of an output type (512 KiB): all requests wait while it is compiled."""
 
 _log = logging.getLogger("structgen")
 
@@ -53,13 +53,13 @@ def arguments(
 
     Args:
         output_type: the type, as in `structgen.compile`, or a `Constraint`.
-        vocabulary: the model's, which types need whose grammar depends on its control tokens.
-        max_tokens: token budget, at most the request's own: the output then is always whole.
-        **options: of `structgen.compile`.
+        vocabulary: the model's vocabulary, for types whose grammar depends on its control tokens.
+        max_tokens: token budget, at most the request's own; the output is then always complete.
+        **options: options of `structgen.compile`.
 
     Raises:
         OutputTypeError: the type cannot be turned into a grammar, or not into bytes.
-        OptionError: it needs the vocabulary.
+        OptionError: the type needs the vocabulary.
         UnsupportedFeature: rules of a grammar have a temperature.
     """
     if isinstance(output_type, Constraint):
@@ -85,7 +85,7 @@ def arguments(
 
 
 def _read(extra: Mapping[str, Any] | None) -> tuple[bytes, int | None] | None:
-    """Return the bytes of a constraint, and a budget; None: a request has no output type."""
+    """Return the bytes of a constraint and a budget; None: the request has no output type."""
     given = (extra or {}).get(ARGUMENT)
     budget = (extra or {}).get(BUDGET)
     if given is None:
@@ -105,8 +105,8 @@ def _read(extra: Mapping[str, Any] | None) -> tuple[bytes, int | None] | None:
 
 
 class _Request:
-    """One request: its cursor, or None once it has gone wrong, its output as the engine's own list,
-    which grows, and how many tokens of it have been taken."""
+    """A request: its cursor (None once it has failed), its output as the engine's own growing list,
+    and the number of tokens taken from it."""
 
     def __init__(self, cursor: Cursor | None, output: Sequence[int]) -> None:
         self.cursor = cursor
@@ -115,7 +115,7 @@ class _Request:
 
 
 class Requests:
-    """The requests that have an output type, by their slots. Not shared between threads."""
+    """The requests with an output type, by slot. Not shared between threads."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -130,11 +130,11 @@ class Requests:
         return slot in self._requests
 
     def slots(self) -> list[int]:
-        """Return the slots of the requests that have an output type."""
+        """Return the slots of requests with an output type."""
         return sorted(self._requests)
 
     def add(self, slot: int, extra: Mapping[str, Any] | None, output: Sequence[int] = ()) -> bool:
-        """Add a request at a slot, in place of any that was there.
+        """Add a request at a slot; it replaces an earlier one.
 
         Returns:
             Whether it has an output type.
@@ -157,7 +157,7 @@ class Requests:
         self._requests.pop(slot, None)
 
     def move(self, slot: int, to: int, is_swap: bool) -> None:
-        """Move a slot's request to another; in a swap, that one's comes back."""
+        """Move a request to another slot; in a swap, the other one comes back."""
         here, there = self._requests.pop(slot, None), self._requests.pop(to, None)
         if here is not None:
             self._requests[to] = here
@@ -165,25 +165,26 @@ class Requests:
             self._requests[slot] = there
 
     def taken(self, slot: int) -> int:
-        """Return how many tokens of its output the request of a slot has taken."""
+        """Return the number of output tokens that a slot's request has taken."""
         return self._requests[slot].taken
 
     def new(self, slot: int) -> Sequence[int]:
-        """Return the tokens that it has not taken yet, of a request that came with its output."""
+        """Return the tokens not taken yet of a request that came with its output."""
         request = self._requests[slot]
         return request.output[request.taken :]
 
     def fill(
         self, slot: int, tokens: Sequence[int], draft: Sequence[int], out: npt.NDArray[np.int32]
     ) -> None:
-        """Take tokens of a request's output, and write the masks after them and along a draft.
+        """Take tokens of a request's output, and write the mask after them and the masks along a
+        draft.
 
         Args:
-            slot: its slot.
-            tokens: the tokens that it has not taken yet.
-            draft: tokens that something quicker has guessed after them.
-            out: int32 ``[1 + len(draft), words]``. After a guess that is not allowed, all is: the
-                engine refuses the guess, and looks at nothing after it.
+            slot: the request's slot.
+            tokens: the tokens not taken yet.
+            draft: guessed tokens after them.
+            out: int32 ``[1 + len(draft), words]``. After a guess that is not allowed everything is:
+                the engine refuses the guess and ignores the rest.
         """
         request = self._requests[slot]
         cursor = request.cursor
@@ -223,11 +224,12 @@ _RULE_OUT: Mapping[str, Any] = {
     **{"min_tokens": 0, "bad_words": []},
     **dict.fromkeys(("allowed_token_ids", "structured_outputs", "thinking_token_budget")),
 }
-"""Parameters that rule out tokens which the output type may need, with the value that does not."""
+"""Parameters that may exclude tokens that the output type needs, with the value that does not."""
 
 
 def _vocabulary(vllm_config: Any) -> Vocabulary:
-    """Return the vocabulary of the engine's model, as wide as its logits, with vLLM's ends."""
+    """Return the vocabulary of the engine's model, as wide as its logits, with vLLM's ends of
+    sequence."""
     from transformers import AutoTokenizer
 
     model = vllm_config.model_config
@@ -244,17 +246,17 @@ def _vocabulary(vllm_config: Any) -> Vocabulary:
 
 
 class _Checked:
-    """What both interfaces have: a look at the arguments when a request arrives."""
+    """The base of both interfaces: checks the arguments when a request arrives."""
 
     requests: Requests
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Refuse a request that cannot be answered as it asks.
+        """Refuse a request that cannot be enforced.
 
         Raises:
-            ValueError: its arguments cannot be read, or something else in it may rule out all that
-                they allow: vLLM then chooses a token that is neither.
+            ValueError: its arguments cannot be read, or other parameters may exclude all allowed
+                tokens, so that vLLM would choose a wrong one.
         """
         try:
             found = _read(sampling_params.extra_args)
@@ -278,7 +280,7 @@ class _Checked:
             )
 
     def is_argmax_invariant(self) -> bool:
-        """False: a mask changes which token is the best."""
+        """False, because a mask changes which token is the best."""
         return False
 
     def _mask(self, logits: Any, rows: list[int], words: Any) -> Any:
@@ -290,7 +292,8 @@ class _Checked:
 
 
 class _ForRunnerV2(_Checked):
-    """Model runner V2: requests have slots; rows are logits, one more for each guessed token."""
+    """Model runner V2: requests have slots; each request has a row of logits, and one more per
+    guessed token."""
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
         self.requests = Requests(_vocabulary(vllm_config))
@@ -316,7 +319,7 @@ class _ForRunnerV2(_Checked):
         first = 0
         for slot, of_one in by_slot.items():
             of_one.sort(key=at.__getitem__)
-            here = at[of_one[0]]  # where the last token is that is no guess
+            here = at[of_one[0]]  # the place of the last token that is not a guess
             tokens = self._new_tokens(slot, here, ids[of_one[0]])
             draft = [ids[row] for row in of_one[1:]]
             last = first + len(of_one)
@@ -326,26 +329,26 @@ class _ForRunnerV2(_Checked):
         return self._mask(logits, rows, words)
 
     def _new_tokens(self, slot: int, here: int, token: int) -> list[int]:
-        """Return the output tokens up to a place that the request has not taken yet."""
+        """Return the output tokens up to a place that the request has not taken."""
         start = int(self._states.prompt_len.np[slot]) + self.requests.taken(slot)
         if here < start:
             return []
         if here == start:
             return [token]
-        # Guesses that held, or output from before the request was put off.
+        # Accepted guesses, or output from before the request was preempted.
         kept = self._states.all_token_ids.gpu[slot, start : here + 1]
         found: list[int] = kept.tolist()
         return found
 
 
 class _ForRunnerV1(_Checked):
-    """The model runner before: requests have rows, which a ledger says how to move."""
+    """Model runner V1: requests have rows, which move as vLLM tells."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
         self.requests = Requests(_vocabulary(vllm_config))
 
     def update_state(self, batch_update: Any) -> None:
-        """Requests have gone, come and moved, in this order."""
+        """Apply the removed, added and moved requests, in this order."""
         if batch_update is None:
             return
         for row in batch_update.removed:
