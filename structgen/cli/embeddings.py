@@ -98,7 +98,7 @@ def embed(
 def search(query: str, file: str, model: str, top_k: int, dimensions: int | None) -> None:
     """Print the lines of FILE whose meaning is closest to QUERY.
 
-    Each result is the cosine similarity, the line number and the text.
+    Each result is the cosine similarity, the number of the line or row, and the text.
 
     FILE holds one text a line, or is what `structgen embed` wrote: then its vectors are used.
     """

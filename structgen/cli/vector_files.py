@@ -105,12 +105,12 @@ def write(
 
 def _rows(file: str) -> Texts:
     jobs, texts, vectors, size = _jobs(), list[str](), list[Any](), 0
-    source = jobs.Source.of_files([file])
+    source = jobs.Source.of_files([file], ["text", "embedding"])
     for number, row in enumerate(source.read(), 1):
         if isinstance(row, jobs.BadRow):
-            raise OptionError(f"{file}: {row.error}")
+            raise OptionError(row.error)
         if not isinstance(text := row.get("text"), str):
-            columns = ", ".join(row) or "none"
+            columns = ", ".join(source.schema.names if source.schema else row) or "none"
             raise OptionError(f'{file}, row {number}: "text" must be a string. Columns: {columns}.')
         texts.append(text)
         size += len(text)

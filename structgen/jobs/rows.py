@@ -216,8 +216,8 @@ class Source:
         return cls(lambda: map(_row, rows), identity, len(rows), table, schema)
 
     @classmethod
-    def of_files(cls, given: Sequence[str]) -> Source:
-        """Return the rows of files by name: see `of`."""
+    def of_files(cls, given: Sequence[str], columns: Sequence[str] | None = None) -> Source:
+        """Return the rows of files by name: see `of`; ``columns``: those of Parquet to read."""
         if "-" in given:
             if len(given) > 1:
                 raise OptionError("Standard input (-) cannot be combined with other input.")
@@ -242,7 +242,7 @@ class Source:
 
         def rows() -> Iterator[Row | BadRow]:
             for path in files:
-                yield from rows_in(path, LONGEST_LINE)
+                yield from rows_in(path, LONGEST_LINE, columns)
                 check()
 
         return cls(rows, identity, _count(files), schema=_schema(files), check=check)
@@ -340,7 +340,9 @@ def _count(files: Sequence[Path], known: str | None = None) -> int | None:
     return total
 
 
-def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
+def rows_in(
+    path: Path, longest: int, columns: Sequence[str] | None = None
+) -> Iterator[Row | BadRow]:
     """Yield the rows of a file, in order; ``longest``: most bytes of a line of JSON or text."""
     kind = _KINDS[path.suffix.lower()]
     if kind == "parquet":
@@ -349,7 +351,7 @@ def rows_in(path: Path, longest: int) -> Iterator[Row | BadRow]:
             with path.open("rb") as raw, mmap(raw.fileno(), 0, access=ACCESS_READ) as data:
                 at_once = _rows_at_once(path, file.metadata, data)
             n = 0
-            for batch in file.iter_batches(at_once):
+            for batch in file.iter_batches(at_once, columns=columns):
                 if _n_values(batch) <= _MOST_VALUES:
                     yield from batch.to_pylist()
                 else:
@@ -411,17 +413,17 @@ def _rows_at_once(path: Path | str, metadata: Any, data: bytes | mmap) -> int:
                 f"{path} cannot be read: {packed:,} bytes of it contain pages of {unpacked:,} "
                 "bytes. Write it with smaller pages."
             )
-        for its in with_lengths:
-            if (n := _n_lengths(*its)) > 8 * _MOST_VALUES:
+        for page_of_texts in with_lengths:
+            if (n := _n_lengths(*page_of_texts)) > 8 * _MOST_VALUES:
                 raise ValueError(f"a page has {n:,} texts")
         largest = max(largest, unpacked)
     return max(1, min(_MOST_AT_ONCE, _MOST_UNPACKED // largest))
 
 
 def _n_lengths(data: bytes | mmap, at: int, head: Any, page: Any, codec: int, schema: Any) -> int:
-    """Return of how many texts a page has lengths, which the package unpacks all at once.
+    """Return the number of texts whose lengths are in a page; pyarrow unpacks them all at once.
 
-    The page itself says it, within what is packed; its head need not say the same."""
+    The number is in the packed part of the page; the header may have another."""
     levels = [(schema.max_repetition_level, page[4, 5]), (schema.max_definition_level, page[3, 5])]
     most: int = page[1, 5]
     encoding, n_before = page[2, 5], 0
@@ -430,6 +432,8 @@ def _n_lengths(data: bytes | mmap, at: int, head: Any, page: Any, codec: int, sc
         codec = 0 if (7, 2) in page else codec
     body, at = data[at + n_before : at + head[3, 5]], 0
     if codec:
+        if codec not in _CODECS:
+            raise ValueError(f"structgen cannot unpack texts of the codec {codec}")
         body = pyarrow().decompress(body, head[2, 5] - n_before, _CODECS[codec], asbytes=True)
     for level, kind in levels:
         if level and kind != 3:
@@ -556,7 +560,10 @@ def _json_lines(
             yield line
         elif line.strip():
             try:
-                yield _row(read(line))
+                row = _row(read(line))
+                if isinstance(row, BadRow):
+                    row = BadRow(f"{name}, line {number}: {row.error}")
+                yield row
             except (ValueError, RecursionError) as error:
                 yield BadRow(f"{name}, line {number} is not JSON: {error}.")
 

@@ -437,7 +437,7 @@ class Asking:
         self._app, self._loop, self._owner = app, loop, owner
         self._url, self._model, self._is_over = url, model, is_over
         self._under_way: dict[object, Future[tuple[int, str, bytes]] | None] = {}
-        self._beside: set[object] = set()  # batches beside which there were others at some time
+        self._beside: set[object] = set()  # requests that ran beside others at some time
         self._is_last, self._is_stopped = threading.Event(), False
         self._refused = threading.RLock()
         self.n_bytes = 0

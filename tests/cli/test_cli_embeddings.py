@@ -139,6 +139,17 @@ def test_a_parquet_file_that_says_a_text_many_times(tmp_path, monkeypatch):
 
 
 @needs_pyarrow
+def test_other_columns_of_a_parquet_file_are_not_read(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    file = tmp_path / "texts.parquet"
+    late = pyarrow.array([2**62], pyarrow.timestamp("us"))  # beyond Python's dates
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "when": late}), file)
+    assert vector_files.texts_in(str(file)).texts == ["a"]
+
+
+@needs_pyarrow
 def test_parquet_says_which_model_it_is_from(run, texts, tmp_path):
     import pyarrow
     import pyarrow.parquet
@@ -201,7 +212,7 @@ def test_prompts_of_queries_and_documents_are_used(tmp_path, texts, capfdbinary)
         ("x.jsonl", "[" * 100_000, "line 1 is not JSON"),
         ("x.jsonl", '{"texts": "a"}', 'row 1: "text" must be a string. Columns: texts.'),
         ("x.ndjson", '{"texts": "a"}', 'row 1: "text" must be a string'),
-        ("x.jsonl", "[1]", "a row must be a text or an object"),
+        ("x.jsonl", '"a"\n[1]', "x.jsonl, line 2: a row must be a text or an object"),
         ("x.jsonl", '{"text": "a"}\n{"text": "b", "embedding": [1]}', "1 of 2 rows have"),
         ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "must be a list of finite numbers"),
         ("x.jsonl", '{"text": "a", "embedding": 3}', "must be a list of finite numbers"),

@@ -403,7 +403,7 @@ _NOTES = {
 
 @pytest.mark.parametrize("notes", _NOTES)
 def test_pillow_gets_of_a_picture_its_pixels(monkeypatch, notes):
-    """Of 20 MB of notes Pillow made 130 s: each copied all before."""
+    """4 MB of notes took Pillow 5.2 s, and time grew with the square: each copied all before."""
     made, added = _NOTES[notes]
     noted, plain = made(added)
     given, read = [], []

@@ -148,7 +148,7 @@ class _Steps:
             held, parts = fields[field], list[int]()
             if field == "properties" and not self._all:
                 held = {name: held[name] for name in self._names.intersection(held)}
-            mapped(field, held, parts.append)
+            mapped(field, held, parts.append)  # for the calls only
             levels = 0 if field in _IN_PLACE else 1
             found += [(levels, wanted >> 1) for wanted in parts if wanted > FALSE]
         return found

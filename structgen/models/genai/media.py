@@ -152,10 +152,10 @@ def _bounded(data: bytes) -> bytes:
     pixels: list[bytes] = []
     while at + 12 <= len(data):
         length, name = struct.unpack_from(">I4s", data, at)
-        if name in once or name == b"IDAT":
+        if name in once or (name == b"IDAT" and length):
             kept.append(data[at : at + 12 + length])
             once.discard(name)
-        if name == b"IDAT":
+        if name == b"IDAT" and length:
             pixels.append(data[at + 8 : at + 8 + length])
         at += 12 + length
     width, height, depth, kind = struct.unpack_from(">IIBB", data, 16)

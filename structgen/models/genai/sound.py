@@ -339,7 +339,7 @@ def _about_mp3(data: bytes) -> _About:
 
     A frame without a length of its own ends where the next one begins: each such header counts.
     """
-    end = len(data) - 128 * (data[-128:-125] == b"TAG")  # which costs the last frame, or all
+    end = len(data) - 128 * (data[-128:-125] == b"TAG")  # the decoder loses a frame to this tag
     b = np.frombuffer(data, np.uint8)[:end]
     is_sync = (b[:-3] == 0xFF) & (b[1:-2] >= 0xE0)
     if np.count_nonzero(is_sync) > 4 * _MOST_SYNCS:
