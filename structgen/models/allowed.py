@@ -1,7 +1,7 @@
-"""What the configuration of a model's folder may set: everything else is an error.
+"""The settings that a model folder's configuration may have; any other is an error.
 
-The runtime takes options of ONNX Runtime by any name, and some load code, write files, or are taken
-for places in memory. To let folders set one more, add its name here. Knows no files.
+The runtime accepts any options of ONNX Runtime, and some of them load code, write files, or are
+used as memory addresses. To allow one more, add its name here. Knows no files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _names(text: str) -> dict[str, Any]:
 
 
 _ANY: dict[str, Any] = {"*": {"*": {}}}
-"""Names that are the folder's own: of tensors, say."""
+"""Names that the folder chooses itself, for example of tensors."""
 
 _OPENVINO = _names(
     "MAX_PROMPT_LEN MIN_RESPONSE_LEN PREFILL_HINT GENERATE_HINT NPUW_FUNCALL_FOR_ALL NPUW_FOLD "
@@ -75,7 +75,7 @@ _RUN = _names(
 )
 
 FILES = ("filename", "config_filename", "adapter_filename", "data_file")
-"""Names of settings that name a file of the folder."""
+"""Settings that name a file of the folder."""
 
 _PART = dict.fromkeys(FILES, _ANY) | _names(
     "type vocab_size context_length pad_token_id eos_token_id bos_token_id decoder_start_token_id "
@@ -119,41 +119,41 @@ _CONFIG = {
         _names("block_size num_blocks gpu_utilization_factor max_batch_size max_scheduled_tokens"),
     ),
 }
-"""All that a folder's configuration may set, by place: what ONNX Runtime GenAI's model builder and
-published folders write, and what can neither name a library, a file elsewhere or a place in memory
-nor have a file written where you work. ``*`` is any name."""
+"""All allowed settings, by place: those of ONNX Runtime GenAI's model builder and published folders
+that cannot name a library, a file elsewhere or a memory address, and cannot write files to the
+working folder. ``*`` is any name."""
 
 
 def is_allowed(place: tuple[str, ...], value: object) -> bool:
-    """Return whether a folder may set this at the place that these names lead to."""
+    """Return whether a setting is allowed at the place of these names."""
     if isinstance(value, str) and "%" in value.replace("%d", "", 1):
-        return False  # the runtime prints the number of a layer by it: a %s reads the memory
+        return False  # the runtime formats layer numbers with it: a %s would read memory
     table: Mapping[str, Any] = _CONFIG
     for name in place:
         if name not in table and "*" not in table:
             return False
         table = table.get(name, table.get("*"))
-    if place[-1] in ("patch_size", "spatial_merge_size"):  # by which the runtime divides
+    if place[-1] in ("patch_size", "spatial_merge_size"):  # the runtime divides by it
         return type(value) is int and value > 0
-    if place[-1].endswith("num_threads"):  # a million would take the memory before one starts
+    if place[-1].endswith("num_threads"):  # a million would use up memory before any starts
         return type(value) is int and value <= _MOST_THREADS
-    # Instead of an object, one of the texts that it may be; "inputs" may be a list of any names.
+    # Instead of an object, one of its allowed texts; "inputs" may be a list of any names.
     return not table or "*" in table or value in (None, {}) or value in table
 
 
 OTHER_TYPES = ("marian-ssru", "moonshine", "nemotron_speech", "parakeet_tdt")
-"""Types of models whose text no mask can form, as they have no scores of a next token alone."""
+"""Types of models that masks cannot constrain, because they do not score one next token."""
 
 PORTS = {"logits": {1, 10, 16}, "attention_mask": {6, 7}, "position_ids": {6, 7}}
-"""Inputs and outputs of a graph that may have few types, as ONNX numbers these."""
+"""The allowed types of inputs and outputs of a graph, as ONNX numbers them."""
 
 _NUMBERS, _TRUTH = {*range(1, 8), *range(10, 14), 16, 17}, {9}
 
 
 def port_types(roles: Iterable[str], has_masks: bool) -> set[int]:
-    """Return the types that the runtime reads as they are of an input or output in these roles.
+    """Return the types that the runtime handles correctly for an input or output in these roles.
 
-    It takes others for wider ones, and reads and writes past the end of what there is.
+    It treats others as wider ones, and reads and writes past their end.
     """
     types = _NUMBERS | (_TRUTH if has_masks else set())
     return types.intersection(*(PORTS[role] for role in roles if role in PORTS))
@@ -202,17 +202,17 @@ STEPS = {
         ),
     },
 }
-"""The steps that read pictures and sounds in published folders, in their order, by the type of a
-model; others have ended the process, read memory behind a picture and taken gigabytes. An attribute
-is one of its values, a number of a range, or that many of them; what ends in ``?`` may be missing.
-Of ``0..1`` it is whole, of ``0.0..1`` it has a point.
+"""The steps by which published folders read pictures and sounds, in order, by the model's type;
+other steps have crashed the process, read memory beyond a picture, or taken gigabytes. An attribute
+is one of the listed values, a number of a range, or a list of these; ``?`` marks optional ones.
+``0..1`` means integers, ``0.0..1`` floats.
 """
 
 STEPS_IN = {
     "vision": ("processor_config.json", "processor", "transforms"),
     "speech": ("audio_processor_config.json", "feature_extraction", "sequence"),
 }
-"""The file that the runtime reads if a configuration names none, and the names in it."""
+"""The default file of the runtime, and the names in it."""
 
 
 def steps_wrong(part: str, kind: str, config: Mapping[str, Any]) -> Iterator[str]:
@@ -244,7 +244,7 @@ def _in_range(value: Any, rule: str) -> bool:
     least, dots, most = rule.partition("..")
     most, star, many = most.partition("*")
     numbers = value if star and isinstance(value, list) else [value]
-    kind = float if "." in least else int  # which the runtime takes of the first
+    kind = float if "." in least else int  # the runtime takes it from the first
     if not dots or {*map(type, numbers[:1])} - {kind} or {*map(type, numbers)} - {int, float}:
         return False
     fit = all(float(least) <= one <= float(most) for one in numbers)

@@ -1,8 +1,7 @@
 """The interface of a text model: protocols, and how tokens are run through one.
 
-`structgen.models.genai` implements the protocols on ONNX Runtime GenAI; the fake model of the tests
-implements them on a table. Generators use only this: how a model is loaded, what a pass may hold,
-and what prompts begin with and share. Knows no runtime.
+`structgen.models.genai` implements the protocols with ONNX Runtime GenAI; the fake model of the
+tests implements them with a table. Generators use only this interface. Knows no runtime.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from structgen.vocabulary import Vocabulary
 T = TypeVar("T")
 
 PREFIXES_OF: ContextVar[Hashable] = ContextVar("prefixes_of", default=None)
-"""Whose prompts a sequence that begins now may continue from; see `sharing`."""
+"""The owner whose cached prompts a new sequence may continue from; see `sharing`."""
 
 
 @contextmanager
 def sharing(owner: Hashable) -> Iterator[None]:
-    """Let sequences that begin inside reuse only prefixes that were read for ``owner``.
+    """Let sequences that begin in the block reuse only prefixes that were read for ``owner``.
 
-    Otherwise the time that a prompt takes would reveal to one owner what another has asked.
+    Otherwise the time of a prompt would reveal another owner's prompts.
     """
     token = PREFIXES_OF.set(owner)
     try:
@@ -58,25 +57,25 @@ def sharing(owner: Hashable) -> Iterator[None]:
 
 
 MASK_INPUT = "structgen.allowed_tokens.one_bit_each"
-"""What a graph calls the mask that it adds to its scores: uint8 ``[rows, 1, bytes]``, of each token
-one bit, in whole words of 32, the first in the lowest bit. A short name would be lost: the runtime
-keeps no copy of it."""
+"""The name of a graph's mask input: uint8 ``[rows, 1, bytes]``, one bit per token, in whole 32-bit
+words, the first token in the lowest bit. A short name would be lost, because the runtime keeps no
+copy of it."""
 
 
 Allowed: TypeAlias = npt.NDArray[np.uint32]
-"""A mask as `structgen.Cursor.fill_mask` writes it: uint32 ``[ceil(vocabulary.size / 32)]``."""
+"""A mask as written by `structgen.Cursor.fill_mask`: uint32 ``[ceil(vocabulary.size / 32)]``."""
 
 
 class TokenSequence(Protocol):
-    """One sequence of tokens being extended by a model. Not thread-safe; close it after use."""
+    """A sequence of tokens that a model extends. Not thread-safe; close it after use."""
 
     @property
     def length(self) -> int:
-        """Tokens so far."""
+        """The number of tokens so far."""
 
     @property
     def token_ids(self) -> TokenIds:
-        """int32 ``[1, length]``, read-only: all tokens so far."""
+        """All tokens so far, int32 ``[1, length]``, read-only."""
 
     def append(self, token_ids: Sequence[int] | TokenIds) -> None:
         """Append tokens and run the model over them, in one pass."""
@@ -87,11 +86,11 @@ class TokenSequence(Protocol):
     def recent_logits(self, n: int) -> Logits:
         """Scores after each of the last ``n`` tokens, float32 ``[n, vocabulary.size]``: a copy.
 
-        They were part of the latest `append`, or are run again.
+        Tokens that were not part of the last `append` are run again.
         """
 
     def likeliest(self, token_ids: Sequence[int] | TokenIds, allowed: Allowed) -> int | None:
-        """Append tokens, run the model, and have it choose the likeliest token that may follow.
+        """Append tokens, run the model, and let it choose the likeliest allowed token.
 
         No scores are copied. The chosen token is not appended.
 
@@ -100,21 +99,21 @@ class TokenSequence(Protocol):
         """
 
     def rewind(self, length: int) -> None:
-        """Forget all tokens after the first ``length``."""
+        """Drop all tokens after the first ``length``."""
 
     def make_room(self, length: int) -> int:
-        """Have room for that many tokens, as far as it may have that many; return its `length`.
+        """Make room for a number of tokens, up to the allowed length; return `length`.
 
-        That is 0 where there was too little room: then all is to be appended again, in passes that
-        others may have theirs between. `append` makes room, too, in one pass.
+        It is 0 if there was too little room: then all tokens must be appended again, in passes
+        between which others can run. `append` makes room, too, but in one pass.
         """
 
     def close(self) -> None:
-        """Free the sequence's memory. A second call does nothing."""
+        """Free the sequence's memory. Calling it again does nothing."""
 
 
 class TokenBatch(Protocol):
-    """Several sequences being extended together. Not thread-safe; close it after use."""
+    """Several sequences that a model extends together. Not thread-safe; close it after use."""
 
     @property
     def is_full(self) -> bool:
@@ -124,23 +123,23 @@ class TokenBatch(Protocol):
         """Scores of each row's next token, float32 ``[rows, vocabulary.size]``: a copy."""
 
     def extend(self, token_ids: Sequence[int | None]) -> None:
-        """Add a token to each row, none that ends outputs, and run the model; None for rows that
-        are done."""
+        """Add a token to each row, except end-of-sequence tokens, and run the model; None: the row
+        is done."""
 
     def likeliest(self, allowed: Sequence[Allowed | int | None]) -> Sequence[int] | None:
-        """Add to each row the likeliest token that may follow, chosen by the model.
+        """Add the likeliest allowed token, chosen by the model, to each row.
 
         No scores are copied.
 
         Args:
-            allowed: for each row a mask, or the one token that may follow; None: it is done.
+            allowed: for each row a mask, or the only allowed token; None: the row is done.
 
         Returns:
             The tokens; None where the model cannot: then nothing was done.
         """
 
     def close(self) -> None:
-        """Free its memory. A second call does nothing."""
+        """Free the batch's memory. Calling it again does nothing."""
 
 
 class KnownModel(Protocol):
@@ -148,11 +147,11 @@ class KnownModel(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it in messages."""
+        """The name in messages."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Its tokens."""
+        """The model's vocabulary."""
 
     @property
     def search_defaults(self) -> Mapping[str, Any]:
@@ -164,22 +163,23 @@ class Model(KnownModel, Protocol):
 
     @property
     def context_length(self) -> int:
-        """Most tokens a sequence can have, prompt and output together."""
+        """The most tokens of a sequence, prompt and output together."""
 
     @property
     def start_ids(self) -> Sequence[int]:
-        """The tokens that a prompt begins with which is a text; chat templates write their own."""
+        """The tokens that start a text prompt; chat templates write their own."""
 
     @property
     def adapters(self) -> Collection[str]:
-        """Names of the adapters that are loaded."""
+        """Names of the loaded adapters."""
 
     @property
     def adapter_loads(self) -> int:
-        """How many have been loaded so far: a name may have been another's before."""
+        """The number of loads so far, because a name may have been another adapter's before."""
 
     def encode(self, text: str) -> TokenIds:
-        """Token ids of ``text``, int32 ``[n]``; special tokens spelt out in it are recognised."""
+        """Return the token ids of ``text``, int32 ``[n]``; names of special tokens in it are
+        recognised."""
 
     def apply_chat_template(
         self,
@@ -198,7 +198,7 @@ class Model(KnownModel, Protocol):
         """Read pictures and sounds.
 
         Raises:
-            PromptError: the model takes none of this kind, or cannot read one of them.
+            PromptError: the model does not read this kind, or cannot read one of them.
         """
 
     def start(
@@ -212,26 +212,25 @@ class Model(KnownModel, Protocol):
         """Begin a sequence.
 
         Args:
-            max_length: most tokens it will hold.
-            prefix: int32 ``[n]``, tokens that will be appended first. The sequence may hold some
-                of them already, from a call before: its ``length`` says how many. None: it is
-                empty.
+            max_length: most tokens that it will have.
+            prefix: int32 ``[n]``, tokens that will be appended first. The sequence may have some of
+                them already, from an earlier call: ``length`` says how many. None: it is empty.
             adapter: name of the adapter to run with; None: the model as it is.
-            media: the pictures and sounds of its prompt. Such a sequence holds nothing of a call
-                before.
+            media: the pictures and sounds of its prompt. Such a sequence has nothing of an earlier
+                call.
         """
 
     @property
     def pace(self) -> Pace:
-        """What passes cost on its device."""
+        """The cost of passes on its device."""
 
     @property
     def draft(self) -> DraftModel | None:
-        """The draft model, if it was loaded with one."""
+        """The draft model, if there is one."""
 
     @property
     def most_rows(self) -> int:
-        """Most rows of a batch; 1 where it takes pictures or sounds."""
+        """Most rows of a batch; 1 for models that read pictures or sounds."""
 
     def start_batch(
         self,
@@ -250,20 +249,20 @@ class Model(KnownModel, Protocol):
             allowed: the argument of the first `TokenBatch.likeliest`, if that comes next.
 
         Returns:
-            None where these rows cannot be run together.
+            The batch; None: these rows cannot run together.
         """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Perceived:
-    """Pictures and sounds as a model reads them, before they are part of a prompt.
+    """Pictures and sounds in the model's form, before they are part of a prompt.
 
     Attributes:
-        token_ids: the tokens of each, int32 ``[n]``, as the runtime needs them; negative ones are
+        token_ids: the tokens of each, int32 ``[n]``, as the runtime needs them; negative ids are
             not in the vocabulary.
-        around: the text that comes before each, and after it.
-        inputs: makes the runtime's tensors for all of them; the runtime consumes these.
-        stand_in: the token that replaces negative ones.
+        around: the texts before and after each.
+        inputs: makes the runtime's tensors for all, which the runtime consumes.
+        stand_in: the token that replaces negative ids.
     """
 
     token_ids: Sequence[TokenIds]
@@ -272,14 +271,15 @@ class Perceived:
     stand_in: int = 0
 
     def more(self, token_ids: TokenIds) -> int:
-        """Return how many tokens a prompt gets more with those that its text, as below, has."""
+        """Return how many tokens longer a prompt gets by inserting them."""
         return sum(len(self.token_ids[-1 - i]) - 1 for i in token_ids.tolist() if i < 0)
 
     def in_prompt(self, token_ids: TokenIds) -> tuple[TokenIds, MediaPrompt]:
         """Insert them into a prompt.
 
         Args:
-            token_ids: the tokens of its text, int32 ``[n]``, with a negative number at each place.
+            token_ids: the tokens of the prompt's text, int32 ``[n]``, with a negative number at
+                each place.
 
         Returns:
             The tokens, int32 ``[n]``, all in the vocabulary; and the media that the model runs.
@@ -297,10 +297,10 @@ class Perceived:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MediaPrompt:
-    """A prompt's pictures and sounds, as the model runs them: in one pass, which begins it.
+    """The pictures and sounds of a prompt, which the model runs in its first pass.
 
     Attributes:
-        token_ids: int32 ``[n]``, the tokens up to the last of them, as the runtime wants them.
+        token_ids: int32 ``[n]``, the tokens up to the last of them, as the runtime needs them.
         inputs: of `Perceived`.
     """
 
@@ -309,20 +309,20 @@ class MediaPrompt:
 
 
 Passes: TypeAlias = Generator[None, None, T]
-"""Work that yields before each pass of the model, so that its caller may stop or let others
-have a pass; what it returns is its result."""
+"""Work that yields before each pass of the model, so that its caller can stop it or let others run;
+it returns its result."""
 
 
 AT_ONCE = 0.02
-"""Seconds of work after which others may have a pass: thousands of tokens may be forced at once,
-and a mask may take a second."""
+"""Seconds of work after which others may run: thousands of tokens may be forced at once, and a mask
+may take a second."""
 
 
 _SLICE = threading.local()
 
 
 def begin_slice() -> None:
-    """This thread's work counts from now: it has its turn, or a pass of the model has ended."""
+    """Restart the clock of this thread's work: its turn begins, or a pass of the model has ended."""
     _SLICE.end = time.perf_counter() + AT_ONCE
 
 
@@ -339,7 +339,7 @@ class GivenUp(Exception):
 
 
 def run_passes(work: Passes[T], give_up: Callable[[], bool] | None = None) -> T:
-    """Run all passes of some work, and return its result.
+    """Run all passes of work and return its result.
 
     Args:
         work: what to run.
@@ -362,7 +362,7 @@ def run_passes(work: Passes[T], give_up: Callable[[], bool] | None = None) -> T:
 
 
 def per_model(make: Callable[[Model], T]) -> Callable[[Model], T]:
-    """``make``, which is asked once for each model."""
+    """Return ``make`` with a cache: it is called once per model."""
     known: weakref.WeakKeyDictionary[Model, T] = weakref.WeakKeyDictionary()
 
     @functools.wraps(make)
@@ -376,16 +376,17 @@ def per_model(make: Callable[[Model], T]) -> Callable[[Model], T]:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The cost of a model's passes on its device, in passes over one token.
+    """The cost of a model's passes on its device, relative to a pass over one token.
 
     Attributes:
-        longest_pass: most tokens in one pass over a prompt: nothing can end a call within one.
+        longest_pass: most tokens in one pass over a prompt; a call cannot be ended within a pass.
         token: the cost of a further token in a pass; it limits the length of guesses.
         row: the cost of a further row in a step.
-        rows: most rows run together unless asked otherwise.
-        again: most tokens of a batch that are run again in one pass, which nothing can end.
+        rows: most rows run together by default.
+        again: most tokens of a batch that are run again in one pass, within which a call cannot be
+            ended.
         scores: the cost of copying the scores after a token from the device.
-        gather: passes for which requests wait, while others run, to begin as one batch.
+        gather: number of passes that requests wait, while others run, to begin together as a batch.
     """
 
     longest_pass: int
@@ -397,14 +398,14 @@ class Pace:
     gather: int = 0
 
     def of_guess(self, n_tokens: int) -> float:
-        """Return the extra cost of a pass that verifies that many guessed tokens, by the scores
-        before and after each."""
+        """Return the extra cost of a pass that verifies guessed tokens, with the scores before and
+        after each."""
         return self.token * n_tokens + self.scores * (n_tokens + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """How a text model is loaded: the keywords of `structgen.load`, where they are explained."""
+    """The options for loading a text model: the keywords of `structgen.load`, which describes them."""
 
     providers: Sequence[str] | None = None
     session_options: Mapping[str, Any] | None = None
@@ -421,7 +422,7 @@ class LoadOptions:
 
     @classmethod
     def among(cls, given: Mapping[str, Any]) -> LoadOptions:
-        """Return those among the arguments of a function."""
+        """Return the options among the arguments of a function."""
         return cls(**{one.name: given[one.name] for one in fields(cls)})
 
     @property
@@ -438,13 +439,13 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """A small model that guesses what a large one writes.
+    """A small model that guesses the tokens of a large one.
 
     Attributes:
-        model: the small model. Except for padding, its vocabulary is that of the large one.
-        cost: the cost of a pass, in passes of the large one over as many tokens.
-        most: most tokens of one guess; None: as many as are worth it.
-        close: frees its sequences, if the large model owns it.
+        model: the small model, with the vocabulary of the large one, except for padding.
+        cost: the cost of a pass, relative to one of the large model over as many tokens.
+        most: most tokens of one guess; None: as many as save time.
+        close: frees its sequences if the large model owns it.
     """
 
     model: Model
@@ -459,34 +460,35 @@ ON_CPU = Pace(longest_pass=64, token=0.3, row=0.33, rows=8, again=256)
 than 64 tokens are no faster, and give the same scores to the bit."""
 
 ON_INT8_CPU = replace(ON_CPU, token=0.2)
-"""Processors with VNNI: passes over 2, 4 and 8 tokens cost 1.14, 1.52 and 2.31 of one over one; of
-Qwen2.5-Coder-0.5B 1.05, 1.44 and 2.19."""
+"""Processors with VNNI: passes over 2, 4 and 8 tokens cost 1.14, 1.52 and 2.31 times one over one;
+with Qwen2.5-Coder-0.5B 1.05, 1.44 and 2.19."""
 
 ON_GPU = Pace(longest_pass=1024, token=0.01, row=0.02, rows=32, again=1 << 17, gather=64)
 """H200, such a model in 16 bits: steps of 2.3, 3.0 and 3.6 ms for 1, 8 and 32 rows; a pass over 8
 tokens takes 1.07 times as long as one over 1."""
 
 SCORES_ON_GPU = 6e-7
-"""`Pace.scores` there, for each token of the vocabulary: copying the scores of 151,936 took 0.19 ms
-of 2.04, and of 128,256 0.14 of 1.24, once and again for each place of a guess. Without this, free
-text of Qwen2.5-Coder-0.5B took 2.2 times as long with guesses as without."""
+"""`Pace.scores` there, per token of the vocabulary: copying the scores of 151,936 took 0.19 ms of
+2.04, and of 128,256 0.14 of 1.24, and again for each place of a guess. Without this, free text of
+Qwen2.5-Coder-0.5B took 2.2 times as long with guesses as without."""
 
 ON_MEDIA = Pace(longest_pass=64, token=1.0, row=1.0, rows=1, again=0)
 """Models that read pictures or sounds: the runtime cannot rewind them, so nothing is guessed."""
 
 ON_CUDA_GRAPH = Pace(longest_pass=1024, token=1.0, row=1.0, rows=1, again=0)
-"""The same as a CUDA graph, which only passes over one token are: 1.0 ms, and 2.3 for one over two.
+"""The same with a CUDA graph, which only passes over one token use: 1.0 ms, and 2.3 for two tokens.
 So nothing is guessed, which took 1.07 times as long."""
 
 
 def passes(token_ids: TokenIds, longest: int) -> Sequence[TokenIds]:
-    """Cut tokens into passes of the model, none over one token: that would round differently.
+    """Cut tokens into passes of the model, none of them over one token, which would round
+    differently.
 
-    A long prompt can be given up between them (0.2 s with SmolLM2).
+    A long prompt can be cancelled between them (0.2 s with SmolLM2).
 
     Args:
         token_ids: int32 ``[n]``.
-        longest: of `Pace.longest_pass`; the last pass may have one more.
+        longest: `Pace.longest_pass`; the last pass may have one more token.
     """
     n_tokens = len(token_ids)
     if n_tokens < longest + 2:
@@ -496,38 +498,38 @@ def passes(token_ids: TokenIds, longest: int) -> Sequence[TokenIds]:
 
 
 _LONGEST_TOKEN = 100
-"""Most characters of a token, where its vocabulary has none that is longer."""
+"""The longest token of a vocabulary counts as at least this many characters."""
 
 _LONGEST_TEXT = 32_768
 
 
 def most_characters(n_tokens: int | None, longest: int = 0) -> int:
-    """Most characters that that many tokens can hold. A longer text need not be encoded, which
-    takes a quarter of a second for each megabyte of English, and three seconds for others.
+    """Return the most characters of a number of tokens. A longer text need not be encoded, which
+    takes a quarter of a second per megabyte of English and three seconds for other languages.
 
     Args:
-        n_tokens: how many; None: the graph reads text itself, and may cut it or not.
+        n_tokens: the number of tokens; None: the graph reads text itself, and may cut it.
         longest: characters of the longest token, if known.
     """
     return _LONGEST_TEXT if n_tokens is None else n_tokens * max(longest, _LONGEST_TOKEN)
 
 
 _MOST_WRITTEN = 16 << 20
-"""Most bytes of the text of tokens that somebody gives; a million of a published model's have 5."""
+"""Most bytes of the text of given tokens; a million tokens of published models have about 5 MB."""
 
 
 def check_written(sizes: Iterable[int]) -> None:
-    """Check that tokens of such sizes are a text that may be written: one may have 60,000 bytes.
+    """Check that tokens of these sizes are not too long a text: one may have 60,000 bytes.
 
     Raises:
-        OptionError: they are too long a text.
+        OptionError: they are.
     """
     if (size := sum(sizes)) > _MOST_WRITTEN:
         raise OptionError(f"The tokens decode to {size:,} bytes; the limit is {_MOST_WRITTEN:,}.")
 
 
 def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:
-    """Return the tokens of a text, int32 ``[n]``, after a model's `Model.start_ids`, put once."""
+    """Return the tokens of a text, int32 ``[n]``, with `Model.start_ids` once at the beginning."""
     start = list(start_ids)
     if not start or token_ids[: len(start)].tolist() == start:
         return token_ids
@@ -535,12 +537,12 @@ def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:
 
 
 def joined(token_ids: TokenIds, more: Sequence[int] | TokenIds) -> TokenIds:
-    """Return some tokens and more after them, int32 ``[n]``."""
+    """Return two lists of tokens joined, int32 ``[n]``."""
     return np.concatenate([token_ids, np.array(more, np.int32)])
 
 
 def n_shared(a: TokenIds, b: TokenIds) -> int:
-    """Length of the longest common beginning of two sequences of token ids, int32 ``[n]``."""
+    """Return the length of the common prefix of two sequences of token ids, int32 ``[n]``."""
     n = min(len(a), len(b))
     different = np.flatnonzero(a[:n] != b[:n])
     return int(different[0]) if len(different) else n

@@ -1,12 +1,12 @@
-"""The cache folder of models: what is where, who may write, how a model arrives whole.
+"""The cache folder of models: its layout, its locks, and how a model is installed.
 
     $STRUCTGEN_CACHE or the user's cache folder
     ├── models/NAME/     one model each, always complete: it is renamed into place at the end
     ├── partial/NAME/    downloads and conversions under way
     └── locks/NAME.lock  held by the process that writes the two above
 
-A model's folder holds a record of its arrival: where it came from, and the size and digest of each
-file. Fetches nothing.
+A model's folder has a record of its origin and of the size and digest of each file. Downloads
+nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where a model came from, and its files.
+    """The origin of a model, and its files.
 
     Attributes:
-        source: in words, as in `catalogue.Entry.sources`.
-        commit: of the repository; ``""``: it came from none.
-        files: every file, by its path in the folder.
+        source: the origin in words, as in `catalogue.Entry.sources`.
+        commit: the repository's commit; ``""``: not from a repository.
+        files: all files by path in the folder.
     """
 
     source: str
@@ -54,7 +54,7 @@ class Record:
 
 
 def write_record(folder: Path, source: str, commit: str = "") -> None:
-    """Write the record of a folder as it is now. Cost: one reading of its files."""
+    """Write the record of a folder as it is now. Cost: reading all files once."""
     files = {
         path.relative_to(folder).as_posix(): [path.stat().st_size, sha256(path)]
         for path in sorted(folder.rglob("*"))
@@ -65,7 +65,7 @@ def write_record(folder: Path, source: str, commit: str = "") -> None:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Return a folder's record; None: there is none, or it cannot be understood."""
+    """Return a folder's record; None: there is none, or it is not valid."""
     if not (folder / RECORD).is_file():
         return None
     try:
@@ -73,7 +73,7 @@ def read_record(folder: Path) -> Record | None:
         files = {
             path: File(path, int(size), printable(str(digest)))
             for path, (size, digest) in found["files"].items()
-            if inside(folder, path)  # else all of it is not understood
+            if inside(folder, path)  # otherwise the whole record is not valid
         }
         source, commit = (printable(str(found[name])) for name in ("source", "commit"))
         return Record(source, commit, files)
@@ -90,9 +90,9 @@ _LARGEST_GRAPH = 64 << 20
 
 
 def masked(graph: Path) -> Path:
-    """Return the file beside a graph's that holds the same graph with a mask, `base.MASK_INPUT`.
+    """Return the path, beside a graph, of the same graph with a mask input (`base.MASK_INPUT`).
 
-    Both read the same weights. Runtimes that know nothing of masks read the plain one.
+    Both read the same weights. Programs that do not know masks read the plain one.
     """
     return graph.with_name(f"{graph.name.removesuffix('.onnx')}.masked.onnx")
 
@@ -100,7 +100,7 @@ def masked(graph: Path) -> Path:
 def has_mask(graph: Path) -> bool:
     """Return whether such a file exists and belongs to this graph.
 
-    Never of a graph with its weights inside.
+    Not if the graph contains its weights.
     """
     try:
         if not masked(graph).is_file() or graph.stat().st_size > _LARGEST_GRAPH:
@@ -118,7 +118,7 @@ def git_id(file: Path) -> str:
 
 
 def digest_of(file: Path, digest: hashlib._Hash) -> str:
-    """Feed a file to a digest and return that in hexadecimal."""
+    """Return the hexadecimal digest of a file."""
     with file.open("rb") as source:
         while chunk := source.read(_CHUNK):
             digest.update(chunk)
@@ -139,8 +139,8 @@ class Installed(NamedTuple):
     """A model in the cache.
 
     Attributes:
-        name: the name it was fetched by.
-        folder: where it is.
+        name: the name that it was downloaded by.
+        folder: its folder.
         bytes: its size on disk.
     """
 
@@ -155,7 +155,7 @@ class Installed(NamedTuple):
 
 
 def is_embedder(folder: Path) -> bool:
-    """Return whether a folder holds an embedder: a tokenizer and a graph, but no language model."""
+    """Return whether a folder has an embedder: a tokenizer and a graph, but no language model."""
     return (
         os.path.isfile(folder / _EMBEDDER)
         and not is_language_model(folder)
@@ -164,17 +164,17 @@ def is_embedder(folder: Path) -> bool:
 
 
 def is_language_model(folder: Path) -> bool:
-    """Return whether a folder holds a model for ONNX Runtime GenAI; False if unreadable."""
+    """Return whether a folder has a model for ONNX Runtime GenAI; False if unreadable."""
     return os.path.isfile(folder / CONFIG)
 
 
 def is_model(folder: Path) -> bool:
-    """Return whether a folder holds a model, of either kind."""
+    """Return whether a folder has a model of either kind."""
     return is_language_model(folder) or is_embedder(folder)
 
 
 def folder_of(name: str) -> Path:
-    """Return where the model of this name is, or would be."""
+    """Return the folder where a model is or would be."""
     return root() / "models" / _file_name(name)
 
 
@@ -182,7 +182,7 @@ def find(name: str) -> Path | None:
     """Return the folder of a model that is in the cache, or None.
 
     Raises:
-        ModelError: others than this user may have put it there.
+        ModelError: other users may have put it there.
     """
     folder = folder_of(name)
     if not is_model(folder):
@@ -197,25 +197,25 @@ def find(name: str) -> Path | None:
 
 
 def name_of(folder: Path) -> str | None:
-    """Return the name of the model in a folder of the cache; None: it lies elsewhere."""
+    """Return the name of the model in a folder; None: the folder is not in the cache."""
     is_here = folder.absolute().parent == (root() / "models").absolute()
     return name_in(folder) if is_here else None
 
 
 def name_in(folder: Path) -> str:
-    """Return the name of the model that a folder of ``models`` or ``partial`` is of."""
+    """Return the name of the model of a folder in ``models`` or ``partial``."""
     return "/".join(unquote(part) for part in folder.name.split("--"))
 
 
 def folders(kind: str) -> list[Path]:
-    """Return what is in a folder of the cache, in order: in one that cannot be read, nothing."""
+    """Return the entries of a folder of the cache, in order; none if it cannot be read."""
     with suppress(OSError):
         return sorted((root() / kind).iterdir())
     return []
 
 
 def installed() -> list[Installed]:
-    """Return the models in the cache, by name. Cost: one walk over their files."""
+    """Return the models in the cache by name. Cost: listing all their files."""
     found = [folder for folder in folders("models") if is_model(folder)]
     return sorted(Installed(name_in(folder), folder, bytes_under(folder)) for folder in found)
 
@@ -224,7 +224,7 @@ def remove(name: str) -> int:
     """Delete a model from the cache; local folders elsewhere are never touched.
 
     Returns:
-        The bytes that became free.
+        The number of bytes freed.
 
     Raises:
         ModelNotFound: it is not in the cache.
@@ -235,7 +235,7 @@ def remove(name: str) -> int:
         folder = folder_of(name)
         if not is_model(folder) and name and (partial := _partial(name)).is_dir():
             size = bytes_under(partial)
-            shutil.rmtree(partial, ignore_errors=True)  # what an interrupted fetch left
+            shutil.rmtree(partial, ignore_errors=True)  # files of an interrupted download
             return size
         if not is_model(folder):
             there = ", ".join(model.name for model in installed()) or "nothing"
@@ -244,7 +244,7 @@ def remove(name: str) -> int:
             )
         size = bytes_under(folder)
         try:
-            # Under another name first: a process that is stopped half-way leaves no half model.
+            # Renamed first: a process that is stopped halfway leaves no half model.
             doomed = _partial(name).with_name(_file_name(name) + _REMOVED)
             doomed.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(doomed, ignore_errors=True)
@@ -257,17 +257,18 @@ def remove(name: str) -> int:
 
 @contextmanager
 def installing(name: str, progress: Progress) -> Iterator[Path]:
-    """A folder to work in, for one process at a time; other processes wait for this one.
+    """Yield a folder to work in, for one process at a time; other processes wait.
 
-    Check `find` again inside: the process waited for may just have finished the model. The folder
-    has what an earlier, interrupted run left in it, which stays there if this one fails too.
+    Call `find` again inside, because another process may just have finished the model. The folder
+    has the files of an earlier, interrupted run, which stay if this one fails, too.
 
     Args:
         name: the model.
-        progress: called when there is another process to wait for.
+        progress: called if it waits for another process.
 
     Raises:
-        DownloadError: the cache cannot be written, others can write it too, or the disk is full.
+        DownloadError: the cache cannot be written, other users can write to it, too, or the disk is
+            full.
     """
     work = _partial(name)
     with _locked(name, progress):
@@ -275,14 +276,14 @@ def installing(name: str, progress: Progress) -> Iterator[Path]:
             with disk_errors():
                 _clean_abandoned()
                 make(work)
-                os.utime(work)  # It is not abandoned, however old.
-            reason = distrust(work)  # What is resumed may be a link to any file of the user's.
+                os.utime(work)  # It is in use, however old.
+            reason = distrust(work)  # a file in it may be a link to any of the user's files
             if reason is not None:
                 raise DownloadError(f"structgen does not download into the cache: {reason}")
             yield work
         except BaseException:
             with suppress(OSError):
-                work.rmdir()  # Nothing had arrived.
+                work.rmdir()  # Nothing had been downloaded.
             raise
         shutil.rmtree(work, ignore_errors=True)
 
@@ -293,8 +294,8 @@ def install(name: str, source: Path, origin: str, commit: str = "") -> Path:
     Args:
         name: the model.
         source: the folder.
-        origin: where the model is from, for its record.
-        commit: of the repository, for its record.
+        origin: the origin of the model, for its record.
+        commit: the repository's commit, for its record.
 
     Raises:
         DownloadError: it cannot be moved.
@@ -304,7 +305,7 @@ def install(name: str, source: Path, origin: str, commit: str = "") -> Path:
         write_record(source, origin, commit)
         make(folder.parent)
         if folder.exists():
-            # Not a model (`find` would have seen it): something half-deleted by hand.
+            # Not a model, which `find` would have found: something half-deleted by hand.
             shutil.rmtree(folder)
         os.replace(source, folder)
     return folder
@@ -336,7 +337,7 @@ def disk_errors() -> Iterator[None]:
 
 
 def disk_error(error: OSError) -> DownloadError:
-    """Return what to tell the user about an error while writing the cache."""
+    """Return the error message for an error while writing to the cache."""
     if error.errno in FULL:
         return DownloadError(
             f"The disk of {root()} is full. Free some space, or set STRUCTGEN_CACHE to a folder "
@@ -348,7 +349,7 @@ def disk_error(error: OSError) -> DownloadError:
 
 
 def wrong_file(what: str, actual: str, expected: str) -> DownloadError:
-    """Return what to tell the user about a file that arrived and is another one."""
+    """Return the error message for a downloaded file with another digest."""
     return DownloadError(
         f"{what} is not the expected file: it has {actual}, expected {expected}. structgen "
         "deleted it. Try again. If the error persists, a mirror or proxy serves a different file."
@@ -357,7 +358,7 @@ def wrong_file(what: str, actual: str, expected: str) -> DownloadError:
 
 @contextmanager
 def _locked(name: str, progress: Progress | None) -> Iterator[None]:
-    # Imported late: it brings asyncio along.
+    # Imported late: it imports asyncio.
     import filelock
 
     file = root() / "locks" / f"{_file_name(name)}.lock"
@@ -377,7 +378,7 @@ def _locked(name: str, progress: Progress | None) -> Iterator[None]:
 
 
 def _clean_abandoned() -> None:
-    """Delete what interrupted runs left behind and nobody came back for within a week."""
+    """Delete files of interrupted runs that were not continued within a week."""
     for folder in folders("partial"):
         try:
             old = time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
@@ -394,7 +395,7 @@ def _partial(name: str) -> Path:
 def _file_name(name: str) -> str:
     """Return one file name for a model's name: ``org/repository`` becomes ``org--repository``.
 
-    Reversible: dashes that could be taken for the separator are written ``%2D``.
+    It is reversible: dashes that could be taken for the separator are written as ``%2D``.
     """
     parts = (
         re.sub(r"^-|-$|-(?=-)|^\.", lambda found: f"%{ord(found[0]):02X}", quote(part, safe=" @+~"))

