@@ -322,7 +322,7 @@ _SLICE = threading.local()
 
 
 def begin_slice() -> None:
-    """Restart the clock of this thread's work: its turn begins, or a pass of the model has ended."""
+    """Restart the clock of this thread's work: its turn begins, or a pass has ended."""
     _SLICE.end = time.perf_counter() + AT_ONCE
 
 
@@ -405,7 +405,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """The options for loading a text model: the keywords of `structgen.load`, which describes them."""
+    """The options for loading a text model: the keywords of `structgen.load`, described there."""
 
     providers: Sequence[str] | None = None
     session_options: Mapping[str, Any] | None = None

@@ -1,9 +1,9 @@
-"""`Embedder`: texts in, vectors and ranks out; `load` opens a folder or an ONNX file.
+"""`Embedder` makes vectors and rankings of texts; `load` opens a folder or an ONNX file.
 
-Has the order of the work: checks, prompts, tokens, batches, vectors, and back into the order of the
-texts. While one window of texts runs, a thread tokenises the next. Texts of similar length run
-together under a token budget, so that there is little padding. `session` knows graphs, `folder`
-what a folder says.
+The order of the work: checks, prompts, tokens, batches, vectors, and back into the order of the
+texts. While one window of texts runs, a thread tokenizes the next. Texts of similar length run
+together within a token budget, so that there is little padding. `session` runs graphs, `folder`
+reads folders.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """Vectors, and the tokens that they took.
+    """Vectors, with the numbers of tokens.
 
     Attributes:
         vectors: float32 ``[n, dimensions]``, in the order of the texts.
-        n_tokens: int64 ``[n]``: tokens of each text that were run, special tokens and prompt
-            included; None for a graph that reads text itself.
-        n_cut: int64 ``[n]``: tokens of each text that were cut off, because it was too long; None
-            likewise.
+        n_tokens: int64 ``[n]``: number of tokens of each text that were run, with special tokens
+            and prompt; None: the graph reads text itself.
+        n_cut: int64 ``[n]``: number of tokens of each text that were cut off because it was too
+            long; None: as for ``n_tokens``.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -65,9 +65,9 @@ class Ranked:
     """A document's place in a ranking.
 
     Attributes:
-        index: which document, from 0.
-        score: the model's own number for it and the query; larger is better. Its scale depends on
-            the model: usually a logit, below or above 0.
+        index: the number of the document, from 0.
+        score: the model's score of the document for the query; larger is better. The scale depends
+            on the model: usually a logit, below or above 0.
     """
 
     index: int
@@ -75,7 +75,7 @@ class Ranked:
 
 
 Pause: TypeAlias = "Callable[[], Awaitable[None]]"
-"""Awaited between batches, so that others have one."""
+"""Awaited between batches, so that others can run."""
 
 OnTruncation = Literal["warn", "error", "ignore"]
 Encoding = Literal["float", "base64"]
@@ -103,12 +103,12 @@ class RankOptions(TypedDict, total=False):
 
 
 def check_encoding(encoding: str) -> None:
-    """Raise OptionError unless vectors can be written so."""
+    """Raise OptionError unless it is a known encoding of vectors."""
     Word(("float", "base64"))("encoding", encoding)
 
 
 def check_options(on_truncation: str, batch_tokens: int) -> None:
-    """Raise OptionError where one of these is out of range."""
+    """Raise OptionError if an option is out of range."""
     Word(("warn", "error", "ignore"))("on_truncation", on_truncation)
     Whole(1)("batch_tokens", batch_tokens)
 
@@ -117,7 +117,7 @@ def checked_texts(texts: Any) -> Iterator[str]:
     """Yield the texts, each a str; a single text becomes a list of one.
 
     Raises:
-        OptionError: as soon as one is not.
+        OptionError: a text is not a str, raised when it is reached.
     """
     if isinstance(texts, str):
         yield texts
@@ -131,16 +131,16 @@ def checked_texts(texts: Any) -> Iterator[str]:
 
 
 _NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""What models call their prompts for each type of input, those that are asked for first."""
+"""Models' names of prompts for each type of input, in the order in which they are tried."""
 
 
 def prompt_name_for(type_of_input: str, prompts: Mapping[str, str]) -> str | None:
-    """Return the name of a model's prompt for ``"query"`` or ``"document"``; None: it has none."""
+    """Return the name of a model's prompt for ``"query"`` or ``"document"``; None: there is none."""
     return next((name for name in _NAMES[type_of_input] if name in prompts), None)
 
 
 def _check_names(options: Mapping[str, Any], typed: type = EmbedOptions) -> None:
-    """Raise OptionError where one is not an option of a call."""
+    """Raise OptionError for an unknown option of a call."""
     known = typed.__annotations__
     for name in options:
         if name not in known:
@@ -154,17 +154,17 @@ Text = TypeVar("Text", str, tuple[str, str])
 T = TypeVar("T")
 
 RUN_TOKENS = 32
-"""What a run of the graph costs by itself, in tokens: so much padding is worth one run less."""
+"""The fixed cost of a run of the graph, in tokens: this much padding is worth one run less."""
 
 _WINDOW_TEXTS = 1024
-_WINDOW_CHARACTERS = 1 << 18  # of which each may be a token, which takes 250 bytes for a while
+_WINDOW_CHARACTERS = 1 << 18  # each may be a token, which takes 250 bytes for a while
 
 
 def windows(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    """Cut texts, or pairs of texts, into runs that are tokenised and sorted together.
+    """Divide texts, or pairs of texts, into windows that are tokenized and sorted together.
 
-    Large enough that texts of one length meet, small enough that the next window's tokens are made
-    while this one's are run, and that little is held in memory.
+    Large enough that texts of similar length meet, small enough that the next window can be
+    tokenized while this one runs, and that little memory is used.
     """
     window: list[Text] = []
     size = 0
@@ -179,17 +179,18 @@ def windows(texts: Iterable[Text]) -> Iterator[list[Text]]:
 
 
 def plan(lengths: Sequence[int], budget: int, most_rows: Callable[[int], int]) -> list[list[int]]:
-    """Put texts into batches so that least is run: padding, and a run's own cost.
+    """Divide texts into batches with the lowest cost of padding and runs.
 
     Args:
         lengths: tokens of each text.
-        budget: most tokens of a batch, padding included. A text that is longer runs alone.
-        most_rows: most texts of a batch, by the tokens of the longest.
+        budget: most tokens of a batch with padding. A longer text runs alone.
+        most_rows: returns the most texts of a batch, from the tokens of the longest.
 
     Returns:
-        The indices of each batch, the longest texts first: what takes most memory comes at once.
+        The indices of each batch, the longest texts first, so that the largest use of memory comes
+        first.
 
-    Cost: some 10 µs a text.
+    Cost: about 10 µs per text.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     # least[n]: the least cost of the first n texts; began[n]: where their last batch begins.
@@ -214,30 +215,30 @@ def plan(lengths: Sequence[int], budget: int, most_rows: Callable[[int], int]) -
 
 
 BATCH_TOKENS = 2048
-"""Most tokens that run side by side unless a call says otherwise."""
+"""The default of the most tokens in a batch."""
 
 _CHARACTERS_A_TOKEN = 4  # roughly, for graphs that make tokens themselves
 
 # Most tokens of a text by default, beside what `Settings.longest` says of memory.
-_UNSTATED = 2_048  # where a folder names no length
-_LONGEST = 8_192  # whatever a folder says
+_UNSTATED = 2_048  # if a folder names no length
+_LONGEST = 8_192  # whatever a folder names
 
-_KINDS = 5  # of numbers of which a pass holds so many at most, with what the runtime keeps free
+_KINDS = 5  # kinds of numbers in a pass, the runtime's free memory included
 
 
 @final
 class Embedder:
-    """A model that makes vectors of texts, or scores of pairs. Safe to share by threads.
+    """A model that makes vectors of texts or scores of pairs. Safe to share by threads.
 
     Make one with `structgen.load_embedder`.
 
     Attributes:
-        name: its name in messages: the folder's name.
+        name: its name in messages, that of the folder.
         folder: where it was loaded from.
-        dimensions: numbers of a vector; None for a cross-encoder, or where the graph does not say.
+        dimensions: length of a vector; None for a cross-encoder, or if the graph does not tell.
         max_length: most tokens of a text; None: the graph reads text itself.
-        pooling: how the vectors of tokens become one; None where the graph does so itself.
-        prompts: the model's prompts, for each kind of text.
+        pooling: how the vectors of tokens become one; None: the graph does it.
+        prompts: the model's prompts by kind of text.
     """
 
     def __init__(
@@ -260,7 +261,7 @@ class Embedder:
 
     @property
     def _more(self) -> str:
-        """The hint for a text that is too long, where the model may take longer ones."""
+        """The hint for a text that is too long, if the model can read longer ones."""
         stated = self._settings.max_length
         is_ours = stated is None or (self.max_length or stated) < stated
         return " (load_embedder(max_length=) can raise this)" if is_ours else ""
@@ -293,21 +294,21 @@ class Embedder:
         """Return the vectors of texts, float32 ``[n, dimensions]``, in the order of the texts.
 
         Args:
-            texts: one text, which is ``n`` = 1, or several.
-            prompt: put before each text.
-            prompt_name: put the prompt of this name before each text, one of `prompts`:
-                ``"query"``, say. By default, the model's prompt for all texts, if it has one.
-            dimensions: keep this many numbers of each vector and normalise it again, for models
-                trained for that.
-            normalize: scale each vector to length 1, so that a product is a cosine.
-            on_truncation: ``"warn"`` when texts are longer than the model takes and are cut;
-                ``"error"`` to raise instead, ``"ignore"`` to cut them silently.
-            encoding: ``"base64"`` for a list of the vectors' little-endian float32 numbers in
-                base64, as OpenAI's API has them.
-            batch_tokens: most tokens that run side by side, padding included. More take more
-                memory; on a CPU they are hardly faster.
-            progress: called with how many texts are done; by default a bar on a terminal's standard
-                error, if the call takes longer than a second.
+            texts: one text (``n`` = 1) or several.
+            prompt: a text to put before each text.
+            prompt_name: the name of a prompt of `prompts` to put before each text, such as
+                ``"query"``. By default, the model's prompt for all texts, if it has one.
+            dimensions: number of leading values of each vector to keep; the vector is normalized
+                again. For models trained for that.
+            normalize: scale each vector to length 1, so that a dot product is a cosine.
+            on_truncation: if texts are too long for the model: ``"warn"`` cuts them with a warning,
+                ``"ignore"`` without one, ``"error"`` raises an error.
+            encoding: ``"base64"`` returns a list of the vectors' little-endian float32 values in
+                base64, as in OpenAI's API.
+            batch_tokens: most tokens of a batch with padding. More take more memory; on a CPU they
+                are hardly faster.
+            progress: called with the number of texts done; by default a bar on a terminal's
+                standard error if the call takes longer than a second.
 
         Raises:
             OptionError: an option is unknown or out of range, or a text is not a str.
@@ -324,7 +325,7 @@ class Embedder:
     async def aembed(
         self, texts: str | Iterable[str], *, encoding: Encoding = "float", **options: Any
     ) -> FloatArray | list[str]:
-        """Run `embed` in a thread: the event loop keeps running. Same arguments, same result.
+        """Run `embed` in a thread, so that the event loop keeps running. Same arguments and result.
 
         Cancelling the task ends the work after the current batch.
         """
@@ -343,13 +344,13 @@ class Embedder:
         """Return the token ids of each text, special tokens included, cut to `max_length`.
 
         Raises:
-            ModelError: the graph reads text itself, and its tokens are not known.
+            ModelError: the graph reads text itself, so its tokens are unknown.
         """
         made = map(self._known_tokenizer().encode, windows(checked_texts(texts)))
         return [one.ids.tolist() for window in made for one in window]
 
     def tokenize_whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return all token ids of a text, also beyond `max_length`.
+        """Return all token ids of a text, even beyond `max_length`.
 
         Raises:
             ModelError: as for `tokenize`.
@@ -357,7 +358,7 @@ class Embedder:
         return self._known_tokenizer().whole(text, add_special_tokens=add_special_tokens)
 
     def detokenize(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of tokens, if the tokenizer can restore it.
+        """Return the text of tokens, as far as the tokenizer can restore it.
 
         Raises:
             ModelError: as for `tokenize`.
@@ -379,7 +380,8 @@ class Embedder:
     def result(
         self, texts: str | Iterable[str], **options: Unpack[EmbedOptions]
     ) -> EmbeddingResult:
-        """Return the vectors of `embed`, and how many tokens each text had and lost."""
+        """Return the vectors of `embed`, with the numbers of tokens of each text that were run and
+        cut."""
         _check_names(options)
         return run_passes(self._result(texts, **options))
 
@@ -438,7 +440,7 @@ class Embedder:
         return EmbeddingResult(finish(vectors, dimensions, normalize), n_tokens, n_cut)
 
     def _before(self, prompt: str | None, name: str | None) -> str:
-        """Return the final text before each text.
+        """Return the prompt before each text.
 
         Raises:
             OptionError: there is no such prompt, or both are given.
@@ -471,11 +473,11 @@ class Embedder:
         Args:
             query: the question.
             documents: the documents.
-            top_k: return this many; None: all.
+            top_k: number of documents to return; None: all.
             options: ``on_truncation``, ``batch_tokens`` and ``progress``, as in `embed`.
 
         Returns:
-            The best first; for equal scores, the earlier document first.
+            The best documents first; among equal scores the earlier document first.
 
         Raises:
             ModelError: the model is a cross-encoder with several scores.
@@ -555,8 +557,8 @@ class Embedder:
         report: Callable[[int], None],
         name: str,
     ) -> Passes[tuple[FloatArray, Any, Any]]:
-        """Return the vector of each text (or pair), its tokens, and how many more it had; yield
-        between batches."""
+        """Return the vector of each text (or pair), its number of tokens, and the number cut off;
+        yield between batches."""
         found: list[FloatArray] = []
         lengths: list[int] = []
         cut: list[int] = []
@@ -600,7 +602,7 @@ class Embedder:
 
 
 async def in_thread(work: Passes[T], pause: Pause | None = None) -> T:
-    """Run some work in a thread, pass by pass, while somebody waits for it.
+    """Run work in a thread, pass by pass, and await it.
 
     ``pause`` is awaited between passes.
     """
@@ -622,7 +624,7 @@ async def in_thread(work: Passes[T], pause: Pause | None = None) -> T:
 
 
 def _best_first(scores: Iterable[float], top_k: int | None) -> list[Ranked]:
-    """Documents by their scores; of equal ones the earlier first."""
+    """Return documents by score; among equal scores the earlier first."""
     ranked = [Ranked(index, float(score)) for index, score in enumerate(scores)]
     return sorted(ranked, key=lambda one: -one.score)[:top_k]
 
@@ -633,7 +635,7 @@ def load(place: Path, **options: Any) -> Embedder:
 
 
 Parts: TypeAlias = tuple[Graph, TextTokenizer | None, Settings, Pooling | None, int | None]
-"""Of what an `Embedder` is made."""
+"""The parts of an `Embedder`."""
 
 
 def opened(
@@ -646,9 +648,9 @@ def opened(
     threads: int | None = None,
     bound: Callable[[int], None] | None = None,
 ) -> Parts:
-    """Return the parts of an embedder; args as of `structgen.load_embedder`.
+    """Return the parts of an embedder; args as for `structgen.load_embedder`.
 
-    ``bound`` is first called with how many bytes two runs side by side may take.
+    ``bound`` is first called with the bytes that two runs at once may take.
     """
     wanted = None if pooling is None else check_pooling(pooling)
     if cache.is_language_model(place):
@@ -703,7 +705,7 @@ def _most(settings: Settings, max_length: int | None) -> int:
 
 
 def _folders_pooling(settings: Settings) -> Pooling:
-    """Return how a folder says that tokens are pooled; the mean where it does not say."""
+    """Return a folder's pooling; the mean if it does not name one."""
     if settings.others:
         raise ModelError(
             f"{settings.folder} has {', '.join(settings.others)} after pooling, which this ONNX "

@@ -1,8 +1,8 @@
-"""What the files of an embedder say: which graph, how its tokens are pooled, prompts, lengths.
+"""Read the files of an embedder: its graph, pooling, prompts and lengths.
 
-Reads the layout of sentence-transformers: ``modules.json``, ``1_Pooling/config.json``,
-``config_sentence_transformers.json``, ``sentence_bert_config.json``, with an ONNX graph beside them
-or in ``onnx/``. All of them are optional. Knows no runtime.
+The layout is that of sentence-transformers: ``modules.json``, ``1_Pooling/config.json``,
+``config_sentence_transformers.json``, ``sentence_bert_config.json``, all optional, with an ONNX
+graph beside them or in ``onnx/``. Knows no runtime.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .pooling import Pooling
 _GRAPH = "model.onnx"
 _POOLING = "1_Pooling"
 _UNLIMITED = 1_000_000
-"""Tokenizers write a number far above this where there is no bound."""
+"""Tokenizers without a limit write a number far above this."""
 
 _LONGEST_PROMPTS = 100_000
 
-_HEADS = ("num_attention_heads", "n_heads", "n_head")  # what configurations call it
+_HEADS = ("num_attention_heads", "n_heads", "n_head")  # its names in configurations
 _HIDDEN = ("hidden_size", "dim", "n_embd")
 _INNER = ("intermediate_size", "hidden_dim", "n_inner")
 
 NUMBERS = 1 << 27
-"""Most numbers that a pass may hold of one kind: it takes some 1.2 GB, of two to three kinds."""
+"""Most numbers of one kind in a pass, which has two to three kinds and takes about 1.2 GB."""
 
-# Their positions begin behind the padding token's id.
+# Their positions begin after the padding token's id.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
 _MODES: Mapping[str, Pooling] = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
@@ -47,20 +47,20 @@ class Settings:
         folder: the folder.
         graph: the ONNX file.
         tokenizer: ``tokenizer.json``, if there is one.
-        pooling: how tokens become one vector, also a name that structgen does not support; None:
-            not given.
+        pooling: how tokens become one vector; may be a name that structgen does not support; None:
+            not set.
         pools_prompt: whether a prompt's tokens count in the mean.
-        is_lower_case: texts are written in small letters first.
-        max_length: most tokens of a text by the folder, or None.
-        positions: most tokens of the graph, or None if not known.
+        is_lower_case: whether texts are converted to lower case first.
+        max_length: the folder's most tokens of a text, or None.
+        positions: the graph's most tokens, or None if not known.
         prompts: texts to prepend, by kind of text: ``"query"``, ``"document"``, ….
         default_prompt: the name of the prompt for texts without a kind, or None.
-        cuts: on which side long texts are cut, ``"left"`` or ``"right"``; None: as
-            ``tokenizer.json`` says.
-        lacks: the pooling's configuration, if ``modules.json`` names it and it is missing.
+        cuts: the side on which long texts are cut, ``"left"`` or ``"right"``; None: from
+            ``tokenizer.json``.
+        lacks: the pooling's configuration if ``modules.json`` names it but it is missing.
         others: modules after the pooling that change the vector, such as ``Dense``.
-        heads: of attention.
-        width: numbers of a token's vectors, inside and between layers.
+        heads: number of attention heads.
+        width: lengths of a token's vectors, in and between layers.
     """
 
     folder: Path
@@ -80,23 +80,23 @@ class Settings:
     width: int
 
     def numbers(self, n_tokens: int) -> int:
-        """About how many numbers a pass over a text holds of one kind: attention has one for each
+        """Return about how many numbers of one kind a pass over a text has: attention has one per
         head and pair of tokens."""
         return (self.heads * n_tokens + self.width) * n_tokens
 
     @property
     def longest(self) -> int:
-        """The most tokens of a text of which a pass holds no more than `NUMBERS`."""
+        """The most tokens of a text whose pass stays within `NUMBERS`."""
         root = math.isqrt(self.width**2 + 4 * self.heads * NUMBERS)
         return (root - self.width) // (2 * self.heads)
 
 
 def read(place: Path) -> Settings:
-    """Read an embedder's folder, or what lies beside an ONNX file.
+    """Read an embedder's folder, or the files beside an ONNX file.
 
     Raises:
         ModelNotFound: there is no ONNX file, or there are several and none is ``model.onnx``.
-        ModelError: a file cannot be understood.
+        ModelError: a file is not valid.
     """
     graph = place if place.is_file() else _graph_in(place)
     folder = graph.parent
@@ -171,7 +171,7 @@ def _graph_in(folder: Path) -> Path:
 
 
 class _File:
-    """The JSON object in a file, whose settings are of their kinds; empty if it is not there."""
+    """The JSON object in a file, with checked types; empty if there is no file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -189,8 +189,8 @@ class _File:
             raise self.wrong(str(error)) from None
 
     def number(self, *names: str) -> int | None:
-        """Return the first size that it says under these names; what is not above 0 or far too
-        large stands for none."""
+        """Return the first size under these names; values that are not above 0, or far too large,
+        count as none."""
         for name in names:
             value = self.fields.get(name)
             if value is not None and (type(value) not in (int, float) or value % 1 != 0):
@@ -208,7 +208,7 @@ def _read(file: Path) -> Any:
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """Return the kind and the folder of each step, as ``modules.json`` lists them."""
+    """Return the kind and folder of each step in ``modules.json``."""
     file = folder / "modules.json"
     if not file.exists():
         return []
@@ -226,7 +226,7 @@ def _prompts(own: _File) -> dict[str, str]:
     if not isinstance(prompts, dict):
         raise own.wrong("its prompts are not a JSON object")
     for name, text in prompts.items():
-        if not isinstance(text, str):  # a null would be the word None before each text
+        if not isinstance(text, str):  # a null would become the word None before each text
             raise own.wrong(f"its prompt {name!r} is not a string")
     if (n := sum(map(len, (*prompts, *prompts.values())))) > _LONGEST_PROMPTS:
         raise own.wrong(f"its prompts have {n:,} characters; the limit is {_LONGEST_PROMPTS:,}")
@@ -248,6 +248,6 @@ def _pooling(file: _File) -> str | None:
             if is_on
         ]
     if not modes:
-        # Where all are off, a mean would be our own idea.
+        # If all are off, a mean would be only our guess.
         return "nothing" if named is not None or flags else None
     return _MODES.get(modes[0], modes[0]) if len(modes) == 1 else " and ".join(modes)

@@ -1,4 +1,4 @@
-"""Pool the vectors of tokens into one vector a text; cut, scale and encode vectors.
+"""Pool the vectors of tokens into one vector per text; cut, scale and encode vectors.
 
 Plain functions over arrays. Knows no runtime, no tokenizer and no files.
 """
@@ -19,8 +19,8 @@ FloatArray = npt.NDArray[np.float32]
 Pooling = Literal["mean", "cls", "last"]
 
 _WIDEST = 16_384
-"""Most numbers of a vector: published models have up to a quarter of it. The vectors of
-a request are in the memory of the program that asked, whatever the graph's process may hold."""
+"""Most numbers of a vector: published models have up to a quarter of it. A request's vectors are in
+the caller's memory, whatever the limits of the graph's process."""
 
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
@@ -29,16 +29,16 @@ def check_pooling(pooling: str) -> Pooling:
     """Return ``pooling``.
 
     Raises:
-        OptionError: there is no such pooling.
+        OptionError: the pooling is unknown.
     """
     return cast("Pooling", Word(POOLINGS)("pooling", pooling))
 
 
 def check_width(vectors: npt.NDArray[np.floating]) -> None:
-    """Check that each row has no more numbers than a vector may have.
+    """Check that no row is longer than a vector may be.
 
     Raises:
-        ModelError: it has.
+        ModelError: a row is.
     """
     if (width := vectors[0].size) > _WIDEST:
         raise ModelError(
@@ -47,14 +47,14 @@ def check_width(vectors: npt.NDArray[np.floating]) -> None:
 
 
 def _pooled(length: int, pooling: Pooling, n_skipped: int) -> slice:
-    """Return the tokens of a text whose mean is its vector."""
+    """Return the tokens of a text that are averaged."""
     if pooling == "mean":
         return slice(min(n_skipped, length - 1), length)
     return slice(0, 1) if pooling == "cls" else slice(length - 1, length)
 
 
 def weights(lengths: Sequence[int], pooling: Pooling, n_skipped: int, n_tokens: int) -> FloatArray:
-    """Return how much each token counts in its text's vector: float32 ``[texts, tokens, 1]``."""
+    """Return the weight of each token in its text's vector, float32 ``[texts, tokens, 1]``."""
     out = np.zeros((len(lengths), n_tokens, 1), np.float32)
     for row, length in enumerate(lengths):
         if length:
@@ -72,12 +72,12 @@ def pool(
         hidden: ``[batch, tokens, width]``: a vector for each token, padding at the end.
         lengths: tokens of each text. A text without any gets zeros.
         pooling: the mean of all tokens, the first token or the last.
-        n_skipped: tokens at the beginning that the mean leaves out: a prompt's.
+        n_skipped: number of first tokens (the prompt's) that the mean leaves out.
     """
     out = np.zeros((len(lengths), hidden.shape[-1]), np.float32)
     for row, (vectors, length) in enumerate(zip(hidden, lengths, strict=True)):
         if length:
-            # Over this text's tokens alone, so that it does not matter what it is batched with.
+            # Only over this text's tokens, so the batch does not matter.
             pooled = vectors[_pooled(length, pooling, n_skipped)]
             out[row] = pooled.mean(axis=0, dtype=np.float32)
     return out
@@ -86,10 +86,10 @@ def pool(
 def finish(vectors: FloatArray, dimensions: int | None, normalize: bool) -> FloatArray:
     """Keep the first ``dimensions`` numbers of each vector, and scale each to length 1.
 
-    A vector of zeros stays so.
+    A vector of zeros does not change.
 
     Raises:
-        OptionError: there are not that many numbers.
+        OptionError: vectors are shorter.
     """
     width = vectors.shape[-1]
     if dimensions is not None:

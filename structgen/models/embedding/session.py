@@ -1,15 +1,16 @@
-"""An embedder's graph on ONNX Runtime: which inputs it takes, which output is the vector.
+"""An embedder's graph on ONNX Runtime: its inputs, and the output with the vector.
 
 Tokens come in as lists of ids, vectors go out as NumPy arrays. Knows no tokenizer, no prompts and
 no batches.
 
-Graphs take different inputs: token ids with or without types, mask and positions, with the (empty)
-key-value cache of a decoder, or the text itself as a tensor of strings. They give a vector a text
-(``sentence_embedding``), a vector a token (``last_hidden_state``), or a cross-encoder's ``logits``.
+Graphs have different inputs: token ids with or without types, mask and positions, the (empty)
+key-value cache of a decoder, or the text itself as a tensor of strings. They output a vector per
+text (``sentence_embedding``), a vector per token (``last_hidden_state``), or a cross-encoder's
+``logits``.
 
-`Device` is used if the first provider is not the CPU. A batch's token ids go to the device, the
-vectors of its tokens stay there, a small second graph pools them, and only one vector a text comes
-back. It was measured on the CPU only, where it gives the same numbers.
+`Device` is used if the first provider is not the CPU. A batch's token ids are sent to the device,
+the vectors of tokens stay there, a small second graph pools them, and only one vector per text
+comes back. It was measured only on the CPU, where it gives the same numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, Literal, Protocol, final
 import numpy as np
 import numpy.typing as npt
 
-# A program that answers on this machine tells nobody else about it, unless its user wants that.
+# No telemetry unless the user wants it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort  # type: ignore[import-untyped]
@@ -37,19 +38,19 @@ from .pooling import FloatArray, Pooling, check_width, pool, weights
 from .tokens import Tokens
 
 _BOUND = ("cuda", "dml")
-"""Providers whose memory the runtime lets others bind, by their own names."""
+"""Providers whose memory can be bound, with the runtime's names of their devices."""
 
 
 @final
 class Device:
-    """Where a graph runs. Safe to share by threads."""
+    """The device that a graph runs on. Safe to share by threads."""
 
     def __init__(self, provider: str, number: int) -> None:
-        """Name a device.
+        """Set the device.
 
         Args:
-            provider: the execution provider, as `structgen.models.loading` calls it.
-            number: which of several.
+            provider: the execution provider, with the names of `structgen.models.loading`.
+            number: the number of the device.
         """
         self._provider, self._number = provider, number
         self._poolers: dict[str, Any] = {}
@@ -57,7 +58,7 @@ class Device:
 
     @classmethod
     def of(cls, provider: str, options: Mapping[str, Any]) -> Device | None:
-        """Return the device of a provider, or None where nothing is gained by binding."""
+        """Return the device of a provider; None: binding has no benefit."""
         return cls(provider, int(options.get("device_id", 0))) if provider in _BOUND else None
 
     def run(
@@ -73,7 +74,7 @@ class Device:
             session: the graph.
             feeds: its inputs.
             output: the name of the output.
-            to_pool: when that is a vector a token: lengths, pooling and tokens to skip.
+            to_pool: if that is a vector per token: lengths, pooling and tokens to skip.
         """
         binding = session.io_binding()
         for name, array in feeds.items():
@@ -105,7 +106,7 @@ class Device:
             found = self._poolers.get(kind)
             if found is None:
                 names = list(dict.fromkeys([self._provider, "cpu"]))
-                on_it = {"device_id": str(self._number)}  # where the vectors to pool are
+                on_it = {"device_id": str(self._number)}  # the device of the vectors to pool
                 graph = ir.to_proto(ir.from_onnx_text(_POOLING.replace("KIND", kind)))
                 found = self._poolers[kind] = ort.InferenceSession(
                     graph.SerializeToString(),
@@ -125,8 +126,8 @@ pooling (KIND[b, s, d] hidden, float[b, s, 1] weights) => (float[b, d] pooled)
     scaled = Mul (kept, weights)
     pooled = ReduceSum <keepdims = 0> (scaled, axis)
 }"""
-"""Adds up vectors by weights, in ONNX's own notation. Vectors without weight are ignored, whatever
-they hold: padding may be NaN."""
+"""The weighted sum of vectors, in ONNX's text notation. Vectors with weight 0 are ignored, because
+padding may be NaN."""
 
 _OF_TEXT = ("sentence_embedding", "embeddings", "embedding", "text_embeds", "dense_vecs")
 _OF_TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states")
@@ -141,7 +142,7 @@ _STRING = "tensor(string)"
 _PAST = "past_key_values."
 
 Kind = Literal["text", "tokens", "score"]
-"""What the output that is used holds: a vector a text, a vector a token, or a score a pair."""
+"""The kind of the used output: a vector per text, a vector per token, or a score per pair."""
 
 
 class AnyGraph(Protocol):
@@ -167,10 +168,10 @@ class Graph:
     """A loaded graph. Safe to share by threads.
 
     Attributes:
-        takes_text: whether it reads strings rather than token ids.
-        kind: what its output is.
-        width: numbers of a vector, or None while the graph does not say.
-        device: where it runs, when that is not the CPU.
+        takes_text: whether it reads strings instead of token ids.
+        kind: the kind of its output.
+        width: length of a vector; None: not known yet.
+        device: the device, if it is not the CPU.
     """
 
     def __init__(
@@ -186,13 +187,13 @@ class Graph:
 
         Args:
             file: the ONNX file.
-            wants_tokens: whether a vector a token is preferred to one a text.
+            wants_tokens: whether to prefer a vector per token to one per text.
             providers: execution providers, the preferred one first; None: the CPU.
-            session_options: of ONNX Runtime.
-            threads: threads an operator may use.
+            session_options: options of ONNX Runtime.
+            threads: threads of an operator.
 
         Raises:
-            ModelError: the runtime cannot load it, or it has inputs or outputs of no embedder.
+            ModelError: the runtime cannot load it, or its inputs or outputs are not an embedder's.
         """
         names, options_of, others = read_options(providers, session_options, threads)
         if threads is not None:
@@ -221,15 +222,15 @@ class Graph:
     def run(
         self, rows: Sequence[Tokens], pooling: Pooling, n_skipped: int = 0
     ) -> npt.NDArray[np.float32]:
-        """Run texts side by side.
+        """Run texts as a batch.
 
         Args:
             rows: their tokens.
-            pooling: how a vector a token becomes one a text, where the graph does not do so.
-            n_skipped: tokens at the beginning that a mean leaves out.
+            pooling: how vectors of tokens become one per text, if the graph does not do it.
+            n_skipped: number of first tokens that a mean leaves out.
 
         Returns:
-            float32 ``[rows, width]``; ``[rows, labels]`` of a cross-encoder.
+            float32 ``[rows, width]``; for a cross-encoder ``[rows, labels]``.
 
         Raises:
             ModelError: the runtime fails.
@@ -279,7 +280,8 @@ class Graph:
         )
 
     def _finite(self, found: FloatArray) -> FloatArray:
-        """Return the vectors or scores, if finite (JSON has no other numbers) and few."""
+        """Return the vectors or scores, after a check that they are finite (JSON has no other
+        numbers) and not too many."""
         check_width(found)
         if not np.isfinite(found).all():
             raise ModelError(
@@ -294,7 +296,7 @@ class Graph:
         of_tokens: list[tuple[str, Kind]] = [(name, "tokens") for name in _OF_TOKENS]
         order = [*of_tokens, *of_text] if wants_tokens else [*of_text, *of_tokens]
         for name, kind in [*order, ("logits", "score")]:
-            # Some exports call the vectors of tokens embeddings.
+            # Some exports name the vectors of tokens embeddings.
             if name in outputs and (kind != "text" or len(outputs[name].shape) != 3):
                 return outputs[name], kind
         if len(outputs) == 1:
@@ -326,7 +328,7 @@ class Graph:
                     array[i, : lengths[i]] = row.type_ids
             elif name == "position_ids":
                 array = np.maximum(mask.cumsum(axis=1) - 1, 0)
-            else:  # a layer's key-value cache of no tokens: batch, heads, 0, width of a head
+            else:  # an empty key-value cache of a layer: batch, heads, 0, width of a head
                 _, heads, _, width = wanted.shape if len(wanted.shape) == 4 else [None] * 4
                 if not isinstance(heads, int) or not isinstance(width, int):
                     raise ModelError(f"{self._file}: the shape of {name} is unknown.")
@@ -337,7 +339,7 @@ class Graph:
 
 @contextmanager
 def _explained(file: Path) -> Iterator[None]:
-    """Turn what the runtime raises into a ModelError."""
+    """Turn exceptions of the runtime into a ModelError."""
     try:
         yield
     except Exception as error:
@@ -351,7 +353,7 @@ def _session(
     session_options: Mapping[str, Any],
 ) -> Any:
     options = ort.SessionOptions()
-    options.log_severity_level = 3  # what goes wrong is an exception, too
+    options.log_severity_level = 3  # errors become exceptions, too
     for name, value in session_options.items():
         try:
             if name == "custom_ops_library":
@@ -359,13 +361,13 @@ def _session(
             elif "." in name:
                 options.add_session_config_entry(name, value)
             elif name == "graph_optimization_level":
-                # As ``genai_config.json`` writes it, or the runtime's own.
+                # The name in ``genai_config.json``, or the runtime's own.
                 level = getattr(ort.GraphOptimizationLevel, str(value), value)
                 options.graph_optimization_level = level
             else:
                 setattr(options, name.replace("log_id", "logid"), value)
         except Exception as error:
-            # What the binding says of a wrong type is its own signature.
+            # For a wrong type, the binding's message is only its signature.
             why = "it has the wrong type" if isinstance(error, TypeError) else in_short(error)
             raise ModelError(
                 f"ONNX Runtime rejects the session option {name!r} = {value!r}: {why}."
@@ -376,7 +378,7 @@ def _session(
         )
 
         options.register_custom_ops_library(get_library_path())
-    wanted = [*names, *([] if "cpu" in names else ["cpu"])]  # for what the others cannot do
+    wanted = [*names, *([] if "cpu" in names else ["cpu"])]  # for operators that the others lack
     try:
         return ort.InferenceSession(
             str(file),

@@ -1,8 +1,8 @@
-"""Turn texts into token ids, cut to what the model takes, and count what was cut.
+"""Turn texts into token ids, cut to the model's limit, and count the tokens cut off.
 
-The only user of ``tokenizers``. Ignores the padding and truncation of ``tokenizer.json``, which are
-for other programs: batches are padded here, and texts cut at the model's limit. Knows no graphs and
-batches.
+The only module that uses ``tokenizers``. It ignores the padding and truncation of
+``tokenizer.json``, which are for other programs: structgen pads batches, and cuts texts at the
+model's limit. Knows no graphs and batches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from structgen.sampling import TokenIds
 from structgen.storage.user_folder import contents
 
 _MOST_TOKENS = 1 << 22
-"""Of a text: a normalizer may put very much in place of a letter."""
+"""Most tokens of a text: a normalizer may replace a letter by a long text."""
 
 
 class Tokens(NamedTuple):
@@ -32,7 +32,7 @@ class Tokens(NamedTuple):
     Attributes:
         ids: int32 ``[n]``: token ids, special tokens included.
         type_ids: int32 ``[n]``: 0 for the first text of a pair, 1 for the second.
-        n_cut: how many tokens did not fit.
+        n_cut: number of tokens that did not fit.
     """
 
     ids: TokenIds
@@ -58,7 +58,7 @@ class AnyTokenizer(Protocol):
 
 @final
 class TextTokenizer:
-    """A tokenizer with a bound on length. Safe to share by threads."""
+    """A tokenizer with a limit on length. Safe to share by threads."""
 
     def __init__(self, file: Path, max_length: int | None, cuts: str | None = None) -> None:
         """Read ``tokenizer.json``.
@@ -66,10 +66,11 @@ class TextTokenizer:
         Args:
             file: the file.
             max_length: most tokens of a text.
-            cuts: ``"left"`` or ``"right"``: where longer ones are cut; None: as the file says.
+            cuts: the side on which longer texts are cut, ``"left"`` or ``"right"``; None: that of
+                the file.
 
         Raises:
-            ModelError: it cannot be understood, or is too much for the process that uses it.
+            ModelError: it is not valid, or too large for the process that uses it.
             OptionError: ``max_length`` leaves no room for text.
         """
         self._file = file
@@ -90,7 +91,7 @@ class TextTokenizer:
         """Return the tokens of each text or pair.
 
         Raises:
-            OptionError: a text has half a surrogate pair, which no encoding can write.
+            OptionError: a text has a lone surrogate, which no encoding can write.
 
         Cost: 20 to 60 µs for a sentence; twice that for texts that are cut.
         """
@@ -118,7 +119,7 @@ class TextTokenizer:
             ]
 
     def whole(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return all tokens of a text. Raises what `encode` does, and where there are very many."""
+        """Return all tokens of a text. Raises as `encode`, and if there are too many."""
         try:
             with explaining_panics(self._file):
                 found = self._whole.encode(text, add_special_tokens=add_special_tokens)
@@ -132,7 +133,7 @@ class TextTokenizer:
         """Return the text of tokens.
 
         Raises:
-            OptionError: one is not a token id, or they are too long a text.
+            OptionError: a number is not a token id, or the text is too long.
         """
         size = self._whole.get_vocab_size()
         for token in token_ids:
@@ -143,11 +144,11 @@ class TextTokenizer:
         check_written(len(self._whole.id_to_token(token) or "") for token in token_ids)
         with explaining_panics(self._file):
             text = self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
-        check_written([len(text)])  # a decoder may put more there
+        check_written([len(text)])  # a decoder may produce more
         return str(text)
 
     def n_prompt_tokens(self, prompt: str) -> int:
-        """Return how many tokens a prompt is at the beginning of a text."""
+        """Return the number of tokens of a prompt at the beginning of a text."""
         if not prompt:
             return 0
         with explaining_panics(self._file):
@@ -161,7 +162,7 @@ class TextTokenizer:
 
 
 def _read(file: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Return a file's tokenizer, and one without its truncation that shares its vocabulary."""
+    """Return a file's tokenizer, and a second one without truncation that shares its vocabulary."""
     try:
         trial.check_file(file)
         data = contents(file)
@@ -176,7 +177,7 @@ def _read(file: Path) -> tuple[Tokenizer, Tokenizer]:
     except Exception as error:  # the library raises plain Exception
         raise ModelError(f"{file} cannot be used: {printable(str(error))}.") from error
     whole.no_padding()
-    if getattr(whole.model, "dropout", None):  # is for training: tokens would be random
+    if getattr(whole.model, "dropout", None):  # for training only: tokens would be random
         whole.model.dropout = None
     return whole, other
 
@@ -194,11 +195,11 @@ def _unwritable(texts: Sequence[str] | Sequence[tuple[str, str]]) -> str:
 def tokenized(
     tokenizer: AnyTokenizer | None, windows: Iterable[list[Any]]
 ) -> Iterator[tuple[list[Any], list[Tokens] | None]]:
-    """Windows of texts with their tokens, the next one's being made while one is used.
+    """Yield windows of texts with their tokens; the next window is tokenized while one is used.
 
     Args:
         tokenizer: makes them; None: the graph reads texts itself.
-        windows: texts, or pairs of texts; none of them is empty.
+        windows: non-empty lists of texts or pairs of texts.
     """
     if tokenizer is None:
         yield from ((window, None) for window in windows)
@@ -209,7 +210,7 @@ def tokenized(
         return
     tokens = tokenizer.encode(window)
     following = next(source, None)
-    if following is None:  # no thread for a few texts
+    if following is None:  # a few texts need no thread
         yield window, tokens
         return
     with ThreadPoolExecutor(1, "structgen-tokens") as thread:
